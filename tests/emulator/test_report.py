@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ptx_harness import MINE_IN_GRID, Array, aligned, out, run
 
 from nvfp4.emulator.execution import launch
-from nvfp4.emulator.state.native import bank_wavefronts
+from nvfp4.emulator.state.native import visit_shared
 
 SHARED = ".shared .align 16 .b8 s[8192];"
 
@@ -67,7 +67,10 @@ def test_bank_conflicts_of_a_column_read() -> None:
 @given(st.lists(st.integers(0, 255), min_size=32, max_size=32))
 def test_wavefronts_are_the_fullest_bank(slots: list[int]) -> None:
     address = np.array(slots, np.uint64) * np.uint64(4)
-    passes, ideal = bank_wavefronts(address, np.zeros(32, np.int64), 4)
+    lanes, out = np.arange(32), np.zeros(32, np.uint64)
+    found = visit_shared(address, lanes, 32, 1, False, 0, 1024, 1024, 4, 4, out)
+    bad, requests, passes, ideal = found
+    assert (bad, requests) == (-1, 1)
     distinct = set(slots)
     assert passes == max(sum(s % 32 == bank for s in distinct) for bank in range(32))
     assert ideal == 1

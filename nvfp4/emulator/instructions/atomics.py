@@ -24,6 +24,7 @@ from nvfp4.emulator.ptx.types import Array, register_class, type_bits
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN
+from nvfp4.emulator.state.races import first_unwritten
 
 Update = Callable[[Array, Array, Array], Array]
 
@@ -159,13 +160,13 @@ def apply(
 
 
 def _check_written(batch: Batch, what: Access, offset: Array, lanes: Array) -> None:
-    unset = np.flatnonzero(batch.shared.writers[offset.astype(np.int64)] == 0)
-    if unset.size:
-        address = batch.shared.address(offset[unset[0]])
-        what.site.lane(batch, lanes[unset[0]]).note(
+    first, count = first_unwritten(batch.shared.stamps, offset)
+    if count:
+        address = batch.shared.address(offset[first])
+        what.site.lane(batch, lanes[first]).note(
             UninitialisedShared,
             f"atomic on shared address {address:#x}, which nothing has written",
-            count=unset.size,
+            count=count,
         )
 
 

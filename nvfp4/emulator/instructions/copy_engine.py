@@ -173,10 +173,11 @@ def note(
     at.site.testify(at.batch, "shared", where, nbytes, lane, flag == WRITTEN, engine=True)
     if flag == WRITTEN:
         note_overwritten(at.batch, at.site, nbytes, where, lane)
+    races.split(shared.stamps, where, nbytes)
     byte, fault, stamp = races.note_engine(
         offset, nbytes, thread, engine, shared.clocks.known[cluster],
         shared.clocks.known[cluster, thread >> 5] if by_threads else shared.clocks.fenced[cluster],
-        shared.writers, shared.readers, flag == WRITTEN, atomic
+        shared.stamps, flag == WRITTEN, atomic
     )  # fmt: skip
     if shared.undefined is not None:
         part = shared.undefined[offset : offset + nbytes]

@@ -67,7 +67,7 @@ def locate(
     """Offsets of mbarriers in the batch's shared memory. abroad: whether the instruction takes
     those of other CTAs of the cluster. engine: it is the copy engine that uses them."""
     address = in_window(address)
-    offset, bad = batch.shared.locate_any(address, batch.grid.cta[lanes], 8, 8, abroad)
+    offset, (bad, *_) = batch.shared.visit(address, lanes, 8, 8, abroad)
     if bad >= 0:
         at = site.lane(batch, lanes[bad])
         place = peers.check_rank(at, "mbarrier", int(address[bad]), abroad)

@@ -13,10 +13,10 @@ from nvfp4.emulator.errors import (
     UnorderedLanes,
 )
 from nvfp4.emulator.instructions import peers
-from nvfp4.emulator.instructions.access_shape import Access, count_runs, verb
+from nvfp4.emulator.instructions.access_shape import Access, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state import native, races
+from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN, in_window
@@ -34,9 +34,9 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
         address = address.astype(np.uint64)
     if access.space == "generic" or (address.size and address[0] >= SHARED_WINDOW):
         address = in_window(address)
-    align = min(access.alignment, 16)
-    rows, abroad = batch.grid.cta[lanes], access.abroad
-    offset, bad = shared.locate_any(address, rows, nbytes, align, abroad)
+    align, abroad = min(access.alignment, 16), access.abroad
+    offset, visited = shared.visit(address, lanes, nbytes, align, abroad)
+    bad, requests, passes, least_passes = visited
     if bad >= 0:
         what = f"{verb(flag)} of {nbytes} bytes"
         at = access.site.lane(batch, lanes[bad])
@@ -45,17 +45,14 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     if abroad:
         peers.visit(batch, access.site, offset, lanes, nbytes=nbytes, flag=flag)
     traffic = batch.traffic
-    request = lanes >> 5
-    passes, ideal = native.bank_wavefronts(address, request, nbytes)
-    traffic.bank_conflicts += passes - ideal
-    count = count_runs(request)
-    traffic.shared_requests += count
+    traffic.bank_conflicts += passes - least_passes
+    traffic.shared_requests += requests
     asked = batch.launch.work.asked[access.site.instruction.start]
-    asked.shared_requests += count
+    asked.shared_requests += requests
     asked.passes += passes
     if batch.launch.tally is not None:
         instruction = access.site.instruction
-        batch.launch.tally.shared_access(instruction, nbytes, address, lanes, passes, ideal)
+        batch.launch.tally.shared_access(instruction, nbytes, address, lanes, visited)
     if flag == WRITTEN:
         traffic.shared_bytes_written += nbytes * lanes.size
     else:
@@ -97,8 +94,8 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         clocks.hear(offset, team.cta[lanes], team.thread[lanes] >> 5)
     site.testify(batch, "shared", offset, nbytes, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
-        offset, nbytes, team.cta[lanes], team.thread[lanes], clocks.known, clocks.touched,
-        shared.writers, shared.readers, site.instruction.line in batch.launch.loads_under_way, flag
+        offset, nbytes, lanes, team.threads, clocks.known, clocks.touched, shared.stamps,
+        site.instruction.line in batch.launch.loads_under_way, flag
     )  # fmt: skip
     if unwritten >= 0 and not batch.launch.tracks_memory:
         origin = f"shared address {shared.address(offset[unwritten]):#x}"
@@ -115,7 +112,7 @@ def _note_unwritten_flag(
 ) -> None:
     shared, team = batch.shared, batch.clusters
     early = races.unwritten_flag(
-        offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers
+        offset, nbytes, lanes, team.threads, shared.clocks.known, shared.stamps
     )
     if early >= 0:
         site.lane(batch, lanes[early]).note(
@@ -157,8 +154,8 @@ def _record_writes(
     site.testify(batch, "shared", offset, nbytes, lanes, True, atomic, engine=issued)
     note_overwritten(batch, site, nbytes, offset, lanes)
     bad, fault, stamp, count = races.note_writes(
-        offset, nbytes, team.cta[lanes], team.thread[lanes], clocks.known, clocks.touched,
-        shared.writers, shared.readers, atomic, team.threads if issued else 0, shared.data, new
+        offset, nbytes, lanes, team.threads, clocks.known, clocks.touched, shared.stamps, atomic,
+        team.threads if issued else 0, shared.data, new
     )  # fmt: skip
     if fault:
         at = site.lane(batch, lanes[bad])
@@ -212,8 +209,7 @@ def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None
         shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     if shared.checked:
         races.note_landing(
-            offset, nbytes, team.cta[lanes], team.thread[lanes], clocks.known, clocks.touched,
-            shared.writers
+            offset, nbytes, lanes, team.threads, clocks.known, clocks.touched, shared.stamps
         )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.group import select
 from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import in_window
+from nvfp4.emulator.state.races import writer_of
 
 _REGISTER_HINT = (
     "usual causes: a fragment that is only partly filled, or a load under a predicate that "
@@ -261,8 +262,7 @@ def _located(
     plain, nbytes = in_window(address), access.nbytes
     if space == "shared":
         shared = batch.shared
-        rows = batch.grid.cta[lanes]
-        offset, bad = shared.locate_any(plain, rows, nbytes, 1, abroad=True)
+        offset, (bad, *_) = shared.visit(plain, lanes, nbytes, 1, abroad=True)
         found = shared.undefined
     else:
         offset, bad = batch.local.locate(plain, lanes, nbytes)
@@ -276,7 +276,7 @@ def _origin(batch: Batch, space: str, byte: int) -> Origin:
     """Why a byte is undefined."""
     if space == "shared":
         place = f"shared address {batch.shared.address(byte):#x}"
-        if not batch.shared.writers[byte]:
+        if not writer_of(batch.shared.stamps, byte):
             return Origin(UninitialisedShared, f"{place}, which nothing has written")
         return _stored_by(place, batch.launch.undefined_stores.get(space))
     place = f"byte {batch.local.address(byte)} of the thread's local memory"

@@ -13,9 +13,9 @@ from nvfp4.emulator.state.cluster_barrier import ClusterBarrier
 from nvfp4.emulator.state.cta_barrier import CtaBarrier
 from nvfp4.emulator.state.group import Grid, Group
 from nvfp4.emulator.state.launch_state import LaunchState
-from nvfp4.emulator.state.memory import RANK_SHIFT, rank_of, without_rank
-from nvfp4.emulator.state.native import locate_window
-from nvfp4.emulator.state.races import WRITTEN_BEFORE, Clocks
+from nvfp4.emulator.state.memory import RANK_SHIFT
+from nvfp4.emulator.state.native import Visited, locate_window, visit_shared
+from nvfp4.emulator.state.races import WRITTEN_BEFORE, Clocks, cells, split
 from nvfp4.emulator.state.special import special_register
 from nvfp4.records.launch import Dim3
 
@@ -87,7 +87,7 @@ class RowMemory:
 class SharedMemory(RowMemory):
     """A row for each CTA, and its shadow when races are looked for.
 
-    writers, readers: the stamps of races.py, one a byte.
+    stamps: as of races.py.
     """
 
     def __init__(self, ctas: int, launch: LaunchState, warps: int) -> None:
@@ -103,27 +103,28 @@ class SharedMemory(RowMemory):
         super().__init__(base, size, stride, data, launch.tracks_memory)
         self.checked = launch.check
         self.clocks = Clocks(ctas // self.cluster_size, self.cluster_size, warps)
-        cells = data.size if self.checked else 0
-        self.writers = np.zeros(cells, np.int64)
-        self.readers = np.zeros((2, cells), np.int64)
+        self._threads = 32 * warps
+        self.stamps = cells(data.size if self.checked else 0)
         for row in range(0, ctas * stride if base < SHARED_BASE else 0, stride):
             systems = slice(row, row + SHARED_BASE - base)
-            self.writers[systems] = WRITTEN_BEFORE
+            if self.checked:
+                self.stamps[3 * systems.start // 4 : 3 * systems.stop // 4 : 3] = WRITTEN_BEFORE
             if self.undefined is not None:
                 self.undefined[systems] = 0
 
-    def locate_any(
-        self, address: Array, row: Array, nbytes: int, align: int, abroad: bool
-    ) -> tuple[Array, int]:
-        """As `locate`, for addresses in the window of a cluster, which name a CTA. row: of the
-        accessing CTAs. abroad: whether the instruction reaches other CTAs' memory, too."""
-        if self.cluster_size == 1:
-            return self.locate(address, row, nbytes, align)
-        rank, own = rank_of(address), row % self.cluster_size
-        reached = rank < self.cluster_size if abroad else rank == own
-        # An address that is out of reach keeps its rank, and so lies outside the row.
-        plain = np.where(reached, without_rank(address), address)
-        return self.locate(plain, np.where(reached, row - own + rank, row), nbytes, align)
+    def visit(
+        self, address: Array, lanes: Array, nbytes: int, align: int, abroad: bool
+    ) -> tuple[Array, Visited]:
+        """Where in `data` these addresses of lanes are, and as `visit_shared`. In a cluster an
+        address names a CTA. abroad: whether the instruction reaches other CTAs' memory, too."""
+        offset = np.zeros(address.size, np.uint64)
+        visited = visit_shared(
+            address, lanes, self._threads, self.cluster_size, abroad, self.base, self.size,
+            self.stride, nbytes, align, offset
+        )  # fmt: skip
+        if nbytes & 3 and self.checked:
+            split(self.stamps, offset, nbytes)
+        return offset, Visited(*visited)
 
     def row_of(self, offset: int) -> int:
         """The CTA of the batch that owns a byte of `data`."""

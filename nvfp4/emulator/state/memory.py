@@ -191,19 +191,12 @@ def in_window(address: Array) -> Array:
 
 RANK_SHIFT = 24
 """Shared addresses have the rank of their CTA in its cluster here, as on the hardware."""
-_RANK = 0xFF << RANK_SHIFT
 
 
 def rank_of(address: Array) -> Array:
     """The rank of the CTA whose memory a shared address, generic or not, is in: int64."""
     rank: Array = (address.astype(np.uint64) >> np.uint64(RANK_SHIFT)).astype(np.int64) & 0xFF
     return rank
-
-
-def without_rank(address: Array) -> Array:
-    """Shared addresses as those of one CTA."""
-    plain: Array = address & ~np.uint64(_RANK)
-    return plain
 
 
 def isolated(nbytes: int, align: int) -> Array:

@@ -6,13 +6,14 @@ changes nothing else; -1 means no fault. Addresses reach the gather and scatter 
 after a check has placed them inside a buffer.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
 from nvfp4.emulator.loops import loop
+from nvfp4.emulator.state.memory import RANK_SHIFT
 
 SECTOR_BYTES = 32
 BANKS = 32
@@ -155,40 +156,79 @@ def scatter_rows(offset, data, memory):  # type: ignore[no-untyped-def]
             memory[start + j] = data[i, j]
 
 
-@loop
-def bank_wavefronts(address, request, nbytes):  # type: ignore[no-untyped-def]
-    """Shared-memory passes of the requests, and what they would be without bank conflicts.
+class Visited(NamedTuple):
+    """Accesses to shared memory. bad: the first lane that is not aligned or reaches outside, or -1.
+    requests: of warps. passes: of the banks, and what they would be without bank conflicts."""
 
-    A pass serves each of 32 four-byte banks once; wide accesses go by half and quarter warps.
+    bad: int
+    requests: int
+    passes: int
+    least_passes: int
+
+
+@loop
+def visit_shared(  # type: ignore[no-untyped-def]
+    address, lanes, threads, ctas, abroad, base, size, stride, nbytes, align, out
+):
+    """Locate accesses to shared memory in `out`, byte offsets in that of the batch, and count their
+    requests and passes, as `Visited` has them.
+
+    A CTA has `threads`, and a row of `stride` bytes that holds addresses base to base + size; a
+    cluster has `ctas` of them. abroad: whether the lanes reach those of other CTAs. A pass serves
+    each of 32 four-byte banks once; wide accesses go by half and quarter warps.
     """
     lanes_a_pass = 32 if nbytes <= 4 else (16 if nbytes <= 8 else 8)
-    words_each = max(1, nbytes // 4)
+    words = max(1, nbytes // 4)
+    mask = np.uint64(align - 1)
+    lowest, room, needs = np.uint64(base), np.uint64(size), np.uint64(nbytes)
     # By word of shared memory, which is smaller than this, the last pass that has touched it.
-    touched = np.zeros(_SHARED_WORDS, np.int32)
+    touched = np.empty(0, np.int32)
     load = np.empty(BANKS, np.int32)
-    passes = 0
-    ideal = 0
+    requests = passes = least = 0
     i = 0
     n = address.shape[0]
     while i < n:
-        current = request[i]
-        while i < n and request[i] == current:
-            load[:] = 0
-            taken = 0
-            most = np.int32(0)
-            ideal += 1
-            while i < n and request[i] == current and taken < lanes_a_pass:
-                first = np.int64(address[i]) >> 2
-                for k in range(words_each):
-                    word = (first + k) & (_SHARED_WORDS - 1)
-                    if touched[word] != ideal:
-                        touched[word] = ideal
-                        load[word & 31] += 1
-                        most = max(most, load[word & 31])
-                taken += 1
+        warp = lanes[i] >> 5
+        own = lanes[i] // threads
+        rank = np.int64(own % ctas)
+        requests += 1
+        while i < n and lanes[i] >> 5 == warp:
+            begin = i
+            first, last = np.uint64(1 << 63), np.uint64(0)
+            end = min(n, i + lanes_a_pass)
+            while i < end and lanes[i] >> 5 == warp:
+                a = address[i]
+                row = own
+                if ctas > 1:
+                    named = np.int64(a >> np.uint64(RANK_SHIFT)) & 0xFF
+                    # An address that is out of reach keeps its rank, and so lies outside the row.
+                    if named == rank or (abroad and named < ctas):
+                        a &= ~np.uint64(0xFF << RANK_SHIFT)
+                        row = own - rank + named
+                offset = a - lowest
+                if a & mask != 0 or a < lowest or offset > room or offset + needs > room:
+                    return i, requests, passes, least
+                out[i] = offset + np.uint64(row * stride)
+                first, last = min(first, a), max(last, a)
                 i += 1
+            least += 1
+            if np.int64(last >> np.uint64(2)) - np.int64(first >> np.uint64(2)) + words <= BANKS:
+                passes += 1
+                continue
+            if touched.shape[0] == 0:
+                touched = np.zeros(_SHARED_WORDS, np.int32)
+            load[:] = 0
+            most = np.int32(0)
+            for k in range(begin, i):
+                word = np.int64(address[k]) >> 2
+                for w in range(word, word + words):
+                    where = w & (_SHARED_WORDS - 1)
+                    if touched[where] != least:
+                        touched[where] = least
+                        load[where & 31] += 1
+                        most = max(most, load[where & 31])
             passes += most
-    return passes, ideal
+    return -1, requests, passes, least
 
 
 @loop

@@ -8,7 +8,9 @@ own clock is `known[cluster, w, w]` and moves on at each synchronisation. The la
 synchronise as a whole, so that a race can go unnoticed when part of a warp takes part, but none is
 reported wrongly.
 
-Each byte remembers its last writer and two readers, of two warps if there are. A stamp is
+Each cell remembers its last writer and two readers, of two warps if there are. A cell is a word of
+four bytes, until an access touches some of its bytes only: then each byte has a cell of its own,
+and the word's writer is SPLIT, until somebody writes all of the word. A stamp is
 clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is nobody. Threads are
 counted through the cluster, and the copy engine of a CTA acts as a warp behind them. age and lane
 tell of the plain write that an atomic of the same warp follows, if there is one: 1 + the clock's
@@ -36,6 +38,8 @@ UNDER_WAY = np.int64(0x7FFFFFFF)
 """The clock of a copy that nobody has waited for: nothing comes after it."""
 WRITTEN_BEFORE = 1
 """The stamp of bytes that were written before any thread ran."""
+SPLIT = -1
+"""In place of a word's writer, where its bytes have cells of their own."""
 CHANNELS = 8
 """Columns of `known` for what CTAs tell each other."""
 
@@ -43,19 +47,75 @@ CHANNELS = 8
 NO_FAULT, OVERTAKEN, UNFENCED, RACE_IN_WARP, UNINITIALISED, RACE = range(6)
 
 
+def cells(nbytes: int) -> Array:
+    """Cells of so many bytes, of which none is written: three stamps for each word, then three for
+    each byte, which take no memory until a word is split."""
+    return np.zeros(15 * (nbytes // 4), np.int64)
+
+
 @loop
-def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
-    """Whether the stamped access happened before what `thread` does now."""
+def split(stamps, offset, nbytes):  # type: ignore[no-untyped-def]
+    """Give each byte a cell of its own in the words of which these accesses touch a part."""
+    for i in range(offset.shape[0]):
+        begin = np.int64(offset[i])
+        for edge in (begin, begin + nbytes):
+            word = 3 * (edge >> 2)
+            if edge & 3 != 0 and stamps[word] != SPLIT:
+                bytes_of_word = stamps.shape[0] // 5 + 4 * word
+                for k in range(12):
+                    stamps[bytes_of_word + k] = stamps[word + k % 3]
+                stamps[word] = SPLIT
+
+
+@loop
+def _cell(stamps, byte):  # type: ignore[no-untyped-def]
+    """The place in `stamps` of the cell that holds a byte, and how many bytes it has."""
+    word = 3 * (byte >> 2)
+    if stamps[word] != SPLIT:
+        return word, 4
+    return stamps.shape[0] // 5 + 4 * word + 3 * (byte & 3), 1
+
+
+@loop
+def _written(stamps, begin, end, stamp):  # type: ignore[no-untyped-def]
+    """Record that whole words were written last by one access, and read by nobody since."""
+    for word in range((begin + 3) >> 2, end >> 2):
+        if stamps[3 * word] == SPLIT:
+            stamps[3 * word] = stamp
+            stamps[3 * word + 1] = stamps[3 * word + 2] = 0
+
+
+@loop
+def writer_of(stamps, byte):  # type: ignore[no-untyped-def]
+    """The stamp of the last writer of a byte."""
+    word = 3 * (byte >> 2)
+    if stamps[word] != SPLIT:
+        return stamps[word]
+    return stamps[stamps.shape[0] // 5 + 4 * word + 3 * (byte & 3)]
+
+
+@loop
+def first_unwritten(stamps, offset):  # type: ignore[no-untyped-def]
+    """The first of these bytes that nothing has written, or -1, and how many there are."""
+    first, count = -1, 0
+    for i in range(offset.shape[0]):
+        if writer_of(stamps, np.int64(offset[i])) == 0:
+            first = i if first < 0 else first
+            count += 1
+    return first, count
+
+
+@loop
+def ordered(stamp, thread, row):  # type: ignore[no-untyped-def]
+    """Whether the stamped access happened before what `thread` does now. row: what its warp
+    knows."""
     if stamp == 0:
         return True
     other = (stamp & THREAD) - 1
-    if other == thread:
-        return True
-    clock = stamp >> 32
-    mine, its = thread >> 5, other >> 5
-    if mine == its:
-        return clock < known[mine, mine]
-    return clock <= known[mine, its]
+    its = other >> 5
+    if its == thread >> 5:
+        return other == thread or stamp >> 32 < row[its]
+    return stamp >> 32 <= row[its]
 
 
 @loop
@@ -97,133 +157,163 @@ def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
 
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
-    offset, nbytes, cluster, thread, known, touched, writers, readers, under_way, flag
+    offset, nbytes, lanes, threads, known, touched, stamps, under_way, flag
 ):
-    """Record reads of `nbytes` at each offset. under_way: whether their threads arrive at a barrier
-    before they use the values. flag: whether atomics may write at the same time. Returns the first
-    (lane, fault, other's stamp), how many lanes are at fault, and the first lane that reads what
-    nothing has written, or -1."""
+    """Record reads of `nbytes` at each offset. threads: of a cluster. under_way: whether the lanes
+    arrive at a barrier before they use the values. flag: whether atomics may write at the same
+    time. Returns the first (lane, fault, other's stamp), how many lanes are at fault, and the first
+    lane that reads what nothing has written, or -1."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     unwritten = -1
     count = 0
+    warp = cluster = np.int64(-1)
+    row = known[0, 0]
+    fine = stamp = np.int64(0)
     for i in range(offset.shape[0]):
-        c, t = cluster[i], thread[i]
-        touched[c, t >> 5] = known[c, t >> 5, t >> 5]
-        stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
-        if under_way:
-            stamp |= _UNDER_WAY_READ
-        fine = np.int64(0)
+        if lanes[i] >> 5 != warp:
+            warp = lanes[i] >> 5
+            cluster = lanes[i] // threads
+            mine = warp - cluster * (threads >> 5)
+            row = known[cluster, mine]
+            touched[cluster, mine] = row[mine]
+            stamp = np.int64(row[mine]) << 32
+            if under_way:
+                stamp |= _UNDER_WAY_READ
+            fine = np.int64(0)
+        t = lanes[i] - cluster * threads
+        mark = stamp | (t + 1)
         older = np.int64(0)
         fault = NO_FAULT
-        for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
-            writer = writers[b]
-            # Neighbouring bytes mostly have one history: look at it once.
+        b = np.int64(offset[i])
+        end = b + nbytes
+        while b < end:
+            k, size = _cell(stamps, b)
+            b += size
+            writer = stamps[k]
+            # Neighbours mostly have one history: look at it once.
             if writer == 0:
                 unwritten = i if unwritten < 0 else unwritten
             elif writer != fine:
                 meant = flag and writer & ATOMIC != 0
-                if not meant and not ordered(writer, t, known[c]):
+                if not meant and not ordered(writer, t, row):
                     fault = max(fault, RACE_IN_WARP if in_warp(writer, t) else RACE)
-                fine = writer
-            if fault > kind:
-                first, kind, other = i, fault, writer
+                    if fault > kind:
+                        first, kind, other = i, fault, writer
+                elif not meant and not in_warp(writer, t):
+                    fine = writer
             if flag:
                 continue
-            if readers[0, b] == older or ordered(readers[0, b], t, known[c]):
-                older = readers[0, b]
-                readers[0, b] = stamp
-            elif ordered(readers[1, b], t, known[c]) or (
-                in_warp(readers[1, b], (readers[0, b] & THREAD) - 1)
-                and not in_warp(readers[1, b], t)
+            reader, second = stamps[k + 1], stamps[k + 2]
+            if reader == older or ordered(reader, t, row):
+                older = reader
+                stamps[k + 1] = mark
+            elif ordered(second, t, row) or (
+                in_warp(second, (reader & THREAD) - 1) and not in_warp(second, t)
             ):
-                readers[1, b] = stamp
+                stamps[k + 2] = mark
         if fault != NO_FAULT:
             count += 1
     return first, kind, other, count, unwritten
 
 
 @loop
-def unwritten_flag(offset, nbytes, cluster, thread, known, writers):  # type: ignore[no-untyped-def]
+def unwritten_flag(offset, nbytes, lanes, threads, known, stamps):  # type: ignore[no-untyped-def]
     """The first of these lanes whose read of a flag may come before its first write, or -1."""
     for i in range(offset.shape[0]):
+        cluster = lanes[i] // threads
+        t = lanes[i] - cluster * threads
         for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
-            writer = writers[b]
+            writer = writer_of(stamps, b)
             first = writer & ATOMIC != 0 and (writer >> _AGE) & _OLDEST == _OLDEST
-            if first and not ordered(writer, thread[i], known[cluster[i]]):
+            if first and not ordered(writer, t, known[cluster, t >> 5]):
                 return i
     return -1
 
 
 @loop
-def _in_one_instruction(i, byte, writer, offset, nbytes, cluster, thread):  # type: ignore[no-untyped-def]
+def _in_one_instruction(i, byte, writer, offset, nbytes, lanes, thread):  # type: ignore[no-untyped-def]
     """Whether lane i's instruction is also what left the stamp at a byte, by another lane of its
     warp: one of the lanes writes then, and it is not said which. No synchronisation is missing."""
     for j in range(i - 1, -1, -1):
-        if cluster[j] != cluster[i] or thread[j] >> 5 != thread[i] >> 5:
+        if lanes[j] >> 5 != lanes[i] >> 5:
             return False
         start = np.int64(offset[j])
-        if thread[j] + 1 == writer & THREAD and start <= byte < start + nbytes:
+        by = thread + lanes[j] - lanes[i]
+        if by + 1 == writer & THREAD and start <= byte < start + nbytes:
             return True
     return False
 
 
 @loop
 def note_writes(  # type: ignore[no-untyped-def]
-    offset, nbytes, cluster, thread, known, touched, writers, readers, atomic, engine, memory, new
+    offset, nbytes, lanes, threads, known, touched, stamps, atomic, engine, memory, new
 ):
     """Write, and record it; new[lane, byte] against memory tells repeated writes of one value
-    apart, which are no race. Atomics are recorded only. So are copies that these threads issue,
+    apart, which are no race. Atomics are recorded only. So are copies that these lanes issue,
     which will write at a time of their own; `engine` is who their stamps name, 0 if there are none.
     Returns the first (lane, fault, other's stamp) and how many lanes race.
     """
     stores = not atomic and engine == 0
     first, kind, other = -1, NO_FAULT, np.int64(0)
     count = 0
+    warp = cluster = now = np.int64(-1)
+    row = known[0, 0]
     for i in range(offset.shape[0]):
-        c, t = cluster[i], thread[i]
-        touched[c, t >> 5] = known[c, t >> 5, t >> 5]
-        stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
+        if lanes[i] >> 5 != warp:
+            warp = lanes[i] >> 5
+            cluster = lanes[i] // threads
+            mine = warp - cluster * (threads >> 5)
+            row = known[cluster, mine]
+            now = np.int64(row[mine])
+            touched[cluster, mine] = now
+        t = lanes[i] - cluster * threads
+        stamp = (now << 32) | (t + 1)
         if atomic:
             stamp |= ATOMIC
         if engine:
             stamp = (UNDER_WAY << 32) | (engine + 1)
         start = np.int64(offset[i])
+        end = start + nbytes
         fine = np.int64(0)
         older = np.int64(0)
         racing = np.int64(0)
-        for b in range(start, start + nbytes):
-            writer = writers[b]
+        b = start
+        while b < end:
+            k, size = _cell(stamps, b)
+            writer = stamps[k]
             if writer != fine:
-                if ordered(writer, t, known[c]):
+                if ordered(writer, t, row):
                     fine = writer
+                elif atomic and (writer & ATOMIC) != 0:
+                    plain = plain_before(writer)
+                    if not ordered(plain, t, row):
+                        racing = worse(plain, racing, t)
                 else:
-                    both_atomic = atomic and (writer & ATOMIC) != 0
-                    same = stores and memory[b] == new[i, b - start]
-                    if both_atomic:
-                        plain = plain_before(writer)
-                        if not ordered(plain, t, known[c]):
-                            racing = worse(plain, racing, t)
-                    elif not same:
-                        if _in_one_instruction(i, b, writer, offset, nbytes, cluster, thread):
+                    same = stores
+                    for byte in range(b, b + size if stores else b):
+                        same = same and memory[byte] == new[i, byte - start]
+                    if not same:
+                        if _in_one_instruction(i, b, writer, offset, nbytes, lanes, t):
                             fine = writer
                         else:
                             racing = worse(writer, racing, t)
-            for k in range(2):
-                reader = readers[k, b]
-                if reader != 0:
-                    if reader != older:
-                        if not ordered(reader, t, known[c]):
-                            racing = worse(reader, racing, t)
-                        older = reader
-                    readers[k, b] = 0
-            writers[b] = _followed(writer, stamp) if atomic else stamp
+            for reader in (stamps[k + 1], stamps[k + 2]):
+                if reader != older and reader != 0:
+                    if not ordered(reader, t, row):
+                        racing = worse(reader, racing, t)
+                    older = reader
+            stamps[k] = _followed(writer, stamp) if atomic else stamp
+            stamps[k + 1] = stamps[k + 2] = 0
+            b += size
+        if not atomic:
+            _written(stamps, start, end, stamp)
         if racing != 0:
             count += 1
             fault = RACE_IN_WARP if in_warp(racing, t) else RACE
             if fault > kind:
                 first, kind, other = i, fault, racing
         if stores:
-            for b in range(start, start + nbytes):
+            for b in range(start, end):
                 memory[b] = new[i, b - start]
     return first, kind, other, count
 
@@ -238,7 +328,7 @@ def _unfenced(stamp, engine, fenced):  # type: ignore[no-untyped-def]
 
 @loop
 def note_engine(  # type: ignore[no-untyped-def]
-    start, nbytes, thread, engine, known, fenced, writers, readers, write, atomic
+    start, nbytes, thread, engine, known, fenced, stamps, write, atomic
 ):
     """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
     order. known, fenced: the clocks of the cluster. atomic: the engine changes what is there, as
@@ -248,54 +338,100 @@ def note_engine(  # type: ignore[no-untyped-def]
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
     if atomic:
         stamp |= ATOMIC
+    row = known[thread >> 5]
     fine = np.int64(0)
     older = np.int64(0)
-    for b in range(start, start + nbytes):
-        writer = writers[b]
+    b = start
+    while b < start + nbytes:
+        k, size = _cell(stamps, b)
+        writer = stamps[k]
         fault = NO_FAULT
         racing = writer
         if writer == 0 and (atomic or not write):
             fault = UNINITIALISED
         elif writer != fine and not (atomic and writer & ATOMIC != 0):
-            if not ordered(writer, thread, known):
+            if not ordered(writer, thread, row):
                 fault = RACE
             elif _unfenced(writer, engine, fenced):
                 fault = UNFENCED
             else:
                 fine = writer
         if write:
-            for k in range(2):
-                reader = readers[k, b]
-                if reader != 0:
-                    if fault < RACE and reader != older:
-                        if not ordered(reader, thread, known):
-                            fault, racing = RACE, reader
-                        elif (reader & _UNDER_WAY_READ) == 0 or not _unfenced(
-                            reader, engine, fenced
-                        ):
-                            older = reader
-                        elif fault == NO_FAULT:
-                            fault, racing = OVERTAKEN, reader
-                    readers[k, b] = 0
-            writers[b] = stamp
-        elif ordered(readers[0, b], thread, known):
-            readers[0, b] = stamp
+            for reader in (stamps[k + 1], stamps[k + 2]):
+                if reader != 0 and fault < RACE and reader != older:
+                    if not ordered(reader, thread, row):
+                        fault, racing = RACE, reader
+                    elif (reader & _UNDER_WAY_READ) == 0 or not _unfenced(reader, engine, fenced):
+                        older = reader
+                    elif fault == NO_FAULT:
+                        fault, racing = OVERTAKEN, reader
+            stamps[k] = stamp
+            stamps[k + 1] = stamps[k + 2] = 0
+        elif ordered(stamps[k + 1], thread, row):
+            stamps[k + 1] = stamp
         else:
-            readers[1, b] = stamp
+            stamps[k + 2] = stamp
         if fault > kind:
             first, kind, other = b, fault, racing
+        b += size
+    if write:
+        _written(stamps, start, start + nbytes, stamp)
     return first, kind, other
 
 
 @loop
-def note_landing(offset, nbytes, cluster, thread, known, touched, writers):  # type: ignore[no-untyped-def]
-    """Stamp bytes that copies of these threads have written."""
+def note_tensor_reads(  # type: ignore[no-untyped-def]
+    offsets, starts, nbytes, clusters, agents, threads, known, fenced, stamps, worst, unwritten
+):
+    """Operations of tensor cores read `nbytes` at each offset behind each start, on behalf of a
+    thread of a cluster, which has `threads`; nothing is stamped. worst[i]: gets (byte, fault,
+    other's stamp) of the worst that one of them does. unwritten: which of the reads meet a byte
+    that nothing has written. Returns whether any does."""
+    words = _words(stamps)
+    some = False
+    for i in range(starts.shape[0]):
+        first, kind, other = np.int64(-1), NO_FAULT, np.int64(0)
+        thread = agents[i]
+        row = known[clusters[i], thread >> 5]
+        fine = np.int64(0)
+        for j in range(offsets.shape[0]):
+            unwritten[i, j] = False
+            b = starts[i] + offsets[j]
+            end = b + nbytes
+            while b < end:
+                cell = _cell(stamps, b)
+                writer = stamps[cell, 0]
+                fault = NO_FAULT
+                if writer == 0:
+                    unwritten[i, j] = some = True
+                elif writer != fine:
+                    if not ordered(writer, thread, row):
+                        fault = RACE
+                    elif _unfenced(writer, threads, fenced[clusters[i]]):
+                        fault = UNFENCED
+                    else:
+                        fine = writer
+                if fault > kind:
+                    first, kind, other = b, fault, writer
+                b += 4 if cell < words else 1
+        worst[i, 0], worst[i, 1], worst[i, 2] = first, kind, other
+    return some
+
+
+@loop
+def note_landing(offset, nbytes, lanes, threads, known, touched, stamps):  # type: ignore[no-untyped-def]
+    """Stamp bytes that copies of these lanes have written."""
     for i in range(offset.shape[0]):
-        t = thread[i]
-        touched[cluster[i], t >> 5] = known[cluster[i], t >> 5, t >> 5]
-        stamp = (np.int64(known[cluster[i], t >> 5, t >> 5]) << 32) | (t + 1)
-        for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
-            writers[b] = stamp
+        c = lanes[i] // threads
+        t = lanes[i] - c * threads
+        now = np.int64(known[c, t >> 5, t >> 5])
+        touched[c, t >> 5] = now
+        b = np.int64(offset[i])
+        end = b + nbytes
+        while b < end:
+            k, size = _cell(stamps, b)
+            stamps[k] = (now << 32) | (t + 1)
+            b += size
 
 
 class Clocks:

@@ -14,7 +14,7 @@ from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory
-from nvfp4.emulator.state.native import BANKS
+from nvfp4.emulator.state.native import BANKS, Visited
 
 WARP = 32
 
@@ -168,16 +168,15 @@ class Tally:
         nbytes: int,
         address: Array,
         lanes: Array,
-        passes: int,
-        least: int,
+        visited: Visited,
     ) -> None:
         """Accesses to shared memory by these lanes of the batch, and the passes they took."""
         site = self.site(instruction)
         site.nbytes = nbytes
-        site.requests += int(np.count_nonzero(np.diff(lanes >> 5))) + 1 if lanes.size else 0
-        site.passes += passes
-        site.least_passes += least
-        if passes > least and site.conflict is None:
+        site.requests += visited.requests
+        site.passes += visited.passes
+        site.least_passes += visited.least_passes
+        if visited.passes > visited.least_passes and site.conflict is None:
             site.conflict = _worst(address, lanes, nbytes)
 
     def _mark(

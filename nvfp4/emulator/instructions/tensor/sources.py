@@ -19,8 +19,10 @@ from nvfp4.emulator.instructions.tensor.matrix_descriptor import CHUNK, MatrixDe
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
-from nvfp4.emulator.state.races import THREAD, ordered
+<<<<<<< HEAD
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
+=======
+>>>>>>> 3e98a8c7 (Shared memory's races by words: a cell for four bytes, split where an access touches a part; one loop locates shared accesses and counts their passes)
 from nvfp4.emulator.state.tile_swizzles import TileSwizzles, swizzle_name
 
 
@@ -124,67 +126,20 @@ def source_of(
 
 @loop
 def _note_chunks(  # type: ignore[no-untyped-def]
-    offsets,
-    starts,
-    clusters,
-    agents,
-    threads,
-    known,
-    fenced,
-    writers,
-    widths,
-    width,
-    reads,
-    numbers,
-    worst,
-    unwritten,
+    offsets, starts, threads, stamps, widths, width, reads, numbers, mismatches
 ):
-    """Record that an operation of the pipe of each CTA reads 16 bytes at each offset behind its
-    start, on behalf of a thread of a cluster. Behind the cluster's `threads` are its copy engines.
-
-    worst[i]: (byte, fault, other's stamp) of the worst writer that does not come before it in the
-    proxy of the copy engine, and the first byte that the engine wrote by another swizzle than one
-    of `width`, or -1. Returns whether any byte was never written; unwritten: the chunks that have
-    one.
-    """
-    some = False
+    """Record that an operation of the pipe of each CTA reads a chunk at each offset behind its
+    start. Behind the cluster's `threads` are its copy engines. mismatches[i]: the first byte that
+    an engine wrote by another swizzle than one of `width`, or -1."""
     for i in range(starts.shape[0]):
-        cluster, thread = clusters[i], agents[i]
-        first, kind, other, mismatch = np.int64(-1), races.NO_FAULT, np.int64(0), np.int64(-1)
-        fine = np.int64(0)
+        mismatches[i] = -1
         for j in range(offsets.shape[0]):
-            unwritten[i, j] = False
             begin = starts[i] + offsets[j]
             chunk = begin >> 4
             reads[chunk] = numbers[i]
-            differs = widths[chunk] != 0 and widths[chunk] != width
-            if differs and mismatch < 0 and (writers[begin] & THREAD) - 1 >= threads:
-                mismatch = begin
-            others = np.int64(0)
-            for b in range(begin, begin + 16):
-                others |= writers[b] ^ fine
-            if others == 0 and fine != 0:
-                continue
-            for b in range(begin, begin + 16):
-                writer = writers[b]
-                if writer == 0:
-                    unwritten[i, j] = True
-                    some = True
-                    continue
-                if writer == fine:
-                    continue
-                by = (writer & THREAD) - 1
-                fault = races.NO_FAULT
-                if not ordered(writer, thread, known[cluster]):
-                    fault = races.RACE
-                elif by < threads and writer >> 32 > fenced[cluster, by >> 5]:
-                    fault = races.UNFENCED
-                else:
-                    fine = writer
-                if fault > kind:
-                    first, kind, other = b, fault, writer
-        worst[i, 0], worst[i, 1], worst[i, 2], worst[i, 3] = first, kind, other, mismatch
-    return some
+            if widths[chunk] != 0 and widths[chunk] != width and mismatches[i] < 0:
+                by = (races.writer_of(stamps, begin) & races.THREAD) - 1
+                mismatches[i] = begin if by >= threads else -1
 
 
 def _defined(
@@ -199,16 +154,20 @@ def _defined(
             lanes = np.full(offsets.size, lane)
             team.site.testify(batch, "shared", offsets + start, CHUNK, lanes, False, engine=True)
     unset = np.empty((starts.size, offsets.size), np.bool_)
-    worst = np.empty((starts.size, 4), np.int64)
-    some = _note_chunks(
-        offsets, starts, clusters, agents, threads, shared.clocks.known, shared.clocks.fenced,
-        shared.writers, batch.kept(TileSwizzles).width, plan.descriptor.tile_swizzle,
-        batch.kept(TensorPipe).reads, numbers, worst, unset
+    worst = np.empty((starts.size, 3), np.int64)
+    mismatches = np.empty(starts.size, np.int64)
+    _note_chunks(
+        offsets, starts, threads, shared.stamps, batch.kept(TileSwizzles).width,
+        plan.descriptor.tile_swizzle, batch.kept(TensorPipe).reads, numbers, mismatches
     )  # fmt: skip
-    for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (worst[:, 3] >= 0)).tolist():
-        byte, fault, stamp, mismatch = worst[i].tolist()
-        if mismatch >= 0:
-            _note_swizzle(team.at(i), plan.descriptor, mismatch, name)
+    some = races.note_tensor_reads(
+        offsets, starts, CHUNK, clusters, agents, threads, shared.clocks.known,
+        shared.clocks.fenced, shared.stamps, worst, unset
+    )  # fmt: skip
+    for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (mismatches >= 0)).tolist():
+        byte, fault, stamp = worst[i].tolist()
+        if mismatches[i] >= 0:
+            _note_swizzle(team.at(i), plan.descriptor, int(mismatches[i]), name)
         if fault:
             _note_fault(team.at(i), byte, fault, stamp, name)
     if shared.undefined is not None:
