@@ -33,7 +33,7 @@ def store(ex: Execution, access: Access, address: Array, values: list[Array]) ->
     group = ex.group
     for space, mask in by_space(ex, access, address):
         chosen = ex._replace(guard=mask).some_positions()
-        flat, lanes = group.spread(address), group.lanes
+        flat, lanes = _flat(ex, space, address, chosen), group.lanes
         spread = [group.spread(value) for value in values]
         if chosen is not None:
             if chosen.size == 0:
@@ -77,7 +77,7 @@ def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array)
         address = batch.shared.host(offset)
     else:
         address = _locate_local(batch, access, address, lanes)
-    out = data_of(access, address.size)
+    out = data_of(access, lanes.size)
     native.gather(address, out)
     return out
 
@@ -122,7 +122,7 @@ def _load(ex: Execution, access: Access, space: str, address: Array) -> list[Arr
     chosen = ex.some_positions()
     if chosen is None and space == "global":
         return global_access.load_by_all(batch, group, access, address)
-    flat = group.spread(address)
+    flat = _flat(ex, space, address, chosen)
     if chosen is None:
         out = read(batch, access, space, flat, group.lanes)
     else:
@@ -130,6 +130,15 @@ def _load(ex: Execution, access: Access, space: str, address: Array) -> list[Arr
         if chosen.size:
             out[:, chosen] = read(batch, access, space, flat[chosen], group.lanes[chosen])
     return [group.fold(row) for row in out]
+
+
+def _flat(ex: Execution, space: str, address: Array, chosen: Array | None) -> Array:
+    """The addresses of all lanes of the group, or in shared memory of one CTA's lanes if those of
+    all CTAs have the same."""
+    alike = chosen is None and space == "shared" and address.shape == (1, ex.group.grid.threads)
+    if alike and ex.group.full and ex.batch.cluster_size == 1:
+        return address.reshape(-1)
+    return ex.group.spread(address)
 
 
 def _locate_local(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:

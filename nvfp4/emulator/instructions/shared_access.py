@@ -28,7 +28,8 @@ _FLAG_STORES = frozenset(("relaxed", "release"))
 
 
 def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int) -> Array:
-    """Offsets in the batch's shared memory, checked and counted."""
+    """Offsets in the batch's shared memory, checked and counted. address: as of
+    `SharedMemory.visit`."""
     shared, nbytes = batch.shared, access.nbytes
     if address.dtype != np.uint64:
         address = address.astype(np.uint64)
@@ -52,7 +53,9 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     asked.passes += passes
     if batch.launch.tally is not None:
         instruction = access.site.instruction
-        batch.launch.tally.shared_access(instruction, nbytes, address, lanes, visited)
+        batch.launch.tally.shared_access(
+            instruction, nbytes, address, lanes[: address.size], visited
+        )
     if flag == WRITTEN:
         traffic.shared_bytes_written += nbytes * lanes.size
     else:

@@ -108,7 +108,7 @@ class SharedMemory(RowMemory):
         for row in range(0, ctas * stride if base < SHARED_BASE else 0, stride):
             systems = slice(row, row + SHARED_BASE - base)
             if self.checked:
-                self.stamps[3 * systems.start // 4 : 3 * systems.stop // 4 : 3] = WRITTEN_BEFORE
+                self.stamps[systems.start // 4 : systems.stop // 4, 0] = WRITTEN_BEFORE
             if self.undefined is not None:
                 self.undefined[systems] = 0
 
@@ -116,15 +116,21 @@ class SharedMemory(RowMemory):
         self, address: Array, lanes: Array, nbytes: int, align: int, abroad: bool
     ) -> tuple[Array, Visited]:
         """Where in `data` these addresses of lanes are, and as `visit_shared`. In a cluster an
-        address names a CTA. abroad: whether the instruction reaches other CTAs' memory, too."""
-        offset = np.zeros(address.size, np.uint64)
-        visited = visit_shared(
+        address names a CTA. abroad: whether the instruction reaches other CTAs' memory, too.
+        address: of each lane, or of those of one CTA where all lanes of several have the same."""
+        offset = np.empty(address.size, np.uint64)
+        visited = Visited(*visit_shared(
             address, lanes, self._threads, self.cluster_size, abroad, self.base, self.size,
             self.stride, nbytes, align, offset
-        )  # fmt: skip
+        ))  # fmt: skip
+        if address.size < lanes.size:
+            ctas = lanes.size // address.size
+            rows = np.arange(0, ctas * self.stride, self.stride, np.uint64)
+            offset = (rows[:, None] + offset).reshape(-1)
+            visited = Visited(visited.bad, *(ctas * count for count in visited[1:]))
         if nbytes & 3 and self.checked:
             split(self.stamps, offset, nbytes)
-        return offset, Visited(*visited)
+        return offset, visited
 
     def row_of(self, offset: int) -> int:
         """The CTA of the batch that owns a byte of `data`."""

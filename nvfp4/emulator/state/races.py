@@ -48,50 +48,51 @@ NO_FAULT, OVERTAKEN, UNFENCED, RACE_IN_WARP, UNINITIALISED, RACE = range(6)
 
 
 def cells(nbytes: int) -> Array:
-    """Cells of so many bytes, of which none is written: three stamps for each word, then three for
-    each byte, which take no memory until a word is split."""
-    return np.zeros(15 * (nbytes // 4), np.int64)
+    """Cells of so many bytes, of which none is written: int64[words and then bytes, 3], a writer
+    and two readers each. Those of bytes take no memory until their word is split."""
+    return np.zeros((nbytes // 4 * 5, 3), np.int64)
+
+
+@loop
+def _cell(stamps, byte):  # type: ignore[no-untyped-def]
+    """The cell that holds a byte: of a word if it is less than `_words`, else of the byte."""
+    cell = np.uint64(byte >> 2)  # unsigned, so that Numba need not ask whether it is negative
+    return cell if stamps[cell, 0] != SPLIT else _words(stamps) + np.uint64(byte)
+
+
+@loop
+def _words(stamps):  # type: ignore[no-untyped-def]
+    """How many words there are, and so the cell of the first byte."""
+    return np.uint64(stamps.shape[0] // 5)
 
 
 @loop
 def split(stamps, offset, nbytes):  # type: ignore[no-untyped-def]
     """Give each byte a cell of its own in the words of which these accesses touch a part."""
+    words = np.int64(_words(stamps))
     for i in range(offset.shape[0]):
         begin = np.int64(offset[i])
         for edge in (begin, begin + nbytes):
-            word = 3 * (edge >> 2)
-            if edge & 3 != 0 and stamps[word] != SPLIT:
-                bytes_of_word = stamps.shape[0] // 5 + 4 * word
-                for k in range(12):
-                    stamps[bytes_of_word + k] = stamps[word + k % 3]
-                stamps[word] = SPLIT
+            word = edge >> 2
+            if edge & 3 != 0 and stamps[word, 0] != SPLIT:
+                for byte in range(4 * word, 4 * word + 4):
+                    stamps[words + byte] = stamps[word]
+                stamps[word, 0] = SPLIT
 
 
 @loop
-def _cell(stamps, byte):  # type: ignore[no-untyped-def]
-    """The place in `stamps` of the cell that holds a byte, and how many bytes it has."""
-    word = 3 * (byte >> 2)
-    if stamps[word] != SPLIT:
-        return word, 4
-    return stamps.shape[0] // 5 + 4 * word + 3 * (byte & 3), 1
-
-
-@loop
-def _written(stamps, begin, end, stamp):  # type: ignore[no-untyped-def]
-    """Record that whole words were written last by one access, and read by nobody since."""
+def _join(stamps, begin, end, stamp):  # type: ignore[no-untyped-def]
+    """Record that one access has written all of these bytes, and nobody has read them since."""
     for word in range((begin + 3) >> 2, end >> 2):
-        if stamps[3 * word] == SPLIT:
-            stamps[3 * word] = stamp
-            stamps[3 * word + 1] = stamps[3 * word + 2] = 0
+        if stamps[word, 0] == SPLIT:
+            stamps[word, 0] = stamp
+            stamps[word, 1] = stamps[word, 2] = 0
 
 
 @loop
 def writer_of(stamps, byte):  # type: ignore[no-untyped-def]
     """The stamp of the last writer of a byte."""
-    word = 3 * (byte >> 2)
-    if stamps[word] != SPLIT:
-        return stamps[word]
-    return stamps[stamps.shape[0] // 5 + 4 * word + 3 * (byte & 3)]
+    return stamps[_cell(stamps, byte), 0]
 
 
 @loop
@@ -165,10 +166,12 @@ def note_reads(  # type: ignore[no-untyped-def]
     lane that reads what nothing has written, or -1."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     unwritten = -1
+    words = _words(stamps)
     count = 0
     warp = cluster = np.int64(-1)
     row = known[0, 0]
-    fine = stamp = np.int64(0)
+    fine = stamp = reader = second = np.int64(0)
+    settled = False
     for i in range(offset.shape[0]):
         if lanes[i] >> 5 != warp:
             warp = lanes[i] >> 5
@@ -180,16 +183,22 @@ def note_reads(  # type: ignore[no-untyped-def]
             if under_way:
                 stamp |= _UNDER_WAY_READ
             fine = np.int64(0)
+            settled = False
         t = lanes[i] - cluster * threads
+        # Two lanes of the warp have read this word: a third one makes no difference.
+        one_of_them = t + 1 == reader & THREAD or t + 1 == second & THREAD
+        if settled and offset[i] == offset[i - 1] and not one_of_them:
+            continue
+        settled = False
         mark = stamp | (t + 1)
         older = np.int64(0)
         fault = NO_FAULT
         b = np.int64(offset[i])
         end = b + nbytes
         while b < end:
-            k, size = _cell(stamps, b)
-            b += size
-            writer = stamps[k]
+            cell = _cell(stamps, b)
+            b += 4 if cell < words else 1
+            writer = stamps[cell, 0]
             # Neighbours mostly have one history: look at it once.
             if writer == 0:
                 unwritten = i if unwritten < 0 else unwritten
@@ -199,18 +208,20 @@ def note_reads(  # type: ignore[no-untyped-def]
                     fault = max(fault, RACE_IN_WARP if in_warp(writer, t) else RACE)
                     if fault > kind:
                         first, kind, other = i, fault, writer
-                elif not meant and not in_warp(writer, t):
+                elif writer >> 32 < stamp >> 32 or not in_warp(writer, t):
                     fine = writer
             if flag:
                 continue
-            reader, second = stamps[k + 1], stamps[k + 2]
+            reader, second = stamps[cell, 1], stamps[cell, 2]
             if reader == older or ordered(reader, t, row):
                 older = reader
-                stamps[k + 1] = mark
+                stamps[cell, 1] = mark
             elif ordered(second, t, row) or (
                 in_warp(second, (reader & THREAD) - 1) and not in_warp(second, t)
             ):
-                stamps[k + 2] = mark
+                stamps[cell, 2] = mark
+            elif nbytes == 4 and writer == fine:
+                settled = in_warp(reader, t) and in_warp(second, t)
         if fault != NO_FAULT:
             count += 1
     return first, kind, other, count, unwritten
@@ -254,6 +265,7 @@ def note_writes(  # type: ignore[no-untyped-def]
     Returns the first (lane, fault, other's stamp) and how many lanes race.
     """
     stores = not atomic and engine == 0
+    words = _words(stamps)
     first, kind, other = -1, NO_FAULT, np.int64(0)
     count = 0
     warp = cluster = now = np.int64(-1)
@@ -279,8 +291,9 @@ def note_writes(  # type: ignore[no-untyped-def]
         racing = np.int64(0)
         b = start
         while b < end:
-            k, size = _cell(stamps, b)
-            writer = stamps[k]
+            cell = _cell(stamps, b)
+            size = 4 if cell < words else 1
+            writer = stamps[cell, 0]
             if writer != fine:
                 if ordered(writer, t, row):
                     fine = writer
@@ -297,16 +310,16 @@ def note_writes(  # type: ignore[no-untyped-def]
                             fine = writer
                         else:
                             racing = worse(writer, racing, t)
-            for reader in (stamps[k + 1], stamps[k + 2]):
+            for reader in (stamps[cell, 1], stamps[cell, 2]):
                 if reader != older and reader != 0:
                     if not ordered(reader, t, row):
                         racing = worse(reader, racing, t)
                     older = reader
-            stamps[k] = _followed(writer, stamp) if atomic else stamp
-            stamps[k + 1] = stamps[k + 2] = 0
+            stamps[cell, 0] = _followed(writer, stamp) if atomic else stamp
+            stamps[cell, 1] = stamps[cell, 2] = 0
             b += size
         if not atomic:
-            _written(stamps, start, end, stamp)
+            _join(stamps, start, end, stamp)
         if racing != 0:
             count += 1
             fault = RACE_IN_WARP if in_warp(racing, t) else RACE
@@ -339,12 +352,13 @@ def note_engine(  # type: ignore[no-untyped-def]
     if atomic:
         stamp |= ATOMIC
     row = known[thread >> 5]
+    words = _words(stamps)
     fine = np.int64(0)
     older = np.int64(0)
     b = start
     while b < start + nbytes:
-        k, size = _cell(stamps, b)
-        writer = stamps[k]
+        cell = _cell(stamps, b)
+        writer = stamps[cell, 0]
         fault = NO_FAULT
         racing = writer
         if writer == 0 and (atomic or not write):
@@ -357,7 +371,7 @@ def note_engine(  # type: ignore[no-untyped-def]
             else:
                 fine = writer
         if write:
-            for reader in (stamps[k + 1], stamps[k + 2]):
+            for reader in (stamps[cell, 1], stamps[cell, 2]):
                 if reader != 0 and fault < RACE and reader != older:
                     if not ordered(reader, thread, row):
                         fault, racing = RACE, reader
@@ -365,17 +379,17 @@ def note_engine(  # type: ignore[no-untyped-def]
                         older = reader
                     elif fault == NO_FAULT:
                         fault, racing = OVERTAKEN, reader
-            stamps[k] = stamp
-            stamps[k + 1] = stamps[k + 2] = 0
-        elif ordered(stamps[k + 1], thread, row):
-            stamps[k + 1] = stamp
+            stamps[cell, 0] = stamp
+            stamps[cell, 1] = stamps[cell, 2] = 0
+        elif ordered(stamps[cell, 1], thread, row):
+            stamps[cell, 1] = stamp
         else:
-            stamps[k + 2] = stamp
+            stamps[cell, 2] = stamp
         if fault > kind:
             first, kind, other = b, fault, racing
-        b += size
+        b += 4 if cell < words else 1
     if write:
-        _written(stamps, start, start + nbytes, stamp)
+        _join(stamps, start, start + nbytes, stamp)
     return first, kind, other
 
 
@@ -421,6 +435,7 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
 @loop
 def note_landing(offset, nbytes, lanes, threads, known, touched, stamps):  # type: ignore[no-untyped-def]
     """Stamp bytes that copies of these lanes have written."""
+    words = _words(stamps)
     for i in range(offset.shape[0]):
         c = lanes[i] // threads
         t = lanes[i] - c * threads
@@ -429,9 +444,9 @@ def note_landing(offset, nbytes, lanes, threads, known, touched, stamps):  # typ
         b = np.int64(offset[i])
         end = b + nbytes
         while b < end:
-            k, size = _cell(stamps, b)
-            stamps[k] = (now << 32) | (t + 1)
-            b += size
+            cell = _cell(stamps, b)
+            stamps[cell, 0] = (now << 32) | (t + 1)
+            b += 4 if cell < words else 1
 
 
 class Clocks:

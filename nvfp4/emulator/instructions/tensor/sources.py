@@ -19,10 +19,7 @@ from nvfp4.emulator.instructions.tensor.matrix_descriptor import CHUNK, MatrixDe
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
-<<<<<<< HEAD
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
-=======
->>>>>>> 3e98a8c7 (Shared memory's races by words: a cell for four bytes, split where an access touches a part; one loop locates shared accesses and counts their passes)
 from nvfp4.emulator.state.tile_swizzles import TileSwizzles, swizzle_name
 
 
