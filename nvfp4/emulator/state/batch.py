@@ -125,7 +125,7 @@ class SharedMemory(RowMemory):
         ))  # fmt: skip
         if address.size < lanes.size:
             ctas = lanes.size // address.size
-            rows = np.arange(0, ctas * self.stride, self.stride, np.uint64)
+            rows = np.arange(0, ctas * self.stride, self.stride, dtype=np.uint64)
             offset = (rows[:, None] + offset).reshape(-1)
             visited = Visited(visited.bad, *(ctas * count for count in visited[1:]))
         if nbytes & 3 and self.checked:
