@@ -19,21 +19,15 @@ EXACT_PATTERNS = [
     "mad.hi.sat.s32",
     "mad.{lo,hi}.cc.{u32,u64}",
     "madc.{lo,hi}{,.cc}.{u32,u64}",
-    "{mul24,mad24}.{lo,hi}.{u32,s32}",
-    "mad24.hi.sat.s32",
-    f"sad.{INTEGERS}",
     f"{{div,rem}}.{INTEGERS}",
     "{abs,neg}.{s16,s32,s64}",
     f"{{min,max}}.{INTEGERS}",
     "{min,max}.{u16x2,s16x2}",
     "{min,max}.relu.{s32,s16x2}",
-    "{vadd,vsub,vavrg,vabsdiff,vmin,vmax}{2,4}.{u32,s32}.{u32,s32}.{u32,s32}{,.sat,.add}",
     "dp4a.{u32,s32}.{u32,s32}",
-    "dp2a.{lo,hi}.{u32,s32}.{u32,s32}",
     # Logic
     "{and,or,xor}.{pred,b16,b32,b64}",
     "not.{pred,b16,b32,b64}",
-    "cnot.{b16,b32,b64}",
     "lop3.b32",
     "lop3.{or,and}.b32",
     "shl.{b16,b32,b64}",
@@ -44,11 +38,7 @@ EXACT_PATTERNS = [
     "bfind{,.shiftamt}.{u32,s32,u64,s64}",
     "bfe.{u32,s32,u64,s64}",
     "bfi.{b32,b64}",
-    "bmsk.{clamp,wrap}.b32",
-    "szext.{clamp,wrap}.{u32,s32}",
-    "fns.b32",
     "selp.{b16,b32,b64}",
-    "slct.{b32,b64}.{s32,f32}",
     # Floating point
     "{add,sub,mul}{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32",
     "fma.{rn,rz,rm,rp}{,.ftz}{,.sat}.f32",
@@ -59,14 +49,12 @@ EXACT_PATTERNS = [
     "fma.rn{,.ftz}.relu.{f16,f16x2}",
     "{add,sub,mul}{,.rn}.{bf16,bf16x2}",
     "fma.rn{,.relu}.{bf16,bf16x2}",
-    "fma.rn.oob{,.relu}.{f16,f16x2,bf16,bf16x2}",
     "{abs,neg}{,.ftz}.{f32,f16,f16x2}",
     "{abs,neg}.{f64,bf16,bf16x2}",
     "{min,max}{,.ftz}{,.NaN}{,.xorsign.abs}.{f32,f16,f16x2}",
     "{min,max}{,.NaN}{,.xorsign.abs}.{bf16,bf16x2}",
     "{min,max}.f64",
     "copysign.{f32,f64}",
-    "testp.{finite,infinite,number,notanumber,normal,subnormal}.{f32,f64}",
     "{div,rcp,sqrt}.{rn,rz,rm,rp}{,.ftz}.f32",
     "{div,rcp,sqrt}.{rn,rz,rm,rp}.f64",
     # Comparison
@@ -116,8 +104,6 @@ EXACT_PATTERNS = [
     "cvt.ftz.f32.f32",
     "cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.{f32,f16x2}",
     "cvt.rn{,.relu}.f16x2.{e4m3x2,e5m2x2}",
-    "cvt.pack.sat.{u16,s16}.s32",
-    "cvt.pack.sat.{u8,s8}.s32.b32",
 ]
 
 APPROXIMATE_PATTERNS = [
@@ -141,8 +127,6 @@ WARP_CASES = {
         for mode in ("all", "any", "uni")
     },
     "vote.sync.ballot.b32": "vote.sync.ballot.b32 %d, %q, %mask;",
-    "match.any.sync.b32": "match.any.sync.b32 %d, %e, %mask;",
-    "match.all.sync.b32": "match.all.sync.b32 %d|%p, %e, %mask;",
     "activemask.b32": "activemask.b32 %d;",
     "elect.sync": "elect.sync %d|%p, %mask;",
     **{
@@ -154,7 +138,7 @@ WARP_CASES = {
     },
 }
 """Warp instructions as PTX: %a and %c are 32-bit values of a lane, %b a lane number or distance,
-%e a value of few, %q a predicate, %mask the lanes that take part, %d and %p the results."""
+%q a predicate, %mask the lanes that take part, %d and %p the results."""
 
 
 def expand(pattern: str) -> list[str]:

@@ -74,10 +74,7 @@ def operands(op: Op, count: int, seed: int = 2026) -> list[Array]:
     are more than 65536; then that many of them at random.
     """
     kinds = (*op.sources, *(("pred",) if op.reads_carry else ()))
-    columns = list(_columns(kinds, count, seed))
-    if op.opcode == "fns.b32":
-        columns[1] = columns[1] & np.uint32(31)  # PTX leaves other base positions open
-    return columns
+    return list(_columns(kinds, count, seed))
 
 
 @lru_cache(maxsize=16)

@@ -62,7 +62,7 @@ __global__ void bulk_sum(const float* in, float* out) {
 }
 
 __global__ void intrinsics(const int* in, int* out, double* roots) {
-  out[threadIdx.x] = __vsadu4(in[threadIdx.x], 0x01020304) + __vabsdiffu4(in[threadIdx.x], 5);
+  out[threadIdx.x] = __dp4a(in[threadIdx.x], 0x01020304, 5);
   roots[threadIdx.x] = rsqrt(double(threadIdx.x + 1));
 }
 
@@ -133,11 +133,11 @@ def test_a_sum_by_the_copy_engine(module: Any) -> None:
 
 
 @pytest.mark.usefixtures("findings")
-def test_intrinsics_on_bytes_and_roots_of_doubles(module: Any) -> None:
+def test_a_dot_product_of_bytes_and_roots_of_doubles(module: Any) -> None:
     a, b = torch.full((32,), 0x0A0A0A0A, dtype=torch.int32).cuda(), torch.zeros(32).int().cuda()
     c = torch.zeros(32, dtype=torch.float64, device="cuda")
     module.run(3, a, b, c)
-    assert b[0].item() == (9 + 8 + 7 + 6) + 0x0A0A0A05
+    assert b[0].item() == 10 * (1 + 2 + 3 + 4) + 5
     torch.testing.assert_close(c.cpu(), torch.arange(1.0, 33.0, dtype=torch.float64).rsqrt())
 
 

@@ -323,58 +323,6 @@ for bits in range(0, 64):
     assert done.returncode == 0, done.stderr
 
 
-def lines_of_cache(count: int) -> np.ndarray:
-    """So many times 128 bytes, zeroed, at a multiple of 128."""
-    raw = np.zeros(32 * (count + 1), np.uint32)
-    first = -raw.ctypes.data % 128 // 4
-    return raw[first : first + 32 * count]
-
-
-DISCARD = "setp.eq.u32 %p1, %r0, 0; @%p1 discard.global.L2 [%ADDRESS%], 128;"
-
-
-def test_discard_destroys_the_128_bytes_at_its_address() -> None:
-    a = lines_of_cache(3)
-    run(DISCARD.replace("%ADDRESS%", "%q0+128"), a)
-    assert not a[:32].any()
-    assert (a[32:64] == 0xFFFFFFFF).all()
-    assert not a[64:].any()
-
-
-def test_what_is_written_after_a_discard_stays() -> None:
-    a = lines_of_cache(1)
-    body = f"{DISCARD} bar.warp.sync -1; {MINE} st.global.u32 [%d0], %r0;"
-    assert run(body.replace("%ADDRESS%", "%q0"), a).findings == []
-    assert a.tolist() == list(range(32))
-
-
-@pytest.mark.parametrize(
-    ("address", "error", "message"),
-    [
-        ("%q0+128", errors.OutOfBounds, "write of 128 bytes outside every tensor"),
-        ("%q0+64", errors.Misaligned, "multiple of 128"),
-        ("%d1", errors.ReadOnlyMemory, "write of 128 bytes to read-only memory"),
-    ],
-)
-def test_a_discard_is_checked_as_a_write_of_128_bytes(
-    address: str, error: type[errors.EmulatorError], message: str
-) -> None:
-    constants = ".const .align 128 .u32 c[32];"
-    with pytest.raises(error, match=message):
-        run(
-            f"mov.u64 %d1, c; {DISCARD.replace('%ADDRESS%', address)}",
-            lines_of_cache(1),
-            before=constants,
-        )
-
-
-def test_a_discard_races_with_the_writes_of_others() -> None:
-    body = f"{MINE} st.global.u32 [%d0], %r0; %SYNC% {DISCARD}".replace("%ADDRESS%", "%q0+128")
-    assert run(body.replace("%SYNC%", "bar.sync 0;"), lines_of_cache(2), block=64).findings == []
-    with pytest.raises(errors.GlobalRace, match="depends on the order"):
-        run(body.replace("%SYNC%", ""), lines_of_cache(2), block=64)
-
-
 def test_a_special_register_that_is_not_emulated_is_named() -> None:
     with pytest.raises(errors.UnsupportedInstruction, match="special register %pm0 is not"):
         run("mov.u32 %r1, %pm0; st.global.u32 [%q0], %r1;", np.zeros(4, np.uint32))

@@ -33,7 +33,7 @@ OPERATIONS = [
     "shf.l.wrap.b32 %rD, %r, %r, #;", "shf.r.clamp.b32 %rD, %r, %r, %r;",
     "prmt.b32 %rD, %r, %r, $;", "prmt.b32 %rD, %r, %r, %r;", "prmt.b32.rc8 %rD, %r, %r, %r;",
     "selp.b32 %rD, %r, %r, %p;", "selp.b64 %dD, %d, %d, %p;", "selp.b32 %rD, %r, 7, %p;",
-    "slct.b32.s32 %rD, %r, %r, %r;", "bfe.u32 %rD, %r, #, #;", "bfe.s32 %rD, %r, #, #;",
+    "bfe.u32 %rD, %r, #, #;", "bfe.s32 %rD, %r, #, #;",
     "bfe.u32 %rD, %r, %r, #;", "bfi.b32 %rD, %r, %r, #, #;", "brev.b32 %rD, %r;",
     "popc.b32 %rD, %r;", "clz.b32 %rD, %r;", "bfind.u32 %rD, %r;", "bfind.shiftamt.s32 %rD, %r;",
     "add.u32 %rD, %r, %r;", "add.s32 %rD, %r, $;", "sub.u32 %rD, %r, %r;", "neg.s32 %rD, %r;",
@@ -56,7 +56,6 @@ OPERATIONS = [
     "shfl.sync.idx.b32 %rD, %r, #, 31, -1;", "shfl.sync.bfly.b32 %rD|%pD, %r, #, 31, -1;",
     "shfl.sync.idx.b32 %rD, %r, %r, 31, -1;", "vote.sync.ballot.b32 %rD, %p, -1;",
     "vote.sync.any.pred %pD, %p, -1;", "redux.sync.add.u32 %rD, %r, -1;",
-    "match.any.sync.b32 %rD, %r, -1;",
     "st.shared.u32 [%r10], %r;", "st.shared.u16 [%r10+6], %h;", "st.shared.u64 [%r10+8], %d;",
     "st.shared.v2.u32 [%r10], {%r, %r};", "ld.shared.u32 %rD, [%r10+4];",
     "ld.shared.u16 %hD, [%r10];",
@@ -65,7 +64,7 @@ OPERATIONS = [
     "bar.warp.sync -1; ld.shared.u32 %rD, [%r11]; bar.warp.sync -1;",
     "st.local.u32 [%d5], %r;", "ld.local.u16 %hD, [%d5+2];",
 ]  # fmt: skip
-UNGUARDED = ("shfl", "vote", "redux", "match", "add.cc", "addc", "bar.warp")
+UNGUARDED = ("shfl", "vote", "redux", "add.cc", "addc", "bar.warp")
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""ldmatrix, stmatrix and movmatrix against the figures of the PTX ISA, written down as loops."""
+"""ldmatrix and stmatrix against the figures of the PTX ISA, written down as loops."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -100,16 +100,6 @@ def test_stmatrix_puts_each_element_in_its_place(num: str, trans: str) -> None:
         expected[there] = fragments[place]
     np.testing.assert_array_equal(out, expected)
     assert not report.findings
-
-
-def test_movmatrix_transposes() -> None:
-    words = np.arange(32, dtype=np.uint32) * 0x00050002 + 9
-    out = np.zeros(32, np.uint32)
-    body = """mul.wide.u32 %d0, %r0, 4; add.u64 %d1, %q0, %d0; add.u64 %d2, %q1, %d0;
-    ld.global.b32 %r1, [%d1]; movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1;
-    st.global.b32 [%d2], %r2;"""
-    run(body, words, out)
-    np.testing.assert_array_equal(halves(out).reshape(8, 8), halves(words).reshape(8, 8).T)
 
 
 def matrix_access(instruction: str, before: str = "", block: int = 32) -> LaunchReport:

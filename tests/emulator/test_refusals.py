@@ -97,7 +97,7 @@ refused_kernels = [
     "cvt.s32.f32 %r1, %r0;",
     "cvt.rn.f16x2.s32 %r1, %r0;",
     "cvt.rn.f16x2.ue8m0x2 %r1, %h0;",
-    "sad.f32 %r1, %r0, %r0, %r0;",
+    "min.lt.f32 %r1, %r0, %r0;",
     "setp.s32 %p0, %r0, 1;",
     "add.rn.foo.f32 %r1, %r0, %r0;",
     "mov.u32 %r1, %pm0;",
@@ -110,8 +110,7 @@ refused_kernels = [
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
     "[%r0], [%q0, {%r0}], [%r1];",
     "bar.arrive 1;",
-    "discard.global.L2 [%q0], 64;",
-    "istypep.texref %p0, %d0;",
+    "discard.global.L2 [%q0], 128;",
     "tcgen05.frobnicate.cta_group::1 [%r1];",
     "tcgen05.ld.sync.aligned.8x32b.x1.b32 {%r1}, [%r2];",
     "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];",

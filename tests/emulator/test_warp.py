@@ -83,23 +83,6 @@ def test_votes(vote: str, expected: int) -> None:
     assert (a[:10] == expected).all()
 
 
-def test_match_any_finds_the_lanes_with_the_same_value() -> None:
-    a = np.zeros(32, np.uint32)
-    run(
-        f"{MINE} and.b32 %r5, %r0, 3; match.any.sync.b32 %r6, %r5, -1; st.global.u32 [%d0], %r6;", a
-    )
-    assert [int(x) for x in a[:4]] == [0x11111111 << i for i in range(4)]
-
-
-def test_match_all_says_whether_all_agree() -> None:
-    a = np.zeros(64, np.uint32)
-    body = f"""{MINE} mov.u32 %r5, 4; setp.eq.u32 %p2, %r0, 40; @%p2 mov.u32 %r5, 5;
-    match.all.sync.b32 %r6|%p1, %r5, -1; selp.u32 %r7, %r6, 1, %p1; st.global.u32 [%d0], %r7;"""
-    run(body, a, block=64)
-    assert (a[:32] == 0xFFFFFFFF).all()
-    assert (a[32:] == 1).all()
-
-
 @pytest.mark.parametrize(
     ("op", "expected"),
     [
@@ -183,7 +166,6 @@ def test_half_a_warp_that_never_comes_is_a_deadlock() -> None:
     [
         ("shfl.sync.bfly.b32 %r5, %r0, 16, 31, 0xffff;", [i ^ 16 for i in range(32)]),
         ("vote.sync.ballot.b32 %r5, %p1, 0xffff;", [0xFF000000] * 32),
-        ("match.any.sync.b32 %r5, 7, 0xffff;", [0xFFFFFFFF] * 32),
         ("redux.sync.add.u32 %r5, %r0, 0xffff;", [496] * 32),
         ("elect.sync %r5|%p2, 0xfff0;", [0] * 32),
         ("bar.warp.sync 0xffff; mov.u32 %r5, 3;", [3] * 32),

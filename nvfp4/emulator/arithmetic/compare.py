@@ -1,4 +1,4 @@
-"""Comparison and selection by value: setp, set, slct, min, max, testp."""
+"""Comparison and selection by value: setp, set, min, max."""
 
 from collections.abc import Callable
 from typing import Any
@@ -138,20 +138,6 @@ def _set(m: Modifiers) -> Op:
     return m.op("compare", sources, [result.register], function)
 
 
-@instruction("slct")
-def _slct(m: Modifiers) -> Op:
-    ftz = m.flag("ftz")
-    type_ = m.type(*UNTYPED, *INTEGERS, "f32", "f64")
-    sign = m.type("s32", "f32")
-
-    def function(a: Array, b: Array, c: Array) -> Array:
-        if ftz:
-            c = flush(c, F32)
-        return np.where(c.view(sign.value) >= 0, a, b)
-
-    return m.op("compare", [type_.register, type_.register, "b32"], [type_.register], function)
-
-
 def _order(word: Array) -> Array:
     """Float bits as integers that sort as the floats do, -0 before +0."""
     signed = word.view(f"i{word.dtype.itemsize}")
@@ -230,21 +216,3 @@ def _float_min_max(m: Modifiers) -> Op:
     if type_.lanes > 1:
         lane = on_lanes(lane, np.dtype(np.uint16), np.dtype(np.uint32))
     return m.op(kind(type_), [type_.register] * m.operands(2), [type_.register], lane)
-
-
-@instruction("testp")
-def _testp(m: Modifiers) -> Op:
-    name = m.choice("finite", "infinite", "number", "notanumber", "normal", "subnormal")
-    type_ = m.type("f32", "f64")
-    tiny = np.finfo(type_.value).tiny
-    tests: dict[str, Callable[[Array], Array]] = {
-        "finite": np.isfinite,
-        "infinite": np.isinf,
-        "number": lambda v: ~np.isnan(v),
-        "notanumber": np.isnan,
-        # Zero counts as normal.
-        "normal": lambda v: np.isfinite(v) & ((np.abs(v) >= tiny) | (v == 0)),
-        "subnormal": lambda v: (v != 0) & (np.abs(v) < tiny),
-    }
-    test, value = tests[name], type_.value
-    return m.op("compare", [type_.register], ["pred"], lambda a: test(a.view(value)))

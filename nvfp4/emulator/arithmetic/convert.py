@@ -1,4 +1,4 @@
-"""cvt: conversions among integers, floats, packed narrow floats, and cvt.pack."""
+"""cvt: conversions among integers, floats, and packed narrow floats."""
 
 from collections.abc import Callable
 from functools import cache
@@ -33,8 +33,6 @@ class Rules:
 
 @instruction("cvt")
 def _cvt(m: Modifiers) -> Op:
-    if m.flag("pack"):
-        return _pack(m)
     rules = Rules(m)
     target, source = m.type(), m.type()
     if target.lanes == 2:
@@ -353,25 +351,3 @@ def table_conversion(name: str) -> Callable[[Array], Array]:
         return one(codes).view(np.uint32).reshape(shape)
 
     return function
-
-
-PACK_TYPES = {f"{sign}{width}": (sign, width) for sign in "us" for width in (2, 4, 8, 16)}
-
-
-def _pack(m: Modifiers) -> Op:
-    """cvt.pack.sat: two s32 saturated to a narrow type, below the bits of c if there is one."""
-    m.choice("sat")
-    sign, width = PACK_TYPES[m.choice(*PACK_TYPES)]
-    m.type("s32")
-    low = -(1 << (width - 1)) if sign == "s" else 0
-    high = (1 << (width - (sign == "s"))) - 1
-    mask = np.uint32(2**width - 1)
-    if width < 16:
-        m.type("b32")
-
-    def function(a: Array, b: Array, *c: Array) -> Array:
-        upper, lower = (np.clip(x.view(np.int32), low, high).view(np.uint32) & mask for x in (a, b))
-        result: Array = lower | (upper << np.uint32(width))
-        return result | (c[0] << np.uint32(2 * width)) if c else result
-
-    return m.op("convert", ["b32"] * (2 if width == 16 else 3), ["b32"], function)

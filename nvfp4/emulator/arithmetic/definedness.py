@@ -121,8 +121,6 @@ _MOVES: dict[str, Callable[[list[str], int], _Moves]] = {
     "bfe": lambda parts, bits: ((0,), dict.fromkeys((1, 2), 255 if bits == 32 else _ALL_BITS)),
     "bfi": lambda parts, bits: ((0, 1), dict.fromkeys((2, 3), 255 if bits == 32 else _ALL_BITS)),
     "brev": lambda parts, bits: ((0,), {}),
-    "szext": lambda parts, bits: ((0,), {1: 31 if "wrap" in parts else _ALL_BITS}),
-    "slct": lambda parts, bits: ((0, 1), {2: _ALL_BITS}),
 }
 
 
@@ -208,7 +206,7 @@ def _part(shadow: Array, lane: Lane) -> Array:
 
 
 def _conversion(op: Op, parts: list[str], types: list[Type]) -> Rule | None:
-    if len(types) != 2 or "pack" in parts:
+    if len(types) != 2:
         return None
     target, source = types
     integers = (*INTEGERS, "u8", "s8", *UNTYPED)

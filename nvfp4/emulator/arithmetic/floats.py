@@ -191,12 +191,9 @@ def widen(word: Array, type_: Type) -> Array:
 
 def _arithmetic(m: Modifiers, name: str) -> Op:
     mode = m.choice("rn", "rz", "rm", "rp", default="rn")
-    ftz, sat, relu, oob = m.flag("ftz"), m.flag("sat"), m.flag("relu"), m.flag("oob")
+    ftz, sat, relu = m.flag("ftz"), m.flag("sat"), m.flag("relu")
     type_ = m.type(*FLOATS)
-    function = lane_function(name, type_)
-    if oob:
-        function = _out_of_bounds_is_zero(function)
-    lane = finish(function, type_, name, ftz=ftz, sat=sat, relu=relu, mode=mode)
+    lane = finish(lane_function(name, type_), type_, name, ftz=ftz, sat=sat, relu=relu, mode=mode)
     sources = [type_.register] * SOURCES[name]
     if m.has_type():
         return _mixed(m, type_, m.type("f16", "bf16"), sources, lane)
@@ -214,19 +211,6 @@ def _mixed(
 
     registers = [narrow.register] * (len(sources) - 1) + sources[-1:]
     return m.op(kind(type_), registers, [type_.register], function)
-
-
-def _out_of_bounds_is_zero(function: Callable[..., Array]) -> Callable[..., Array]:
-    """.oob: a factor that is the NaN 0x7FF7, of either sign, makes the result 0.
-
-    It is what a tensor copy fills in outside its tensor on request.
-    """
-
-    def guarded(a: Array, b: Array, c: Array) -> Array:
-        outside = ((a & 0x7FFF) == 0x7FF7) | ((b & 0x7FFF) == 0x7FF7)
-        return np.where(outside, np.uint16(0), function(a, b, c))
-
-    return guarded
 
 
 @instruction("add", "sub", "mul", types=FLOATS)

@@ -1,5 +1,4 @@
-"""Integer arithmetic: add to dp4a, the extended-precision forms with a carry, and SIMD video
-instructions on the halves or bytes of a register."""
+"""Integer arithmetic: add to dp4a, and the extended-precision forms with a carry."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +12,7 @@ from nvfp4.emulator.ptx.types import (
     TYPES,
     Array,
     Type,
-    common_shape,
     on_values,
-    split,
 )
 
 PACKED = ("u16x2", "s16x2")
@@ -114,12 +111,6 @@ def _multiply(m: Modifiers) -> Op:
     return _product_op(m, lambda a, b: wide_product(a, b, type_), type_, _wide(type_))
 
 
-@instruction("mul24", "mad24")
-def _multiply_24(m: Modifiers) -> Op:
-    part, type_ = m.choice("lo", "hi"), m.type("u32", "s32")
-    return _product_op(m, lambda a, b: _product24(a, b, part, type_), type_, type_)
-
-
 def _product_op(
     m: Modifiers, product: Callable[[Array, Array], Array], type_: Type, result: Type
 ) -> Op:
@@ -163,21 +154,7 @@ def _mad_carrying(m: Modifiers, part: str, type_: Type, reads: bool, writes: boo
     )
 
 
-def _product24(a: Array, b: Array, part: str, type_: Type) -> Array:
-    """The low or high 32 bits of the 48-bit products of the low 24 bits of a and b."""
-    shift = type_.value.type(8)
-    wide = _wide(type_).value
-    a24, b24 = (a << shift) >> shift, (b << shift) >> shift
-    product = np.multiply(a24, b24, dtype=wide)
-    return (product >> (16 if part == "hi" else 0)).astype(type_.value)
-
-
-def _sum_of_differences(a: Array, b: Array, c: Array) -> Array:
-    return np.add(np.subtract(np.maximum(a, b), np.minimum(a, b)), c)
-
-
 _OF_ONE_TYPE: dict[str, tuple[int, tuple[str, ...], Callable[..., Any]]] = {
-    "sad": (3, INTEGERS, lambda type_: _sum_of_differences),
     "div": (2, INTEGERS, lambda type_: lambda a, b: divide(a, b, type_)[0]),
     "rem": (2, INTEGERS, lambda type_: lambda a, b: divide(a, b, type_)[1]),
     "abs": (1, SIGNED, lambda type_: np.abs),
@@ -224,78 +201,8 @@ def _min_max(m: Modifiers) -> Op:
     return _uniform(m, type_, 2, lambda a, b: np.maximum(pick(a, b), zero))
 
 
-def _bytes(word: Array, signed: bool) -> list[Array]:
-    raw = np.int8 if signed else np.uint8
-    return [(word >> np.uint32(8 * i)).astype(raw).astype(np.int32) for i in range(4)]
-
-
-def _halves(word: Array, signed: bool) -> list[Array]:
-    raw = np.int16 if signed else np.uint16
-    return [(word >> np.uint32(16 * i)).astype(raw).astype(np.int32) for i in range(2)]
-
-
-def _dot(c: Array, left: list[Array], right: list[Array]) -> Array:
-    total = c.view(np.int32)
-    for a, b in zip(left, right, strict=True):
-        total = np.add(total, np.multiply(a, b))
-    return total.view(np.uint32)
-
-
 @instruction("dp4a")
 def _dp4a(m: Modifiers) -> Op:
     a_signed, b_signed = m.type("u32", "s32").name == "s32", m.type("u32", "s32").name == "s32"
 
     return m.op("integer", ["b32"] * 3, ["b32"], compiled.dp4a(a_signed, b_signed))
-
-
-@instruction("dp2a")
-def _dp2a(m: Modifiers) -> Op:
-    part = m.choice("lo", "hi")
-    a_signed, b_signed = m.type("u32", "s32").name == "s32", m.type("u32", "s32").name == "s32"
-    start = 0 if part == "lo" else 2
-
-    def function(a: Array, b: Array, c: Array) -> Array:
-        return _dot(c, _halves(a, a_signed), _bytes(b, b_signed)[start : start + 2])
-
-    return m.op("integer", ["b32"] * 3, ["b32"], function)
-
-
-def _average(a: Array, b: Array) -> Array:
-    """Halves are rounded away from zero if the sum is positive, else down."""
-    total = a + b
-    return (total + (total >= 0)) >> 1
-
-
-_OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "vadd": np.add,
-    "vsub": np.subtract,
-    "vavrg": _average,
-    "vabsdiff": lambda a, b: np.abs(a - b),
-    "vmin": np.minimum,
-    "vmax": np.maximum,
-}
-
-
-@instruction(*(f"{name}{lanes}" for name in _OPERATIONS for lanes in (2, 4)))
-def _video(m: Modifiers) -> Op:
-    """vop{2,4}.dtype.atype.btype{.sat|.add} d, a, b, c: c is added to the sum of the results, or
-    not used. Without masks and selectors: each lane of a takes part with that of b in its place."""
-    signs = ["i" if m.type("u32", "s32").name == "s32" else "u" for _ in range(3)]
-    saturates, accumulates = m.flag("sat"), m.flag("add")
-    if saturates and accumulates:
-        raise m.refuse(".sat and .add exclude each other")
-    operate, nbytes = _OPERATIONS[m.mnemonic[:-1]], 4 // int(m.mnemonic[-1])
-    d, a, b = (np.dtype(f"{sign}{nbytes}") for sign in signs)
-
-    def function(*words: Array) -> Array:
-        shape = common_shape(words)
-        left, right = split(words[0], shape, a), split(words[1], shape, b)
-        found = operate(left.astype(np.int64), right.astype(np.int64))
-        if accumulates:
-            total = found.reshape(-1, 4 // nbytes).sum(axis=1).astype(np.uint32)
-            return np.add(total.reshape(shape), words[2])
-        if saturates:
-            found = found.clip(np.iinfo(d).min, np.iinfo(d).max)
-        return found.astype(f"u{nbytes}").view(np.uint32).reshape(shape)
-
-    return m.op("integer", ["b32"] * 3, ["b32"], function)

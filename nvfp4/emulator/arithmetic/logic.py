@@ -30,13 +30,6 @@ def _bitwise(m: Modifiers) -> Op:
     return m.op("logic", [register] * function.nin, [register], function)
 
 
-@instruction("cnot")
-def _cnot(m: Modifiers) -> Op:
-    register = m.type(*UNTYPED).register
-    dtype = REGISTER_DTYPES[register]
-    return m.op("logic", [register], [register], lambda a: np.equal(a, 0).astype(dtype))
-
-
 def _of_two(table: int, b: Array, c: Array) -> Array | None:
     """The function of two words whose truth table (bit 2b + c) is `table`; None for zero."""
     cases: dict[int, Callable[[], Array | None]] = {
@@ -257,65 +250,6 @@ def _bit_field_insert(m: Modifiers) -> Op:
 
     registers = [type_.register, type_.register, "b32", "b32"]
     return m.op("logic", registers, [type_.register], function)
-
-
-@instruction("bmsk")
-def _bit_mask(m: Modifiers) -> Op:
-    mode = m.choice("clamp", "wrap")
-    m.type("b32")
-
-    def function(start: Array, width: Array) -> Array:
-        if mode == "wrap":
-            start, width = start & np.uint32(31), width & np.uint32(31)
-        result: Array = _low_mask(width, np.dtype(np.uint32)) << start
-        return result
-
-    return m.op("logic", ["b32"] * 2, ["b32"], function)
-
-
-@instruction("szext")
-def _sign_or_zero_extend(m: Modifiers) -> Op:
-    mode, type_ = m.choice("clamp", "wrap"), m.type("u32", "s32")
-
-    def function(a: Array, width: Array) -> Array:
-        width = width & np.uint32(31) if mode == "wrap" else np.minimum(width, np.uint32(32))
-        mask = _low_mask(width, np.dtype(np.uint32))
-        if type_.name == "u32":
-            return a & mask
-        inside = (width != 0) & (width < 32)
-        sign = (a >> ((width - inside) & np.uint32(31))) & np.uint32(1)
-        return np.where(inside & (sign != 0), a | ~mask, a & mask)
-
-    return m.op("logic", ["b32"] * 2, ["b32"], function)
-
-
-@instruction("fns")
-def _find_nth_set(m: Modifiers) -> Op:
-    m.type("b32")
-
-    def function(mask: Array, base: Array, offset: Array) -> Array:
-        mask, base, offset = np.broadcast_arrays(mask, base, offset)
-        result: Array = _nth_set(mask, base, offset.view(np.int32)).astype(np.uint32)
-        return result
-
-    return m.op("logic", ["b32"] * 3, ["b32"], function)
-
-
-def _nth_set(mask: Array, base: Array, offset: Array) -> Array:
-    """Bit index of the |offset|-th set bit from `base` up (down if negative); all ones if none.
-
-    An offset of -2**31, whose size overflows on the device, gives 0.
-    """
-    step = np.where(offset < 0, -1, 1)
-    left = np.where(offset == 0, 1, np.abs(offset.astype(np.int64)))
-    found = np.full(mask.shape, 0xFFFFFFFF, dtype=np.int64)
-    for distance in range(32):
-        place = base.astype(np.int64) + step * distance
-        inside = (place >= 0) & (place < 32) & ((offset != 0) | (distance == 0))
-        bit = inside & (((mask >> (place & 31).astype(np.uint32)) & np.uint32(1)) != 0)
-        left = left - bit
-        found = np.where(bit & (left == 0), place, found)
-    return np.where(offset == -(2**31), 0, found)
 
 
 @instruction("selp")

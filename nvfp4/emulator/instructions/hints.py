@@ -1,20 +1,17 @@
 """Instructions that order memory or advise the hardware.
 
 All threads of a launch see one memory in one order here, so prefetches, cache policies and launch
-control have nothing to do, and fences only tell the race check. `discard` is advice that destroys
-data. An instruction that is not listed is still an error.
+control have nothing to do, and fences only tell the race check. An instruction
+that is not listed is still an error.
 """
 
 import numpy as np
 
-from nvfp4.emulator.instructions import access
-from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Result, Site, instruction
 from nvfp4.emulator.instructions.global_access import note_fence
 from nvfp4.emulator.instructions.mbarrier_objects import fence_inits
 from nvfp4.emulator.instructions.shared_access import note_proxy_fence, note_thread_fence
 from nvfp4.emulator.ptx.flow import is_proxy_fence
-from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 
@@ -32,28 +29,7 @@ def hint(site: Site) -> Action:
     return Action("special", [], [], _nothing)
 
 
-_DISCARDED_BYTES = 128
-_DESTROYED = np.full(1, 0xFFFFFFFFFFFFFFFF, np.uint64)
 """What a discarded word holds: NaN as floating point of any width, so that it is not overlooked."""
-
-
-@instruction("discard")
-def discard(site: Site) -> Action:
-    """discard{.global}.L2 [a], 128: a weak write of indeterminate values.
-
-    Shadows do not follow global memory, so the values are fixed ones that no kernel expects.
-    """
-    site.takes(2)
-    site.only("global", "L2")
-    memory, size = site.memory(0), site.operands[1]
-    if not isinstance(size, Integer) or size.value != _DISCARDED_BYTES:
-        raise site.unsupported(f"{site.opcode} takes a size of {_DISCARDED_BYTES} bytes")
-    what = Access(site, "global", 8, _DISCARDED_BYTES // 8)
-
-    def run(ex: Execution, address: Array) -> None:
-        access.store(ex, what, address, [_DESTROYED] * what.elements)
-
-    return Action("store", [Source(memory, "b64")], [], run)
 
 
 @instruction("membar", "fence")
@@ -92,12 +68,6 @@ def createpolicy(site: Site) -> Action:
         return (np.zeros(1, np.uint64),)
 
     return Action("special", [], [Result(site.operands[0], "b64")], run)
-
-
-@instruction("istypep")
-def istypep(site: Site) -> Action:
-    """Textures, samplers and surfaces."""
-    raise site.unsupported("textures, samplers and surfaces are not emulated")
 
 
 @instruction("tcgen05")

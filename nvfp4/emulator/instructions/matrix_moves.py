@@ -1,4 +1,4 @@
-"""ldmatrix, stmatrix and movmatrix: a warp moves matrices between shared memory and fragments.
+"""ldmatrix and stmatrix: a warp moves matrices between shared memory and fragments.
 
 A matrix has 8 rows of 16 bytes in shared memory; lane 8i + r holds the address of row r of matrix
 i. Of each matrix a lane has one 32-bit register. Source: PTX ISA, the figures of each instruction.
@@ -82,29 +82,6 @@ def stmatrix(site: Site) -> Action:
     sources = [Source(memory, "b64"), Source(ALL_LANES, "b32")]
     sources += [Source(value, "b32") for value in values]
     return Action("store", sources, [], run, member_gate(1), shadow=shadow)
-
-
-@instruction("movmatrix")
-def movmatrix(site: Site) -> Action:
-    """movmatrix.sync.aligned.m8n8.trans.b16 d, a: the transposed matrix."""
-    site.takes(2)
-    site.only("sync", "aligned", "m8n8", "trans", "b16")
-
-    def moved(ex: Execution, value: Array) -> tuple[Array, ...]:
-        warps = whole_warps(site, ex)
-        rows = _rows([by_warp(ex.group, value)[warps]], False)
-        return _spread(ex, warps, _fragments(rows, 1, True))
-
-    def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
-        synchronised(ex.batch, present_lanes(ex))
-        return moved(ex, value)
-
-    def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
-        return moved(ex, shadows[0])
-
-    target, source = site.operands
-    sources = [Source(source, "b32"), Source(ALL_LANES, "b32")]
-    return Action("warp", sources, [Result(target, "b32")], run, member_gate(1), shadow=shadow)
 
 
 def _matrices(site: Site) -> int:

@@ -1,4 +1,4 @@
-"""Instructions of a whole warp: shfl, vote, match, redux, elect, activemask, bar.warp.sync.
+"""Instructions of a whole warp: shfl, vote, redux, elect, activemask, bar.warp.sync.
 
 The `.sync` forms wait, by their gate, until every living thread that the member mask names has
 come to the instruction. A thread that its own mask does not name is a finding; hardware lets all
@@ -20,7 +20,6 @@ from nvfp4.emulator.instructions.action import (
     Shadow,
     Site,
     Source,
-    class_of,
     instruction,
 )
 from nvfp4.emulator.ptx.program import OperandList, Sink
@@ -237,34 +236,6 @@ def vote(site: Site) -> Action:
     sources = [Source(value, "pred"), Source(mask, "b32")]
     shadow = _shared_by_members([cls], bit_by_bit=mode == "ballot")
     return Action("warp", sources, [Result(target, cls)], run, gate=member_gate(1), shadow=shadow)
-
-
-@instruction("match")
-def match(site: Site) -> Action:
-    """match.any.sync.b32 d, a, membermask; match.all.sync.b32 d|p, a, membermask."""
-    site.takes(3)
-    site.only("any", "all", "sync", "b32", "b64")
-    every = "all" in site.parts
-    results = _pair(site)[: 1 + every]
-
-    def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
-        present, members = _members(site, ex, mask)
-        rows = by_warp(ex.group, value)
-        here = ballot(present)[:, None] & members
-        equal = np.zeros(rows.shape, np.uint32)
-        for lane in range(32):
-            same = (rows == rows[:, lane : lane + 1]) & present[:, lane : lane + 1]
-            equal |= np.where(same, _BITS[lane], np.uint32(0))
-        equal &= here
-        if not every:
-            return (back(ex.group, equal),)
-        agreed = equal == here
-        return back(ex.group, np.where(agreed, here, np.uint32(0))), back(ex.group, agreed)
-
-    _, value, mask = site.operands
-    sources = [Source(value, class_of(site)), Source(mask, "b32")]
-    shadow = _shared_by_members([result.cls for result in results])
-    return Action("warp", sources, results, run, gate=member_gate(1), shadow=shadow)
 
 
 def _fold_f32(site: Site) -> Callable[[Array, Array], Array]:
