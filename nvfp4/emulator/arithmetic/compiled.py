@@ -1,13 +1,15 @@
 """The few lane functions compiled to machine code, where NumPy would need many passes.
 
-Each is a scalar function of register bits in a loop over all lanes, compiled by Numba the first
-time an instruction needs it and kept on disk. LLVM vectorises them; the host's own fused
-multiply-add and half-precision conversions do the rounding. Loops stand in this file with what they
-call: Numba compiles one again where its own file has changed, and only then.
+Each is an expression of the register bits a, b and c in `_LANES`, from which a loop over all lanes
+is generated. Numba compiles it the first time an instruction needs it and keeps it on disk. LLVM
+vectorises them; the host's own fused multiply-add and half-precision conversions do the rounding.
+Loops stand in this file with what they call: Numba compiles one again where its own file has
+changed, and only then.
 """
 
 import ctypes
 import platform
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -131,156 +133,64 @@ def _dp4a(a, b, c, a_signed, b_signed, out):  # type: ignore[no-untyped-def]
         out[lane] = total
 
 
-@loop
-def _fma_f32_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _bits_f32(fused(as_f32(a[i]), as_f32(b[i]), as_f32(c[i])))
+NAN = MAGNITUDE = np.uint32(0x7FFFFFFF)
+INFINITY = np.uint32(0x7F800000)
 
-
-@loop
-def _add_f32_lanes(a, b, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _bits_f32(as_f32(a[i]) + as_f32(b[i]))
-
-
-@loop
-def _sub_f32_lanes(a, b, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _bits_f32(as_f32(a[i]) - as_f32(b[i]))
-
-
-@loop
-def _mul_f32_lanes(a, b, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _bits_f32(as_f32(a[i]) * as_f32(b[i]))
-
-
-@loop
-def _fma_f32_ftz_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _fma_f32_ftz(a[i], b[i], c[i])
-
-
-# A sum is exact down there.
-@loop
-def _add_f32_ftz_lanes(a, b, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _flush_f32(_bits_f32(as_f32(_flush_f32(a[i])) + as_f32(_flush_f32(b[i]))))
-
-
-@loop
-def _sub_f32_ftz_lanes(a, b, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _flush_f32(_bits_f32(as_f32(_flush_f32(a[i])) - as_f32(_flush_f32(b[i]))))
-
-
-@loop
-def _mul_f32_ftz_lanes(a, b, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _mul_f32_ftz(a[i], b[i])
-
-
-@loop
-def _fma_f64_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = as_u64(fused(as_f64(a[i]), as_f64(b[i]), as_f64(c[i])))
-
-
-@loop
-def _fma_f16_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _fma_f16(a[i], b[i], c[i])
-
-
-# float32 has 24 bits, two more than twice the 11 of f16: rounding a sum or a product of two
-# halves there first never changes the half it ends up at.
-@loop
-def _add_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _bits_f16(from_half(a[i]) + from_half(b[i]))
-
-
-@loop
-def _sub_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _bits_f16(from_half(a[i]) - from_half(b[i]))
-
-
-@loop
-def _mul_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _bits_f16(from_half(a[i]) * from_half(b[i]))
-
-
-@loop
-def _neg_f32_lanes(a, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        size = a[i] & np.uint32(0x7FFFFFFF)
-        out[i] = (
-            np.uint32(0x7FFFFFFF) if size > np.uint32(0x7F800000) else a[i] ^ np.uint32(0x80000000)
-        )
-
-
-@loop
-def _abs_f32_lanes(a, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        size = a[i] & np.uint32(0x7FFFFFFF)
-        out[i] = np.uint32(0x7FFFFFFF) if size > np.uint32(0x7F800000) else size
-
-
-@loop
-def _flush_f32_lanes(a, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _flush_f32(a[i])
-
-
-@loop
-def _f16_to_f32_lanes(a, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _bits_f32(from_half(a[i]))
-
-
-@loop
-def _f32_to_f16_lanes(a, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _bits_f16(as_f32(a[i]))
-
-
-@loop
-def _prmt_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = _prmt(a[i], b[i], c[i])
-
-
-_LOOPS: dict[str, tuple[Any, type[Unsigned], type[Unsigned]]] = {
-    "fma.f32": (_fma_f32_lanes, np.uint32, np.uint32),
-    "add.f32": (_add_f32_lanes, np.uint32, np.uint32),
-    "sub.f32": (_sub_f32_lanes, np.uint32, np.uint32),
-    "mul.f32": (_mul_f32_lanes, np.uint32, np.uint32),
-    "neg.f32": (_neg_f32_lanes, np.uint32, np.uint32),
-    "abs.f32": (_abs_f32_lanes, np.uint32, np.uint32),
-    "fma.f32.ftz": (_fma_f32_ftz_lanes, np.uint32, np.uint32),
-    "add.f32.ftz": (_add_f32_ftz_lanes, np.uint32, np.uint32),
-    "sub.f32.ftz": (_sub_f32_ftz_lanes, np.uint32, np.uint32),
-    "mul.f32.ftz": (_mul_f32_ftz_lanes, np.uint32, np.uint32),
-    "fma.f64": (_fma_f64_lanes, np.uint64, np.uint64),
-    "fma.f16": (_fma_f16_lanes, np.uint16, np.uint16),
-    "add.f16": (_add_f16_lanes, np.uint16, np.uint16),
-    "sub.f16": (_sub_f16_lanes, np.uint16, np.uint16),
-    "mul.f16": (_mul_f16_lanes, np.uint16, np.uint16),
-    "flush.f32": (_flush_f32_lanes, np.uint32, np.uint32),
-    "f16.to.f32": (_f16_to_f32_lanes, np.uint16, np.uint32),
-    "f32.to.f16": (_f32_to_f16_lanes, np.uint32, np.uint16),
-    "prmt": (_prmt_lanes, np.uint32, np.uint32),
+_LANES: dict[str, tuple[type[Unsigned], type[Unsigned], str]] = {
+    "fma.f32": (np.uint32, np.uint32, "_bits_f32(fused(as_f32(a), as_f32(b), as_f32(c)))"),
+    "add.f32": (np.uint32, np.uint32, "_bits_f32(as_f32(a) + as_f32(b))"),
+    "sub.f32": (np.uint32, np.uint32, "_bits_f32(as_f32(a) - as_f32(b))"),
+    "mul.f32": (np.uint32, np.uint32, "_bits_f32(as_f32(a) * as_f32(b))"),
+    "neg.f32": (
+        *(np.uint32, np.uint32),
+        "NAN if a & MAGNITUDE > INFINITY else a ^ np.uint32(0x80000000)",
+    ),
+    "abs.f32": (np.uint32, np.uint32, "NAN if a & MAGNITUDE > INFINITY else a & MAGNITUDE"),
+    "fma.f32.ftz": (np.uint32, np.uint32, "_fma_f32_ftz(a, b, c)"),
+    "mul.f32.ftz": (np.uint32, np.uint32, "_mul_f32_ftz(a, b)"),
+    # A sum is exact down there.
+    "add.f32.ftz": (
+        *(np.uint32, np.uint32),
+        "_flush_f32(_bits_f32(as_f32(_flush_f32(a)) + as_f32(_flush_f32(b))))",
+    ),
+    "sub.f32.ftz": (
+        *(np.uint32, np.uint32),
+        "_flush_f32(_bits_f32(as_f32(_flush_f32(a)) - as_f32(_flush_f32(b))))",
+    ),
+    "fma.f64": (np.uint64, np.uint64, "as_u64(fused(as_f64(a), as_f64(b), as_f64(c)))"),
+    "fma.f16": (np.uint16, np.uint16, "_fma_f16(a, b, c)"),
+    # float32 has 24 bits, two more than twice the 11 of f16: rounding a sum or a product of two
+    # halves there first never changes the half it ends up at.
+    "add.f16": (np.uint16, np.uint16, "_bits_f16(from_half(a) + from_half(b))"),
+    "sub.f16": (np.uint16, np.uint16, "_bits_f16(from_half(a) - from_half(b))"),
+    "mul.f16": (np.uint16, np.uint16, "_bits_f16(from_half(a) * from_half(b))"),
+    "flush.f32": (np.uint32, np.uint32, "_flush_f32(a)"),
+    "f16.to.f32": (np.uint16, np.uint32, "_bits_f32(from_half(a))"),
+    "f32.to.f16": (np.uint32, np.uint16, "_bits_f16(as_f32(a))"),
+    "prmt": (np.uint32, np.uint32, "_prmt(a, b, c)"),
 }
-"""By name, with the type of the operands and that of the result."""
+"""By name: the type of the operands, that of the result, and the result of one lane."""
+
+
+def _loop_of(name: str) -> Any:
+    """The loop of an entry of `_LANES`, in this file's name, by which Numba finds its cache."""
+    expression = _LANES[name][2]
+    words = sorted(set(re.findall(r"\b[abc]\b", expression)))
+    lane = re.sub(r"\b([abc])\b", r"\1[i]", expression)
+    function = f"lanes_{name.replace('.', '_')}"
+    text = f"def {function}({', '.join(words)}, out):\n"
+    text += f"    for i in range(out.size):\n        out[i] = {lane}\n"
+    exec(compile(text, __file__, "exec"), globals())
+    return loop(globals()[function])
+
+
+_LOOPS = {name: _loop_of(name) for name in _LANES}
 
 
 @cache
 def kernel(name: str) -> LaneFunction:
     """The compiled function `name`, on raw bits. NaN results of f16 and f32 are canonical."""
-    compiled, _, dtype = _LOOPS[name]
-    return _on_lanes(compiled, dtype)
+    return _on_lanes(_LOOPS[name], _LANES[name][1])
 
 
 def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: bool) -> LaneFunction:
@@ -297,9 +207,9 @@ def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: bool) -> LaneFunctio
 
 def compile_all() -> Iterator[None]:
     """Every function that has a name, one a step, for a process that has nothing else to do."""
-    for name, (compiled, dtype, _) in _LOOPS.items():
+    for name, compiled in _LOOPS.items():
         operands = compiled.py_func.__code__.co_argcount - 1
-        kernel(name)(*[np.empty(0, dtype)] * operands)
+        kernel(name)(*[np.empty(0, _LANES[name][0])] * operands)
         yield
     for word in (np.bool_, np.uint16, np.uint32, np.uint64):
         select(np.empty(0, np.bool_), np.empty(0, word), np.empty(0, word))
@@ -338,53 +248,41 @@ def rounding(mode: str) -> Iterator[None]:
             _LIBM.fesetround(_MODES["rn"])
 
 
-def _cast(llvm_type: ir.Type, source: types.Type, target: types.Type) -> Any:
-    """An intrinsic that reads the bits of `source` as `target` (same width)."""
+def _unary(source: types.Type, target: types.Type, build: Callable[[Any, Any], Any]) -> Any:
+    """An intrinsic of one value. build: from LLVM's builder and the value to the result."""
 
     @intrinsic
-    def cast(typing_context: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.bitcast(args[0], llvm_type)
+    def function(typing_context: Any, value: Any) -> Any:
+        return target(source), lambda context, builder, signature, args: build(builder, args[0])
 
-        return target(source), generate
-
-    return cast
+    return function
 
 
-as_f32 = _cast(ir.FloatType(), types.uint32, types.float32)
-as_u32 = _cast(ir.IntType(32), types.float32, types.uint32)
-as_f64 = _cast(ir.DoubleType(), types.uint64, types.float64)
-as_u64 = _cast(ir.IntType(64), types.float64, types.uint64)
+_HALF, _FLOAT = ir.HalfType(), ir.FloatType()
+as_f32 = _unary(types.uint32, types.float32, lambda make, word: make.bitcast(word, _FLOAT))
+as_u32 = _unary(
+    types.float32, types.uint32, lambda make, value: make.bitcast(value, ir.IntType(32))
+)
+as_f64 = _unary(types.uint64, types.float64, lambda make, word: make.bitcast(word, ir.DoubleType()))
+as_u64 = _unary(
+    types.float64, types.uint64, lambda make, value: make.bitcast(value, ir.IntType(64))
+)
+from_half = _unary(
+    *(types.uint16, types.float32),
+    lambda make, half: make.fpext(make.bitcast(half, _HALF), _FLOAT),
+)
+"""The float32 value of f16 bits."""
+to_half = _unary(
+    *(types.float32, types.uint16),
+    lambda make, value: make.bitcast(make.fptrunc(value, _HALF), ir.IntType(16)),
+)
+"""The f16 bits of a float32, rounded to nearest even."""
 
 
 @intrinsic
 def fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c rounded once, in the type of a."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return a(a, a, a), generate
-
-
-@intrinsic
-def from_half(typing_context: Any, half: Any) -> Any:
-    """The float32 value of f16 bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(types.uint16), generate
-
-
-@intrinsic
-def to_half(typing_context: Any, value: Any) -> Any:
-    """The f16 bits of a float32, rounded to nearest even."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
-
-    return types.uint16(types.float32), generate
+    return a(a, a, a), lambda context, builder, signature, args: builder.fma(*args)
 
 
 @loop
