@@ -2,12 +2,10 @@
 
 # Importing these modules fills the table.
 from nvfp4.emulator.arithmetic import (  # noqa: F401
-    compare,
     convert,
     floats,
     integers,
     logic,
-    special,
 )
 from nvfp4.emulator.arithmetic.table import Op, mnemonics, resolve
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES

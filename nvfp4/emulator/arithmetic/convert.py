@@ -8,7 +8,16 @@ import numpy as np
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.compiled import lookup, rounding
 from nvfp4.emulator.arithmetic.floats import flush, rectify, saturate
-from nvfp4.emulator.arithmetic.formats import F16, F32, FORMATS, TF32, Format, decode, encode
+from nvfp4.emulator.arithmetic.formats import (
+    F16,
+    F32,
+    FORMATS,
+    TF32,
+    Format,
+    decode,
+    encode,
+    to_float64,
+)
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type, common_shape
 
@@ -74,11 +83,6 @@ def integer_to_integer(source: Type, target: Type, clamp: bool) -> Callable[[Arr
         return value.astype(target.value).view(raw)
 
     return function
-
-
-def to_float64(word: Array, type_: Type) -> Array:
-    """The value of one scalar float; exact."""
-    return word.view(np.float64) if type_.name == "f64" else decode(word, FORMATS[type_.name])
 
 
 def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:

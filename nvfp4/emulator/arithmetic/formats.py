@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.ptx.types import Array, Type
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,11 @@ def decode(code: Array, source: Format) -> Array:
     elif source.nan is not None:
         value = np.where(magnitude > source.largest, np.nan, value)
     return np.where((code & source.sign) != 0, -value, value)
+
+
+def to_float64(word: Array, type_: Type) -> Array:
+    """The value of one scalar float; exact."""
+    return word.view(np.float64) if type_.name == "f64" else decode(word, FORMATS[type_.name])
 
 
 def odd_sum(product: Array, addend: Array) -> Array:

@@ -1,4 +1,5 @@
-"""Bitwise logic, shifts, bit fields and byte permutation."""
+"""Bitwise logic, shifts, bit fields and byte permutation; comparison and selection by value: setp,
+set, min, max."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +8,18 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.compiled import select
+from nvfp4.emulator.arithmetic.floats import FLOATS, QUIET_F64, flush, format_of, kind, widen
+from nvfp4.emulator.arithmetic.formats import BF16, F16, F32, Format
 from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED, Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
+from nvfp4.emulator.ptx.types import (
+    REGISTER_DTYPES,
+    TYPES,
+    Array,
+    Type,
+    common_shape,
+    on_lanes,
+    split,
+)
 
 FULL = np.uint32(0xFFFFFFFF)
 BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
@@ -256,3 +267,202 @@ def _bit_field_insert(m: Modifiers) -> Op:
 def _select(m: Modifiers) -> Op:
     register = m.type(*UNTYPED, *INTEGERS, "f32", "f64").register
     return m.op("move", [register, register, "pred"], [register], lambda a, b, p: select(p, a, b))
+
+
+Comparison = Callable[[Array, Array], Array]
+
+ORDERED: dict[str, Comparison] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+UNSIGNED_NAMES = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+OPPOSITES = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+FLOAT_ONLY = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+HALVES_AND_SINGLE = ("f16", "f16x2", "bf16", "bf16x2", "f32")
+_HALF = np.dtype(np.uint16)
+COMPARABLE = INTEGERS + UNTYPED + FLOATS
+
+
+def _float_comparison(name: str) -> Comparison:
+    """The comparison of values; a name in -u is true of NaN, the others are not."""
+    if name == "num":
+        return lambda a, b: ~(np.isnan(a) | np.isnan(b))
+    if name == "nan":
+        return lambda a, b: np.isnan(a) | np.isnan(b)
+    if name.endswith("u"):
+        opposite = _float_comparison(OPPOSITES[name[:-1]])
+        return lambda a, b: np.logical_not(opposite(a, b))
+    if name == "ne":
+        return lambda a, b: (a < b) | (a > b)
+    return ORDERED[name]
+
+
+def comparison(name: str, type_: Type, ftz: bool) -> Comparison:
+    """The comparison `name` of two arrays of the raw bits of one lane of `type_`."""
+    if type_.value.kind in "iu" and type_.name not in FLOATS:
+        compare, value = ORDERED[UNSIGNED_NAMES.get(name, name)], type_.value
+        return lambda a, b: compare(a.view(value), b.view(value))
+    compare = _float_comparison(name)
+    base = TYPES[type_.name.removesuffix("x2")]
+
+    def function(a: Array, b: Array) -> Array:
+        if ftz:
+            form = format_of(type_)
+            a, b = flush(a, form), flush(b, form)
+        with np.errstate(all="ignore"):
+            return compare(_float_values(a, base), _float_values(b, base))
+
+    return function
+
+
+def _float_values(word: Array, type_: Type) -> Array:
+    return widen(word, type_).view(np.float32) if type_.bits == 16 else word.view(type_.value)
+
+
+def _parts(m: Modifiers) -> tuple[str, str, bool]:
+    """Comparison operator, Boolean combination ("" for none) and .ftz."""
+    names = tuple(ORDERED) + tuple(UNSIGNED_NAMES) + FLOAT_ONLY
+    return m.choice(*names), m.choice(*BOOLEAN, default=""), m.flag("ftz")
+
+
+def _check_operator(m: Modifiers, name: str, type_: Type) -> None:
+    is_float = type_.name in FLOATS
+    if (is_float and name in UNSIGNED_NAMES) or (not is_float and name in FLOAT_ONLY):
+        raise m.refuse(f".{name} does not compare .{type_.name}")
+
+
+@instruction("setp")
+def _setp(m: Modifiers) -> Op:
+    name, combine, ftz = _parts(m)
+    type_ = m.type(*COMPARABLE)
+    _check_operator(m, name, type_)
+    compare = comparison(name, type_, ftz)
+    register = type_.register
+    join, halves = BOOLEAN.get(combine), type_.lanes > 1
+    if join is None and m.results == 1 and not halves:
+        return m.op("compare", [register] * 2, ["pred"], compare)
+    results = 2 if halves else m.results
+
+    def function(a: Array, b: Array, *c: Array) -> Any:
+        if halves:  # one predicate for the low half, one for the high half
+            shape = common_shape((a, b))
+            both = compare(split(a, shape, _HALF), split(b, shape, _HALF))
+            p, q = both[0::2].reshape(shape), both[1::2].reshape(shape)
+        else:
+            p = compare(a, b)
+            q = np.logical_not(p) if results == 2 else p
+        if join is not None:
+            p, q = join(p, c[0]), join(q, c[0])
+        return (p, q) if results == 2 else p
+
+    sources = [register] * 2 + ["pred"] * (join is not None)
+    return m.op("compare", sources, ["pred"] * results, function)
+
+
+@instruction("set")
+def _set(m: Modifiers) -> Op:
+    name, combine, ftz = _parts(m)
+    result = m.type("u16", "s16", "u32", "s32", "f16", "bf16", "f16x2", "bf16x2", "f32")
+    type_ = m.type(*COMPARABLE)
+    _check_operator(m, name, type_)
+    compare, join = comparison(name, type_, ftz), BOOLEAN.get(combine)
+    if type_.lanes > 1 and result.lanes == 1:
+        # set.*.u32.f16x2 fills each half of the word with ones.
+        result = TYPES["u16x2"]
+    lane = np.dtype(f"u{result.value.itemsize}")
+    true = lane.type(format_of(result).one if result.name in FLOATS else 2**result.bits - 1)
+    raw = REGISTER_DTYPES[type_.register] if type_.lanes == 1 else _HALF
+
+    def one_lane(a: Array, b: Array, *c: Array) -> Array:
+        p = compare(a, b)
+        return np.where(p if join is None else join(p, c[0]), true, lane.type(0))
+
+    def packed(a: Array, b: Array, *c: Array) -> Array:
+        shape = common_shape((a, b))
+        flags = [np.repeat(np.broadcast_to(q, shape).reshape(-1), 2) for q in c]
+        halves = one_lane(split(a, shape, raw), split(b, shape, raw), *flags)
+        return halves.view(np.uint32).reshape(shape)
+
+    sources = [type_.register] * 2 + ["pred"] * (join is not None)
+    function = packed if type_.lanes > 1 else one_lane
+    return m.op("compare", sources, [result.register], function)
+
+
+def _order(word: Array) -> Array:
+    """Float bits as integers that sort as the floats do, -0 before +0."""
+    signed = word.view(f"i{word.dtype.itemsize}")
+    top = signed.dtype.type(8 * signed.itemsize - 1)
+    return signed ^ ((signed >> top) & signed.dtype.type(np.iinfo(signed.dtype).max))
+
+
+def _nan_bits(type_: Type) -> tuple[int, int]:
+    """The bits of infinity, above which lie the NaNs, and of the NaN of min and max."""
+    base = type_.name.removesuffix("x2")
+    form = {"f16": F16, "bf16": BF16, "f32": F32}.get(base)
+    if form is None:
+        return 0x7FF << 52, 0x7FF8 << 48
+    return form.sign - form.smallest_normal, 2 ** (8 * type_.value.itemsize - 1) - 1
+
+
+def float_extreme(
+    name: str, type_: Type, *, nan_wins: bool, xorsign_abs: bool, ftz: bool
+) -> Callable[..., Array]:
+    """min or max of two or three lanes of `type_`, as raw bits; -0 is less than +0.
+
+    A NaN loses against a number unless `nan_wins`. Of NaNs alone comes the canonical one, in
+    f64 the second operand. `xorsign_abs` compares magnitudes and gives the result the exclusive
+    or of the signs.
+    """
+    infinity, nan = _nan_bits(type_)
+    raw = np.dtype(f"u{type_.value.itemsize}")
+    sign = raw.type(1 << (8 * raw.itemsize - 1))
+    magnitude = raw.type(~sign)
+    form: Format | None = None if type_.name == "f64" else format_of(type_)
+
+    def pair(a: Array, b: Array) -> Array:
+        signs = (a ^ b) & sign
+        if xorsign_abs:
+            a, b = a & magnitude, b & magnitude
+        a_nan, b_nan = (a & magnitude) > infinity, (b & magnitude) > infinity
+        first = (_order(a) <= _order(b)) == (name == "min")
+        chosen = np.where(first, a, b)
+        if nan_wins:
+            chosen = np.where(a_nan | b_nan, raw.type(nan), chosen)
+        else:
+            both = (b | QUIET_F64) if type_.name == "f64" else raw.type(nan)
+            chosen = np.where(a_nan, np.where(b_nan, both, b), np.where(b_nan, a, chosen))
+        if xorsign_abs:
+            chosen = np.where((chosen & magnitude) > infinity, chosen, chosen | signs)
+        return chosen
+
+    def function(*words: Array) -> Array:
+        if ftz and form is not None:
+            words = tuple(flush(word, form) for word in words)
+        result = pair(words[0], words[1])
+        for word in words[2:]:
+            result = pair(result, word)
+        return result
+
+    return function
+
+
+def _of_magnitudes(function: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda *words: function(*(word & np.uint32(0x7FFFFFFF) for word in words))
+
+
+@instruction("min", "max", types=FLOATS)
+def _float_min_max(m: Modifiers) -> Op:
+    ftz, nan_wins = m.flag("ftz"), m.flag("NaN")
+    xorsign_abs = m.flag("xorsign")
+    if xorsign_abs:
+        m.choice("abs")
+    magnitudes = m.flag("abs")
+    type_ = m.type(*HALVES_AND_SINGLE, "f64")
+    if magnitudes and (type_.name != "f32" or m.operands(2) != 3):
+        raise m.refuse(".abs without .xorsign is for three sources in f32")
+    lane = float_extreme(m.mnemonic, type_, nan_wins=nan_wins, xorsign_abs=xorsign_abs, ftz=ftz)
+    if magnitudes:
+        lane = _of_magnitudes(lane)
+    if type_.lanes > 1:
+        lane = on_lanes(lane, np.dtype(np.uint16), np.dtype(np.uint32))
+    return m.op(kind(type_), [type_.register] * m.operands(2), [type_.register], lane)

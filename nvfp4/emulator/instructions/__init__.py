@@ -1,18 +1,13 @@
 """Every instruction that is not arithmetic; importing this package fills the table."""
 
 from nvfp4.emulator.instructions import (  # noqa: F401
+    access,
     async_copies,
-    async_stores,
     atomics,
+    barriers,
     bulk_copies,
-    calls,
-    cluster_barriers,
-    cta_barriers,
-    dependent_launch,
-    hints,
+    control,
     launch_control,
-    loads_and_stores,
-    matrix_moves,
     matrix_products,
     mbarrier,
     moves,

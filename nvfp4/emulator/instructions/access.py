@@ -1,17 +1,27 @@
-"""Loads and stores of a group in any state space, the generic one included."""
+"""ld and st: loads and stores of a group in any state space, the generic one included."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.instructions import global_access, shared_access
-from nvfp4.emulator.instructions.access_shape import Access, data_of
-from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.instructions import undefined as undefined_memory
+from nvfp4.emulator.instructions.access_shape import (
+    Access,
+    access_of,
+    by_space,
+    data_of,
+    elements_of,
+    known_modifiers,
+    space_of,
+)
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
+from nvfp4.emulator.ptx.program import SymbolAddress
+from nvfp4.emulator.ptx.types import Array, register_class
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
-from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WINDOW_SHIFT, WRITTEN, in_window
-
-# A state space, and the lanes whose addresses point there (None: all).
-Part = tuple[str, "Array | None"]
+from nvfp4.emulator.state.memory import READ, WRITTEN, in_window
 
 
 def load(ex: Execution, access: Access, address: Array) -> list[Array]:
@@ -82,41 +92,6 @@ def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array)
     return out
 
 
-def split_windows(address: Array) -> list[Part]:
-    """Generic addresses by the space that they point into."""
-    if address.max() < SHARED_WINDOW:
-        return [("global", None)]
-    window = address >> np.uint64(WINDOW_SHIFT)
-    found: list[Part] = []
-    for number, space in ((0, "global"), (1, "shared"), (2, "local")):
-        mask = window == number
-        if mask.all():
-            return [(space, None)]
-        if mask.any():
-            found.append((space, mask))
-    other = window > 2
-    if other.any():
-        found.append(("global", other))
-    return found
-
-
-def by_space(ex: Execution, access: Access, address: Array) -> list[Part]:
-    """The state spaces that the lanes' addresses point into."""
-    if access.space != "generic":
-        return [(access.space, ex.guard)]
-    chosen = ex.some_positions()
-    if chosen is not None:
-        # Lanes that take no part may hold any address.
-        live = ex.group.spread(address)[chosen]
-        spaces = split_windows(live) if live.size else [("global", None)]
-        if len(spaces) == 1:
-            return [(spaces[0][0], ex.guard)]
-    parts = split_windows(address)
-    if ex.guard is None:
-        return parts
-    return [(space, ex.guard if mask is None else ex.guard & mask) for space, mask in parts]
-
-
 def _load(ex: Execution, access: Access, space: str, address: Array) -> list[Array]:
     batch, group, _ = ex
     chosen = ex.some_positions()
@@ -152,3 +127,73 @@ def _locate_local(batch: Batch, access: Access, address: Array, lanes: Array) ->
             f"the thread's {batch.local.size} bytes of local memory",
         )
     return batch.local.host(offset)
+
+
+Arrays = Sequence[Array]
+
+
+@instruction("ld", "ldu")
+def ld(site: Site) -> Action:
+    """ld{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type d, [a]{, cache-policy}."""
+    site.takes(2, 3)
+    known_modifiers(site)
+    memory = site.memory(1)
+    targets = site.items(0)
+    what = access_of(site, memory, elements_of(site, 0))
+    signed = site.type().startswith("s")
+    results = [Result(target, register_class(what.size), signed) for target in targets]
+
+    space = space_of(site)
+    is_small = space in ("param", "const") and what.space == "global"
+
+    def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+        if is_small:
+            address = ex.batch.launch.whole_address(space, address)
+        return tuple(load(ex, what, address))
+
+    base = memory.base
+    if isinstance(base, SymbolAddress) and base.space == "param":
+        return _parameter(base.offset + memory.offset, what, results)
+    if what.space == "global":
+        return Action("load", [Source(memory, "b64")], results, run)
+
+    def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
+        return undefined_memory.loaded(ex, what, values[0])
+
+    return Action("load", [Source(memory, "b64")], results, run, shadow=shadow, loads=True)
+
+
+def _parameter(offset: int, what: Access, results: list[Result]) -> Action:
+    """A kernel parameter at a known offset: the same for all threads."""
+
+    def run(ex: Execution) -> tuple[Array, ...]:
+        raw = ex.batch.launch.parameters[offset : offset + what.nbytes]
+        values = raw.copy().view(what.dtype)
+        return tuple(values[i : i + 1] for i in range(what.elements))
+
+    return Action("load", [], results, run)
+
+
+@instruction("st")
+def st(site: Site) -> Action:
+    """st{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type [a], b{, cache-policy}."""
+    site.takes(2, 3)
+    known_modifiers(site)
+    memory = site.memory(0)
+    values = site.items(1)
+    what = access_of(site, memory, elements_of(site, 1))
+    base = memory.base
+    is_parameter = isinstance(base, SymbolAddress) and base.space == "param"
+    if space_of(site) == "const" or is_parameter:
+        raise site.unsupported(f"{site.opcode}: {space_of(site)} memory cannot be written")
+    cls = register_class(what.size)
+    sources = [Source(memory, "b64"), *(Source(value, cls) for value in values)]
+
+    def run(ex: Execution, address: Array, *data: Array) -> None:
+        store(ex, what, address, list(data))
+
+    def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
+        return (undefined_memory.stored(ex, what, values[0], shadows[1:]),)
+
+    kept = None if what.space == "global" else shadow
+    return Action("store", sources, [], run, shadow=kept)

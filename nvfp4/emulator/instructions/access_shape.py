@@ -10,7 +10,11 @@ from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.program import LocalAddress, Memory, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
-from nvfp4.emulator.state.memory import WRITTEN
+from nvfp4.emulator.state.batch import Execution
+from nvfp4.emulator.state.memory import SHARED_WINDOW, WINDOW_SHIFT, WRITTEN
+
+# A state space, and the lanes whose addresses point there (None: all).
+Part = tuple[str, "Array | None"]
 
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "mmio"))
 
@@ -135,3 +139,38 @@ def access_of(site: Site, memory: Memory, elements: int) -> Access:
     elif isinstance(memory.base, SymbolAddress) and space == "generic":
         space = "global" if memory.base.space != "shared" else space
     return Access(site, space, bits // 8, elements, only is None, only)
+
+
+def split_windows(address: Array) -> list[Part]:
+    """Generic addresses by the space that they point into."""
+    if address.max() < SHARED_WINDOW:
+        return [("global", None)]
+    window = address >> np.uint64(WINDOW_SHIFT)
+    found: list[Part] = []
+    for number, space in ((0, "global"), (1, "shared"), (2, "local")):
+        mask = window == number
+        if mask.all():
+            return [(space, None)]
+        if mask.any():
+            found.append((space, mask))
+    other = window > 2
+    if other.any():
+        found.append(("global", other))
+    return found
+
+
+def by_space(ex: Execution, access: Access, address: Array) -> list[Part]:
+    """The state spaces that the lanes' addresses point into."""
+    if access.space != "generic":
+        return [(access.space, ex.guard)]
+    chosen = ex.some_positions()
+    if chosen is not None:
+        # Lanes that take no part may hold any address.
+        live = ex.group.spread(address)[chosen]
+        spaces = split_windows(live) if live.size else [("global", None)]
+        if len(spaces) == 1:
+            return [(spaces[0][0], ex.guard)]
+    parts = split_windows(address)
+    if ex.guard is None:
+        return parts
+    return [(space, ex.guard if mask is None else ex.guard & mask) for space, mask in parts]

@@ -11,13 +11,14 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.errors import OutOfBounds, UninitialisedShared
-from nvfp4.emulator.instructions import access, global_access, shared_access
+from nvfp4.emulator.instructions import global_access, shared_access
 from nvfp4.emulator.instructions.access_shape import (
     Access,
     data_of,
     elements_of,
     known_modifiers,
     space_of,
+    split_windows,
 )
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.types import Array, register_class, type_bits
@@ -88,7 +89,7 @@ def _build(site: Site, returns: bool) -> Action:
         c = [group.spread(value)[at] for value in data[count:]] or b
         old = np.zeros((count, group.lanes.size), what.dtype)
         if at.size:
-            spaces = [(space, None)] if space != "generic" else access.split_windows(flat)
+            spaces = [(space, None)] if space != "generic" else split_windows(flat)
             for part, mask in spaces:
                 some = np.arange(at.size) if mask is None else np.flatnonzero(mask)
                 if part == "local":

@@ -1,4 +1,7 @@
-"""cp.async.bulk and cp.async.bulk.tensor: copies by the copy engine."""
+"""cp.async.bulk, cp.async.bulk.tensor and cp.reduce.async.bulk: copies by the copy engine. And
+st.async and red.async, stores that count at an mbarrier: the engine does them here, too, in the
+proxy of threads.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, TensorMapError
-from nvfp4.emulator.instructions import atomics, copy_engine, global_access, peers, tiles
+from nvfp4.emulator.instructions import atomics, copy_engine, global_access, shared_access, tiles
 from nvfp4.emulator.instructions.access_shape import Access, is_hint, spaces_of
 from nvfp4.emulator.instructions.action import (
     Action,
@@ -19,7 +22,7 @@ from nvfp4.emulator.instructions.action import (
 )
 from nvfp4.emulator.ptx.program import Memory, Operand
 from nvfp4.emulator.ptx.syntax import Integer
-from nvfp4.emulator.ptx.types import Array, type_bits
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, WRITTEN
 from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
@@ -139,7 +142,7 @@ def _deliveries(at: LaneSite, values: list[int], way: Way) -> list[list[int]]:
     assert way.mbar is not None
     pairs = "cta_group::2" in at.site.parts
     found = []
-    for rank in peers.ranks_in(at, values[way.mask]):
+    for rank in shared_access.ranks_in(at, values[way.mask]):
         mbar = values[way.mbar]
         home = rank & ~1 | mbar >> RANK_SHIFT & 1 if pairs else rank
         each = list(values)
@@ -169,7 +172,7 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
         offset, data = copy_engine.shared_range(at, address, nbytes, 16, abroad)
         copy_engine.note(at, offset, nbytes, flag)
         if flag == READ and COMPLETION in at.site.parts:
-            peers.send(at)
+            shared_access.send(at)
         if flag == WRITTEN:
             at.batch.kept(TileSwizzles).note(offset, nbytes, UNKNOWN)
         return data
@@ -324,3 +327,47 @@ def _reduce_in_shared(site: Site, update: atomics.Update, what: Access) -> Actio
         Source(site.memory(3), "b64"),
     ]
     return Action("copy", sources, [], run)
+
+
+@instruction("st.async")
+def st_async(site: Site) -> Action:
+    """st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2,.v4}.type [a], b, [mbar]."""
+    site.only("async", "weak", "shared::cluster", COMPLETION, "v2", "v4", site.type())
+    return _store_async(site, None)
+
+
+@instruction("red.async")
+def red_async(site: Site) -> Action:
+    """red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.op.type [a], b,
+    [mbar]."""
+    known = ("async", "relaxed", "cluster", "shared::cluster", COMPLETION, site.type())
+    site.only(*known, *atomics.OPERATIONS)
+    return _store_async(site, atomics.update_of(site, "shared"))
+
+
+def _store_async(site: Site, update: atomics.Update | None) -> Action:
+    """update: (old, b, c) -> new; None: b."""
+    if "shared::cluster" not in site.parts or COMPLETION not in site.parts:
+        raise site.unsupported(f"{site.opcode}: only stores to shared::cluster are emulated")
+    site.takes(3)
+    items = site.items(1)
+    cls = register_class(type_bits(site.type()) // 8)
+    dtype = REGISTER_DTYPES[cls]
+    nbytes = len(items) * dtype.itemsize
+    way = Way(0, 1 + len(items))
+
+    def move(at: LaneSite, values: list[int]) -> int:
+        offset, place = copy_engine.shared_range(at, values[0], nbytes, nbytes, abroad=True)
+        atomic = update is not None
+        copy_engine.note(at, offset, nbytes, WRITTEN, by_threads=True, atomic=atomic)
+        new = np.array(values[1 : 1 + len(items)], dtype)
+        if update is not None:
+            new = update(place.view(dtype), new, new)
+        place[:] = new.view(np.uint8)
+        return nbytes
+
+    def run(ex: Execution, *values: Array) -> None:
+        copy_by_lane(site, ex, values, move, way)
+
+    sources = [Source(site.memory(0), "b64"), *(Source(item, cls) for item in items)]
+    return Action("store", [*sources, Source(site.memory(2), "b64")], [], run)

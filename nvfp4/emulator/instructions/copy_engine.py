@@ -21,12 +21,14 @@ from nvfp4.emulator.errors import (
     UninitialisedShared,
     UnwaitedStore,
 )
-from nvfp4.emulator.instructions import dependent_launch, mbarrier_objects, peers
+from nvfp4.emulator.instructions import mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
+from nvfp4.emulator.instructions.global_access import check_order_of_launches
 from nvfp4.emulator.instructions.shared_access import (
     check_bounds,
     note_overwritten,
+    owner,
     seen_at,
     stamped_by,
 )
@@ -94,7 +96,7 @@ def global_range(
 
 def note_early(at: LaneSite, address: Array, nbytes: int, flag: int) -> None:
     """Note a copy of what an earlier launch may still write."""
-    dependent_launch.check(at.batch, at.site, address, nbytes, lambda _: at.lane, flag)
+    check_order_of_launches(at.batch, at.site, address, nbytes, lambda _: at.lane, flag)
 
 
 def touch(at: LaneSite, index: int, address: int, nbytes: int, flag: int) -> None:
@@ -125,7 +127,7 @@ def shared_range(
     offset = address - shared.base + row * shared.stride
     if abroad:
         where, lanes = np.array([offset]), np.array([at.lane])
-        peers.visit(at.batch, at.site, where, lanes, engine=True, nbytes=nbytes)
+        shared_access.visit(at.batch, at.site, where, lanes, engine=True, nbytes=nbytes)
     return offset, shared.data[offset : offset + nbytes]
 
 
@@ -193,7 +195,7 @@ def note(
             UninitialisedShared, f"copy from shared address {address:#x}, which nothing has set"
         )
         return
-    what = f"asynchronous {verb(flag)} of shared address {address:#x}{peers.owner(at, byte)}"
+    what = f"asynchronous {verb(flag)} of shared address {address:#x}{owner(at, byte)}"
     other = stamped_by(at, stamp, "another asynchronous copy")
     seen = seen_at(at, byte, 1, stamp, engine=True)
     kind: type[EmulatorError] = MissingProxyFence

@@ -1,4 +1,5 @@
-"""clusterlaunchcontrol: a running cluster takes over the work of one that has not started.
+"""clusterlaunchcontrol: a running cluster takes over the work of one that has not started. And
+griddepcontrol: when a programmatic launch and the one before it in the stream meet.
 
 The 16 bytes of a response are in a format of our own: x, y and z of the first CTA of the cluster,
 32 bits each, and 1 if it has been cancelled.
@@ -20,6 +21,7 @@ from nvfp4.emulator.instructions.action import (
     issuing_lanes,
 )
 from nvfp4.emulator.instructions.bulk_copies import COMPLETION
+from nvfp4.emulator.instructions.global_access import LaunchWaits
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN
@@ -122,3 +124,43 @@ def query_cancel(site: Site) -> Action:
 
     results = [Result(target, "b32") for target in targets[: len(wanted)]]
     return Action("move", sources, results, first_cta, pure=True)
+
+
+class _Triggers:
+    """Which CTAs have told that the next launch may begin: bool[CTAs]."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.ctas = np.zeros(batch.grid.ctas, np.bool_)
+
+
+@instruction("griddepcontrol")
+def griddepcontrol(site: Site) -> Action:
+    """griddepcontrol.wait, griddepcontrol.launch_dependents."""
+    site.takes(0)
+    site.only("wait", "launch_dependents")
+    waits = "wait" in site.parts
+
+    def wait(ex: Execution) -> None:
+        lanes, hazards = ex.lanes(), ex.batch.launch.hazards
+        if not lanes.size:
+            return
+        hazards.waited = True
+        hazards.land()
+        if hazards:
+            found, clocks = ex.batch.kept(LaunchWaits), ex.batch.shared.clocks
+            found.lanes[lanes] = True
+            cluster, warp = divmod(np.unique(lanes >> 5), ex.batch.clusters.warps)
+            first = found.clocks[cluster, warp] == 0
+            cluster, warp = cluster[first], warp[first]
+            found.clocks[cluster, warp] = clocks.known[cluster, warp, warp]
+            clocks.step_warps(cluster, warp)
+
+    def trigger(ex: Execution) -> None:
+        lanes, batch = ex.lanes(), ex.batch
+        if lanes.size:
+            batch.launch.hazards.triggered = True
+            ctas = batch.kept(_Triggers).ctas
+            ctas[batch.grid.cta[lanes]] = True
+            batch.triggered = bool(ctas.all())
+
+    return Action("special", [], [], wait if waits else trigger)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds, SharedRace
-from nvfp4.emulator.instructions import peers
+from nvfp4.emulator.instructions import shared_access
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
@@ -70,7 +70,7 @@ def locate(
     offset, (bad, *_) = batch.shared.visit(address, lanes, 8, 8, abroad)
     if bad >= 0:
         at = site.lane(batch, lanes[bad])
-        place = peers.check_rank(at, "mbarrier", int(address[bad]), abroad)
+        place = shared_access.check_rank(at, "mbarrier", int(address[bad]), abroad)
         kind = Misaligned if place % 8 else OutOfBounds
         at.fault(
             kind,
@@ -78,7 +78,7 @@ def locate(
             + ("it must be a multiple of 8" if kind is Misaligned else "outside shared memory"),
         )
     if abroad:
-        peers.visit(batch, site, offset, lanes, engine)
+        shared_access.visit(batch, site, offset, lanes, engine)
     return offset
 
 
@@ -261,10 +261,11 @@ def _check_seen(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
     unseen = np.flatnonzero(batch.kept(_Inits).unseen(offset, lanes))
     if unseen.size:
         where, at = int(offset[unseen[0]]), site.lane(batch, lanes[unseen[0]])
+        whose = shared_access.owner(at, where)
         at.note(
             SharedRace,
             f"the mbarrier at shared address {batch.shared.address(where):#x}"
-            f"{peers.owner(at, where)} is used, and nothing orders that after its initialisation",
+            f"{whose} is used, and nothing orders that after its initialisation",
             "put fence.mbarrier_init and a barrier of the cluster behind mbarrier.init",
             unseen.size,
         )

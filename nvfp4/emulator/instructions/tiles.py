@@ -11,7 +11,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import Misaligned, TensorMapError, UnsupportedInstruction
 from nvfp4.emulator.instructions import access
-from nvfp4.emulator.instructions.access_shape import Access, spaces_of
+from nvfp4.emulator.instructions.access_shape import Access, spaces_of, split_windows
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.instructions.copy_engine import (
     buffer_of,
@@ -349,7 +349,7 @@ def _edit(batch: Batch, word: Access, lanes: Array, address: int, kept: int, bit
     where = np.array([address], np.uint64)
     space = word.space
     if space == "generic":
-        space = access.split_windows(where)[0][0]
+        space = split_windows(where)[0][0]
     old = access.read(batch, word, space, where, lanes)
     new = (old & np.uint32(kept)) | np.uint32(bits)
     access.write(batch, word, space, where, lanes, new)

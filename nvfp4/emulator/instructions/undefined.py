@@ -11,8 +11,7 @@ from nvfp4.emulator.errors import (
     UninitialisedRegister,
     UninitialisedShared,
 )
-from nvfp4.emulator.instructions.access import by_space
-from nvfp4.emulator.instructions.access_shape import Access, data_of
+from nvfp4.emulator.instructions.access_shape import Access, by_space, data_of
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array

@@ -1,4 +1,4 @@
-"""Constant expressions of PTX, with the values that ptxas gives them.
+"""Constant expressions of integers, with the values that ptxas gives them.
 
 An integer has the type .s64 or .u64. PTX ISA, Constant Expressions, says what the operators do.
 Where ptxas does otherwise, so does this module: `%` is unsigned, `&`, `|` and `^` have the common
@@ -7,7 +7,6 @@ bits of a shift's count matter.
 """
 
 import operator
-import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -67,10 +66,8 @@ def cast(type_name: str, constant: Constant) -> int:
     return Unsigned(value & _ONES) if type_name == ".u64" else signed(value)
 
 
-def binary(mark: str, left: Constant, right: Constant) -> Constant:
+def binary(mark: str, left: Constant, right: Constant) -> int:
     """Apply one of the operators of `LEVELS`."""
-    if isinstance(left, Real) and isinstance(right, Real):
-        return _of_reals(mark, _double(left), _double(right))
     one, other = _integer(left), _integer(right)
     if mark in ("<<", ">>"):
         by = other & 63
@@ -101,7 +98,7 @@ LEVELS = {
 }
 """How tightly each binary operator binds."""
 
-_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -117,13 +114,6 @@ _WRAPPING: dict[str, Callable[[int, int], int]] = {
     "&": operator.and_,
     "|": operator.or_,
     "^": operator.xor,
-}
-
-_REAL: dict[str, Callable[[float, float], float]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
 }
 
 
@@ -143,25 +133,7 @@ def _divided(mark: str, one: int, other: int) -> int:
     return _like(one, quotient if (one < 0) == (other < 0) else -quotient)
 
 
-def _of_reals(mark: str, one: float, other: float) -> Constant:
-    if mark in _COMPARISONS:
-        return int(_COMPARISONS[mark](one, other))
-    if mark not in _REAL:
-        raise NoConstant(f"'{mark}' of floating-point constants")
-    if mark == "/" and not other:
-        raise NoConstant("a constant expression divides by zero")
-    (bits,) = struct.unpack("<Q", struct.pack("<d", _REAL[mark](one, other)))
-    return Real(bits, 64)
-
-
-def _double(constant: Real) -> float:
-    if constant.width != 64:
-        raise NoConstant("a literal of 32 bits in an expression")
-    value: float = struct.unpack("<d", struct.pack("<Q", constant.bits))[0]
-    return value
-
-
 def _integer(constant: Constant) -> int:
     if isinstance(constant, Real):
-        raise NoConstant("a floating-point constant where an integer is expected")
+        raise NoConstant("arithmetic on floating-point constants is not emulated")
     return constant

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from nvfp4.emulator.instructions import copy_engine, mbarrier_objects, peers
+from nvfp4.emulator.instructions import copy_engine, mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.action import (
     Action,
     LaneSite,
@@ -48,7 +48,7 @@ def commit(site: Site) -> Action:
             count = pipes.of_lane(at.lane).latest.get(at.lane, 0)
             targets = [mbar]
             if mask:
-                ranks = peers.ranks_in(at, mask[0])
+                ranks = shared_access.ranks_in(at, mask[0])
                 targets = [copy_engine.with_rank(mbar, rank) for rank in ranks]
             for each in targets:
                 if pipes.late:

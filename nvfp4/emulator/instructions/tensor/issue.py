@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nvfp4.emulator.errors import MissingTensorFence, Related, TensorMemoryFault, TensorRace
-from nvfp4.emulator.instructions import peers
+from nvfp4.emulator.instructions import shared_access
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.warp import by_warp, whole_warps
 from nvfp4.emulator.ptx.types import Array
@@ -95,7 +95,7 @@ def use(team: Team, group: int) -> Array:
     rows: Array = first[:, None] + np.arange(group)
     if group > 1:
         where = rows.reshape(-1) * team.batch.shared.stride
-        peers.visit(team.batch, team.site, where, np.repeat(team.lanes, group), flag=READ)
+        shared_access.visit(team.batch, team.site, where, np.repeat(team.lanes, group), flag=READ)
     return rows
 
 

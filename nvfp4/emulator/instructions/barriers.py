@@ -1,9 +1,19 @@
-"""bar and barrier: sync, arrive, red."""
+"""Barriers of a CTA (bar and barrier: sync, arrive, red) and of a cluster (barrier.cluster),
+fences, and hints.
+
+All threads of a launch see one memory in one order here, so prefetches, cache policies and launch
+control have nothing to do, and fences only tell the race check. An instruction that is not listed
+is still an error.
+"""
 
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
+from nvfp4.emulator.instructions.global_access import note_fence
+from nvfp4.emulator.instructions.mbarrier_objects import fence_inits
+from nvfp4.emulator.instructions.shared_access import note_proxy_fence, note_thread_fence
+from nvfp4.emulator.ptx.flow import is_proxy_fence
 from nvfp4.emulator.ptx.program import Operand
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
@@ -136,3 +146,108 @@ def outcome(site: Site) -> Action:
 
     result = Result(target, "b32" if popc else "pred")
     return Action("barrier", [Source(which, "b32")], [result], run)
+
+
+def _refuse(site: Site, ex: Execution, lanes: Array, wrong: Array, what: str, hint: str) -> None:
+    """Raise for the first lane that is wrong."""
+    found = np.flatnonzero(wrong)
+    if found.size:
+        site.lane(ex.batch, lanes[found[0]]).fault(BarrierMisuse, what, hint=hint)
+
+
+@instruction("barrier.cluster")
+def cluster(site: Site) -> Action:
+    """barrier.cluster.{arrive{.release,.relaxed},wait{.acquire}}{.aligned}."""
+    site.only("cluster", "arrive", "wait", "release", "acquire", "relaxed", "aligned")
+    waits, releases = "wait" in site.parts, "relaxed" not in site.parts
+
+    def run(ex: Execution, following: int) -> int | None:
+        batch, lanes = ex.batch, ex.lanes()
+        barrier = batch.cluster_barrier
+        owes = barrier.owes[batch.clusters.cta[lanes], batch.clusters.thread[lanes]]
+        if not waits:
+            what = "the thread arrives at the barrier of the cluster twice without waiting for it"
+            hint = "each barrier.cluster.arrive is followed by a barrier.cluster.wait"
+            _refuse(site, ex, lanes, owes, what, hint)
+            barrier.arrive(lanes, releases)
+            batch.open_barrier(barrier)
+            return following
+        what = "the thread waits at the barrier of the cluster and has not arrived there"
+        hint = "a barrier.cluster.arrive comes before each barrier.cluster.wait"
+        _refuse(site, ex, lanes, ~owes, what, hint)
+        if ex.guard is not None:
+            batch.signals.release(ex.group.lanes[~ex.mask()], following)
+        passed = barrier.wait(lanes, following)
+        if passed.size:
+            batch.signals.release(passed, following)
+        return None
+
+    return Action("barrier", [], [], run, parks=True)
+
+
+def _nothing(ex: Execution, *sources: Array) -> None:
+    pass
+
+
+@instruction(
+    "prefetch", "prefetchu", "applypriority",
+    "setmaxnreg", "cp.async.bulk.prefetch", "nanosleep", "pmevent",
+)  # fmt: skip
+def hint(site: Site) -> Action:
+    """No effect on any result."""
+    return Action("special", [], [], _nothing)
+
+
+"""What a discarded word holds: NaN as floating point of any width, so that it is not overlooked."""
+
+
+@instruction("membar", "fence")
+def fence(site: Site) -> Action:
+    """membar.level, fence.sem.scope; fence.proxy.async. Others order nothing here."""
+    orders = any(level in site.parts for level in ("gl", "sys", "gpu"))
+
+    def run(ex: Execution, *sources: Array) -> None:
+        note_fence(ex.batch, ex.lanes())
+        note_thread_fence(ex.batch, ex.lanes())
+
+    def before_arrivals(ex: Execution, *sources: Array) -> None:
+        note_thread_fence(ex.batch, ex.lanes())
+
+    def initialises(ex: Execution, *sources: Array) -> None:
+        fence_inits(ex.batch, ex.lanes())
+
+    def between_proxies(ex: Execution, *sources: Array) -> None:
+        note_proxy_fence(ex.batch, ex.lanes())
+
+    if is_proxy_fence(site.instruction):
+        return Action("special", [], [], between_proxies)
+    if "mbarrier_init" in site.parts:
+        return Action("special", [], [], initialises)
+    if "proxy" in site.parts:
+        return Action("special", [], [], _nothing)
+    return Action("special", [], [], run if orders else before_arrivals)
+
+
+@instruction("createpolicy")
+def createpolicy(site: Site) -> Action:
+    """A cache policy; its 64 bits mean nothing here."""
+    site.takes(1, 6)
+
+    def run(ex: Execution, *sources: Array) -> tuple[Array, ...]:
+        return (np.zeros(1, np.uint64),)
+
+    return Action("special", [], [Result(site.operands[0], "b64")], run)
+
+
+@instruction("tcgen05")
+def tcgen05(site: Site) -> Action:
+    """What else there is of Blackwell's tensor cores."""
+    raise site.unsupported(f"{site.opcode} is not emulated")
+
+
+@instruction("wgmma")
+def wgmma(site: Site) -> Action:
+    """Hopper's tensor cores, which a B200 does not have."""
+    raise site.unsupported(
+        f"{site.opcode} is not emulated", hint="it runs on an H100 or H200 alone"
+    )
