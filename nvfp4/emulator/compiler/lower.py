@@ -13,16 +13,7 @@ from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, builder_of
 from nvfp4.emulator.instructions.undefined import Passage
 from nvfp4.emulator.ptx import flow
-from nvfp4.emulator.ptx.program import (
-    Instruction,
-    Memory,
-    Not,
-    OperandList,
-    Program,
-    Register,
-    Special,
-    SymbolAddress,
-)
+from nvfp4.emulator.ptx import program as flat
 from nvfp4.emulator.state.batch import CLOCK_REGISTERS
 
 Effects = tuple[list[int], list[int]]
@@ -31,14 +22,14 @@ _SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
 
 def _refuse_addresses_as_values(site: Site, action: Action) -> None:
     """Raises PtxSyntaxError: read as a value, an address would have eight bytes for four."""
-    values = {id(each) for each in site.operands if isinstance(each, Memory)} - site.addresses
+    values = {id(each) for each in site.operands if isinstance(each, flat.Memory)} - site.addresses
     if any(id(source.operand) in values for source in action.sources):
         raise PtxSyntaxError(f"{site.opcode} takes a value where an address in [] stands")
 
 
 def passes_on(action: Action, source: Source) -> bool:
     """Whether a source may be undefined and its shadow goes to the instruction's `shadow`."""
-    return action.shadow is not None and not isinstance(source.operand, Memory)
+    return action.shadow is not None and not isinstance(source.operand, flat.Memory)
 
 
 class Lowered:
@@ -50,12 +41,12 @@ class Lowered:
     anything sets them.
     """
 
-    def __init__(self, program: Program, check: bool, memory: bool) -> None:
+    def __init__(self, program: flat.Program, check: bool, memory: bool) -> None:
         """check: watch registers that may be unset. memory: and what loads bring in."""
         self.program = program
         self.classes = [register.cls for register in program.registers]
         self.specials: dict[str, int] = {}
-        self.symbols: dict[SymbolAddress, int] = {}
+        self.symbols: dict[flat.SymbolAddress, int] = {}
         self.shadows: dict[int, int] = {}
         self.unset: set[int] = set()
         self._carry: int | None = None
@@ -119,7 +110,7 @@ class Lowered:
             return []
         return list(action.sources)
 
-    def _action(self, instruction: Instruction) -> Action | None:
+    def _action(self, instruction: flat.Instruction) -> Action | None:
         """The Action of an instruction; None for control flow, which blocks end with."""
         if instruction.parts[0] in ("bra", "brx", "ret", "exit", "trap"):
             return None
@@ -137,7 +128,7 @@ class Lowered:
         destinations = 0
         if operands:
             first = operands[0]
-            destinations = len(first.items) if isinstance(first, OperandList) else 1
+            destinations = len(first.items) if isinstance(first, flat.OperandList) else 1
         # Most instructions have one count of each: one entry of the cache then serves all.
         counts = max(destinations, 1), max(len(operands) - 1, 0)
         op = resolve(site.opcode, *counts) if counts != (1, 2) else resolve(site.opcode)
@@ -158,10 +149,10 @@ class Lowered:
         rule = definedness.rule_of(op)
         return Action(op.kind, sources, results, op.function, pure=True, rule=rule)
 
-    def _carry_register(self) -> Register:
+    def _carry_register(self) -> flat.Register:
         if self._carry is None:
             self._carry = self.extra_register("pred")
-        return Register(self._carry, "pred", "CC.CF")
+        return flat.Register(self._carry, "pred", "CC.CF")
 
     def passages(self) -> dict[int, list[Passage]]:
         """By register that has a shadow, the instructions that may give it undefined bits."""
@@ -171,9 +162,9 @@ class Lowered:
                 continue
             line = self.program.code[i].line if action.loads else None
             passage = Passage(i, tuple(self.passed_on(i)), line)
-            for result in action.results:
-                if isinstance(result.operand, Register) and result.operand.index in self.shadows:
-                    found.setdefault(result.operand.index, []).append(passage)
+            for register in self.effects[i][1]:
+                if register in self.shadows:
+                    found.setdefault(register, []).append(passage)
         return found
 
     def unset_names(self) -> dict[int, str]:
@@ -200,21 +191,21 @@ class Lowered:
             for source in action.sources:
                 reads += self.registers_of(source.operand)
             for result in action.results:
-                if isinstance(result.operand, Register):
+                if isinstance(result.operand, flat.Register):
                     writes.append(result.operand.index)
         return reads, writes
 
     def registers_of(self, operand: Any) -> list[int]:
         """Registers that an operand reads, extra ones included."""
-        if isinstance(operand, Register):
+        if isinstance(operand, flat.Register):
             return [operand.index]
-        if isinstance(operand, Not):
+        if isinstance(operand, flat.Not):
             return [operand.operand.index]
-        if isinstance(operand, Memory):
+        if isinstance(operand, flat.Memory):
             return self.registers_of(operand.base)
-        if isinstance(operand, Special) and operand.name not in CLOCK_REGISTERS:
+        if isinstance(operand, flat.Special) and operand.name not in CLOCK_REGISTERS:
             return [self.special(operand.name)]
-        if isinstance(operand, SymbolAddress):
+        if isinstance(operand, flat.SymbolAddress):
             return [self.symbol(operand)]
         return []
 
@@ -231,7 +222,7 @@ class Lowered:
             self.specials[name] = self.extra_register(_SPECIAL_CLASSES.get(name, "b32"))
         return self.specials[name]
 
-    def symbol(self, symbol: SymbolAddress) -> int:
+    def symbol(self, symbol: flat.SymbolAddress) -> int:
         if symbol not in self.symbols:
             self.symbols[symbol] = self.extra_register("b64")
         return self.symbols[symbol]

@@ -11,19 +11,8 @@ from nvfp4.emulator.compiler.lower import Lowered, passes_on
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions import undefined
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source
+from nvfp4.emulator.ptx import program as flat
 from nvfp4.emulator.ptx.parser import real_bits
-from nvfp4.emulator.ptx.program import (
-    Instruction,
-    LocalAddress,
-    Memory,
-    Not,
-    Operand,
-    OperandList,
-    Register,
-    Sink,
-    Special,
-    SymbolAddress,
-)
 from nvfp4.emulator.ptx.syntax import Integer, Real
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES
 from nvfp4.emulator.state.batch import CLOCK_REGISTERS
@@ -64,47 +53,47 @@ class Values:
     def read(self, source: Source) -> str:
         """A source in the class in which the instruction wants it."""
         operand, cls = source.operand, source.cls
-        if isinstance(operand, Register):
+        if isinstance(operand, flat.Register):
             return self.cast(f"r{operand.index}", self.classes[operand.index], cls)
-        if isinstance(operand, Not):
+        if isinstance(operand, flat.Not):
             return f"~r{operand.operand.index}"
         if isinstance(operand, Integer):
             return self.integer(operand.value, cls)
         if isinstance(operand, Real):
             # A predicate is not a float: real_bits refuses a width of 0.
             return self.integer(real_bits(operand, 0 if cls == "pred" else 8 * _bytes(cls)), cls)
-        if isinstance(operand, LocalAddress):
+        if isinstance(operand, flat.LocalAddress):
             return self.integer(operand.offset, cls)
-        if isinstance(operand, Special):
+        if isinstance(operand, flat.Special):
             if operand.name in CLOCK_REGISTERS:
                 text = f"batch.signals.clock({operand.name!r})"
                 return self.cast(text, CLOCK_REGISTERS[operand.name], cls)
             index = self.lowered.special(operand.name)
             return self.cast(f"r{index}", self.classes[index], cls)
-        if isinstance(operand, SymbolAddress):
+        if isinstance(operand, flat.SymbolAddress):
             return self.cast(f"r{self.lowered.symbol(operand)}", "b64", cls)
-        if isinstance(operand, Memory) and cls == "b64":
+        if isinstance(operand, flat.Memory) and cls == "b64":
             return self.address(operand)
         raise PtxSyntaxError(f"{in_words(operand)} cannot be read as a value")
 
     def shadow(self, source: Source) -> str:
         """Which bits of a source are undefined, in the class in which the instruction wants it."""
         operand, cls = source.operand, source.cls
-        if isinstance(operand, Not):
+        if isinstance(operand, flat.Not):
             operand = operand.operand
-        if isinstance(operand, Register) and operand.index in self.lowered.shadows:
+        if isinstance(operand, flat.Register) and operand.index in self.lowered.shadows:
             shadow = f"r{self.lowered.shadows[operand.index]}"
             return self.cast(shadow, self.classes[operand.index], cls)
         return self.constant(0, cls)
 
-    def address(self, memory: Memory) -> str:
+    def address(self, memory: flat.Memory) -> str:
         """A uint64 array; an address held in 32 bits wraps at 32 bits."""
         base = memory.base
         if isinstance(base, Integer):
             return self.integer(base.value + memory.offset, "b64")
-        if isinstance(base, LocalAddress):
+        if isinstance(base, flat.LocalAddress):
             return self.integer(base.offset + memory.offset, "b64")
-        cls = self.classes[base.index] if isinstance(base, Register) else "b64"
+        cls = self.classes[base.index] if isinstance(base, flat.Register) else "b64"
         text = self.read(Source(base, cls))
         if memory.offset:
             text = f"({text} + {self.integer(memory.offset, cls)})"
@@ -124,12 +113,16 @@ class Values:
 
 def in_words(operand: Any) -> str:
     """An operand of the wrong sort, for a message."""
-    kinds = {Sink: "_", OperandList: "a list in braces", Special: "a special register"}
-    kinds |= {Integer: "a number", Real: "a number", Memory: "an address in []"}
+    kinds = {
+        flat.Sink: "_",
+        flat.OperandList: "a list in braces",
+        flat.Special: "a special register",
+    }
+    kinds |= {Integer: "a number", Real: "a number", flat.Memory: "an address in []"}
     return kinds.get(type(operand), "this operand")
 
 
-def guard_of(instruction: Instruction) -> str | None:
+def guard_of(instruction: flat.Instruction) -> str | None:
     """The predicate that guards an instruction: `r5` or `~r5`."""
     if instruction.guard is None:
         return None
@@ -223,7 +216,7 @@ class Shadows:
 
     # --- where values matter --------------------------------------------------------------
 
-    def checks(self, index: int, instruction: Instruction) -> list[str]:
+    def checks(self, index: int, instruction: flat.Instruction) -> list[str]:
         """Note undefined bits in what an instruction needs defined."""
         action = self.lowered.actions[index]
         if not self.lowered.shadows or (action is not None and action.pure):
@@ -240,8 +233,8 @@ class Shadows:
                 found += self._check(index, source, "used as a branch's index", here)
             return found
         for source in action.sources:
-            if isinstance(source.operand, Memory):
-                if isinstance(source.operand.base, Register):
+            if isinstance(source.operand, flat.Memory):
+                if isinstance(source.operand.base, flat.Register):
                     base = Source(source.operand.base, source.operand.base.cls)
                     found += self._check(index, base, "used as an address", here)
             elif not passes_on(action, source):
@@ -273,11 +266,11 @@ class Shadows:
         name = self.values.named(f"U{index}_{register}_{verb.split()[0]}", use)
         return [f"{name}.check({here}, {self.values.shadow(source)})"]
 
-    def _register(self, operand: Operand) -> int:
+    def _register(self, operand: flat.Operand) -> int:
         """The register that an operand is, or -1."""
-        if isinstance(operand, Not):
+        if isinstance(operand, flat.Not):
             operand = operand.operand
-        return operand.index if isinstance(operand, Register) else -1
+        return operand.index if isinstance(operand, flat.Register) else -1
 
 
 def _tuple(values: list[str]) -> str:

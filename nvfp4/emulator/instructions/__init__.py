@@ -1,24 +1,7 @@
 """Every instruction that is not arithmetic; importing this package fills the table."""
 
-from nvfp4.emulator.instructions import (  # noqa: F401
-    access,
-    async_copies,
-    atomics,
-    barriers,
-    bulk_copies,
-    control,
-    launch_control,
-    matrix_products,
-    mbarrier,
-    moves,
-    tiles,
-    warp,
-    wmma,
-)
-from nvfp4.emulator.instructions.tensor import (  # noqa: F401
-    allocation,
-    completion,
-    copies,
-    loads,
-    multiply,
-)
+import pkgutil
+from importlib import import_module
+
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -1,16 +1,18 @@
 """Where an instruction is, and what it does to a group of threads: the table of everything but
 arithmetic.
 
-An instruction is one function decorated with `instruction("mnemonic")`. It gets a `Site` (where
-the instruction is and how it was written) and returns an `Action`. Arithmetic comes from
+An instruction is one function decorated with `instruction("mnemonic", operands, modifiers)`, which
+declares how it is written and refuses what is written otherwise. The function gets a `Site` (where
+the instruction is and what its operands are) and returns an `Action`. Arithmetic comes from
 `emulator.arithmetic.resolve`, which knows lanes but neither memory nor other lanes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -23,18 +25,23 @@ from nvfp4.emulator.errors import (
     SourceLocation,
     UnsupportedInstruction,
 )
-from nvfp4.emulator.ptx.program import Instruction, Memory, Operand, OperandList
+from nvfp4.emulator.ptx.program import Instruction, Memory, Operand, OperandList, Sink
 from nvfp4.emulator.ptx.types import TYPES, Array, is_type
 from nvfp4.emulator.state.batch import Batch, Execution
+
+_HINTS = ("L1::", "L2::", "level::")
 
 
 @dataclass(frozen=True)
 class Site:
-    """An instruction in its kernel. addresses: the operands that were taken for addresses."""
+    """An instruction in its kernel. addresses: the operands that were taken for addresses. sources,
+    results: the operands that were declared."""
 
     kernel: str
     instruction: Instruction
     addresses: set[int] = field(default_factory=set, compare=False, repr=False)
+    sources: list[Source] = field(default_factory=list, compare=False, repr=False)
+    results: list[Result] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def opcode(self) -> str:
@@ -81,10 +88,47 @@ class Site:
         return UnsupportedInstruction(what, where=self.location(), hint=hint)
 
     def only(self, *known: str) -> None:
-        """Refuse modifiers other than `known`, all of which may be missing."""
+        """Refuse modifiers but `known`, all of which may be missing; "hints" are cache hints."""
         for part in self.parts[1:]:
-            if part not in known:
+            if part not in known and not ("hints" in known and part.startswith(_HINTS)):
                 raise self.unsupported(f"{self.opcode}: modifier .{part} is not emulated")
+
+    def one_of(self, *names: str) -> str:
+        """Return the modifier that is among `names`; refuse an opcode without one."""
+        for part in self.parts[1:]:
+            if part in names:
+                return part
+        wanted = ", ".join(f".{name}" for name in names)
+        raise self.unsupported(f"{self.opcode} is not emulated without {wanted}")
+
+    def declare(self, operands: str | None, modifiers: str | None, own: set[str]) -> None:
+        """Refuse what is written otherwise, and set sources and results. See `instruction`.
+        own: the parts of the names that it is registered by."""
+        for word in modifiers.split() if modifiers else ():
+            if "|" in word or "!" in word:
+                self.one_of(*word.rstrip("!").split("|"))
+        if modifiers is not None:
+            self.only(*re.findall(r"[^|! ]+", modifiers), *own)
+        if operands is None:
+            return
+        words = operands.split()
+        self.takes(sum("?" not in word for word in words), len(words))
+        for i, word in enumerate(words[: len(self.operands)]):
+            kind = word.rstrip("?")
+            if kind == "[]":
+                self.sources.append(Source(self.memory(i), "b64"))
+            elif kind.startswith("="):
+                classes = map(self._class, kind[1:].split("|"))
+                self.results.extend(map(Result, (*self.items(i), Sink()), classes))
+            elif kind != "_":
+                self.sources.append(Source(self.operands[i], self._class(kind)))
+
+    def _class(self, kind: str) -> str:
+        return class_of(self) if kind == "type" else kind
+
+    def action(self, kind: str, run: Run, **more: Any) -> Action:
+        """Return an Action on the operands that were declared."""
+        return Action(kind, self.sources, self.results, run, **more)
 
     def takes(self, least: int, most: int | None = None) -> None:
         """Refuse a number of operands outside [least, most or least]."""
@@ -239,14 +283,30 @@ Builder = Callable[[Site], Action]
 BUILDERS: dict[str, Builder] = {}
 
 
-def instruction(*mnemonics: str) -> Callable[[Builder], Builder]:
-    """Register the builder of `mnemonics`; `bar.warp` matches the first two parts of an opcode."""
+def instruction(
+    *mnemonics: str, operands: str | None = None, modifiers: str | None = None
+) -> Callable[[Builder], Builder]:
+    """Register the builder of `mnemonics`; `bar.warp` matches the first two parts of an opcode.
+
+    operands: a word for each. `[]` is an address; a register class, or `type` for that of the
+    opcode's type, is read; `=b32` is set, `=b32|pred` in a pair whose second may be missing; the
+    builder looks at `_`; one with `?` may be missing. They are the site's sources and results.
+    modifiers: all but the parts of `mnemonics`. Of `a|b` there must be one, and `a!` must be there;
+    `hints` are cache hints.
+    Without operands or modifiers, the builder itself refuses what it does not know.
+    """
 
     def register(builder: Builder) -> Builder:
+        own = {part for mnemonic in mnemonics for part in mnemonic.split(".")}
+
+        def declared(site: Site) -> Action:
+            site.declare(operands, modifiers, own)
+            return builder(site)
+
         for mnemonic in mnemonics:
             if mnemonic in BUILDERS:
                 raise ValueError(f"{mnemonic} is in the table twice")
-            BUILDERS[mnemonic] = builder
+            BUILDERS[mnemonic] = declared
         return builder
 
     return register

@@ -6,16 +6,13 @@ import numpy as np
 
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import spaces_of
-from nvfp4.emulator.instructions.action import Action, Gate, Result, Site, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.tensor import completion
 from nvfp4.emulator.ptx.program import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 
-_WORDS = (
-    "shared", "shared::cta", "shared::cluster", "b64", "release", "acquire", "relaxed",
-    "cta", "cluster",
-)  # fmt: skip
+_WORDS = "shared shared::cta shared::cluster b64 release acquire relaxed cta cluster"
 
 
 @dataclass(frozen=True)
@@ -64,38 +61,31 @@ def _objects(site: Site, ex: Execution, address: Array) -> tuple[Array, Array, A
     return positions, mbarrier_objects.locate(site, ex.batch, flat, lanes, abroad), lanes
 
 
-@instruction("mbarrier.init")
+@instruction("mbarrier.init", operands="[] b32", modifiers=_WORDS)
 def init(site: Site) -> Action:
     """mbarrier.init.shared.b64 [addr], count."""
-    site.takes(2)
-    site.only("init", *_WORDS)
 
     def run(ex: Execution, address: Array, count: Array) -> None:
         at, offset, lanes = _objects(site, ex, address)
         mbarrier_objects.initialise(site, ex.batch, offset, lanes, ex.group.spread(count)[at])
 
-    sources = [Source(site.memory(0), "b64"), Source(site.operands[1], "b32")]
-    return Action("barrier", sources, [], run)
+    return site.action("barrier", run)
 
 
-@instruction("mbarrier.inval")
+@instruction("mbarrier.inval", operands="[]", modifiers=_WORDS)
 def inval(site: Site) -> Action:
     """mbarrier.inval.shared.b64 [addr]."""
-    site.takes(1)
-    site.only("inval", *_WORDS)
 
     def run(ex: Execution, address: Array) -> None:
         _, offset, _ = _objects(site, ex, address)
         mbarrier_objects.invalidate(ex.batch, offset)
 
-    return Action("barrier", [Source(site.memory(0), "b64")], [], run)
+    return site.action("barrier", run)
 
 
-@instruction("mbarrier.expect_tx", "mbarrier.complete_tx")
+@instruction("mbarrier.expect_tx", "mbarrier.complete_tx", operands="[] b32", modifiers=_WORDS)
 def transaction(site: Site) -> Action:
     """mbarrier.expect_tx and complete_tx [addr], bytes."""
-    site.takes(2)
-    site.only("expect_tx", "complete_tx", *_WORDS)
     sign = 1 if "expect_tx" in site.parts else -1
 
     def run(ex: Execution, address: Array, count: Array) -> None:
@@ -103,15 +93,13 @@ def transaction(site: Site) -> Action:
         expect = sign * ex.group.spread(count)[at].astype(np.int64)
         mbarrier_objects.change(site, ex.batch, offset, lanes, np.zeros_like(expect), expect)
 
-    sources = [Source(site.memory(0), "b64"), Source(site.operands[1], "b32")]
-    return Action("barrier", sources, [], run)
+    return site.action("barrier", run)
 
 
-@instruction("mbarrier.arrive", "mbarrier.arrive_drop")
+@instruction("mbarrier.arrive", "mbarrier.arrive_drop", modifiers=f"expect_tx noComplete {_WORDS}")
 def arrive(site: Site) -> Action:
     """mbarrier.arrive{.expect_tx}{.noComplete} {state,} [addr]{, count or bytes}."""
     site.takes(1, 3)
-    site.only("arrive", "arrive_drop", "expect_tx", "noComplete", *_WORDS)
     has_target = not isinstance(site.operands[0], Memory)
     target: Operand = site.operands[0] if has_target else Sink()
     memory, extra = site.memory(has_target), site.operands[has_target + 1 :]
@@ -136,17 +124,17 @@ def arrive(site: Site) -> Action:
     return Action("barrier", sources, [Result(target, "b64")], run)
 
 
-@instruction("mbarrier.test_wait", "mbarrier.try_wait")
+_WAITS = "mbarrier.test_wait", "mbarrier.try_wait"
+
+
+@instruction(*_WAITS, operands="=pred [] _ _?", modifiers=f"parity {_WORDS}")
 def wait(site: Site) -> Action:
     """mbarrier.{test,try}_wait{.parity} p, [addr], state or parity{, time hint}.
 
     try_wait may suspend the thread: it is held until the phase completes, or until nobody else
     can run, when it times out. Where nobody looks at the result, the wait tells nothing.
     """
-    site.takes(3, 4)
-    site.only("test_wait", "try_wait", "parity", *_WORDS)
     by_parity, relaxed = "parity" in site.parts, "relaxed" in site.parts
-    target, memory, token = site.operands[0], site.memory(1), site.operands[2]
 
     def heeded(ex: Execution) -> bool:
         return site.instruction.line not in ex.batch.launch.waits_not_looked_at
@@ -190,20 +178,12 @@ def wait(site: Site) -> Action:
         flags[at] = done
         return (ex.group.fold(flags),)
 
-    sources = [Source(memory, "b64"), Source(token, "b32" if by_parity else "b64")]
-    held: Gate | None = gate if "try_wait" in site.parts else None
-    return Action("barrier", sources, [Result(target, "pred")], run, gate=held)
+    site.sources.append(Source(site.operands[2], "b32" if by_parity else "b64"))
+    return site.action("barrier", run, gate=gate if "try_wait" in site.parts else None)
 
 
-@instruction("mbarrier.pending_count")
+@instruction("mbarrier.pending_count", operands="=b32 b64")
 def pending_count(site: Site) -> Action:
     """Arrivals still pending in a state that mbarrier.arrive returned."""
-    site.takes(2)
-    target, state = site.operands
-    return Action(
-        "barrier",
-        [Source(state, "b64")],
-        [Result(target, "b32")],
-        lambda value: ((value & np.uint64(mbarrier_objects.MOST)).astype(np.uint32),),
-        pure=True,
-    )
+    most = np.uint64(mbarrier_objects.MOST)
+    return site.action("barrier", lambda state: ((state & most).astype(np.uint32),), pure=True)

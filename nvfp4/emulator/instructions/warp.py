@@ -25,7 +25,6 @@ from nvfp4.emulator.instructions.action import (
     Source,
     instruction,
 )
-from nvfp4.emulator.ptx.program import OperandList, Sink
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state import native
@@ -124,13 +123,7 @@ def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
     return present, members
 
 
-def _pair(site: Site) -> list[Result]:
-    """The results of `d|p`, of which p may be missing."""
-    targets = site.items(0)
-    return [Result(targets[0], "b32"), Result(targets[1] if len(targets) > 1 else Sink(), "pred")]
-
-
-def _shared_by_members(classes: list[str], bit_by_bit: bool = False) -> Shadow:
+def _shared_by_members(cls: str, bit_by_bit: bool = False) -> Shadow:
     """The shadow of what the members of a mask find out together (the last source is the mask):
     undefined for all if it is for one, or in that lane's bit only."""
 
@@ -139,7 +132,7 @@ def _shared_by_members(classes: list[str], bit_by_bit: bool = False) -> Shadow:
         found = by_warp(ex.group, values[-1]) & bad[:, None]
         if bit_by_bit:
             return (back(ex.group, found),)
-        return tuple(back(ex.group, spread(found != 0, REGISTER_DTYPES[cls])) for cls in classes)
+        return (back(ex.group, spread(found != 0, REGISTER_DTYPES[cls])),)
 
     return shadow
 
@@ -161,19 +154,14 @@ def _note_absent(site: Site, ex: Execution, present: Array, source: Array) -> No
         ex.batch.launch.undefined_memory.setdefault(site.instruction.line, origin)
 
 
-@instruction("shfl")
+@instruction("shfl", operands="=b32|pred b32 b32 b32 b32", modifiers="sync! b32 up|down|bfly|idx")
 def shfl(site: Site) -> Action:
     """shfl.sync.mode.b32 d|p, a, b, c, membermask. c: bits 0-4 clamp, 8-12 segment mask.
 
     What is read of a lane that does not execute it (it has exited, or is on another path) is
     undefined.
     """
-    site.takes(5)
-    site.only("sync", "b32", *_SHUFFLES)
-    if "sync" not in site.parts:
-        raise site.unsupported("shfl without .sync is gone since sm_70")
-    mode = next(part for part in site.parts if part in _SHUFFLES)
-    results = _pair(site)
+    mode = site.one_of(*_SHUFFLES)
 
     def moved(ex: Execution, rows: Array, b: Array, c: Array) -> tuple[Array, Array]:
         shuffled, valid = np.empty(rows.shape, np.uint32), np.empty(rows.shape, np.bool_)
@@ -203,8 +191,7 @@ def shfl(site: Site) -> Action:
         shuffled, valid = moved(ex, rows, b, c)
         return back(ex.group, shuffled), back(ex.group, valid)
 
-    sources = [Source(o, "b32") for o in site.operands[1:]]
-    return Action("warp", sources, results, run, gate=member_gate(3), shadow=shadow, loads=True)
+    return site.action("warp", run, gate=member_gate(3), shadow=shadow, loads=True)
 
 
 def _complete(ex: Execution, mask: Array) -> bool:
@@ -213,12 +200,10 @@ def _complete(ex: Execution, mask: Array) -> bool:
     return everyone and mask.size == 1 and mask[0] == 0xFFFFFFFF
 
 
-@instruction("vote")
+@instruction("vote", operands="_ pred b32", modifiers="sync! all|any|uni|ballot pred b32")
 def vote(site: Site) -> Action:
     """vote.sync.{all,any,uni}.pred and vote.sync.ballot.b32 d, {!}a, membermask."""
-    site.takes(3)
-    site.only("sync", "all", "any", "uni", "ballot", "pred", "b32")
-    mode = next(part for part in site.parts if part in ("all", "any", "uni", "ballot"))
+    mode = site.one_of("all", "any", "uni", "ballot")
 
     def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
         present, members = _members(site, ex, mask)
@@ -234,23 +219,10 @@ def vote(site: Site) -> Action:
             answer = (votes == here) | (votes == 0)
         return (back(ex.group, answer),)
 
-    target, value, mask = site.operands
     cls = "b32" if mode == "ballot" else "pred"
-    sources = [Source(value, "pred"), Source(mask, "b32")]
-    shadow = _shared_by_members([cls], bit_by_bit=mode == "ballot")
-    return Action("warp", sources, [Result(target, cls)], run, gate=member_gate(1), shadow=shadow)
-
-
-def _fold_f32(site: Site) -> Callable[[Array, Array], Array]:
-    """min or max of f32 with .abs and .NaN, as the lane instruction does it."""
-    words = [part for part in site.parts[1:] if part in ("NaN",)]
-    operation = next(part for part in site.parts if part in ("min", "max"))
-    op = resolve(".".join([operation, *words, "f32"]))
-
-    def fold(a: Array, b: Array) -> Array:
-        return op.function(a, b)[0]
-
-    return fold
+    site.results.append(Result(site.operands[0], cls))
+    shadow = _shared_by_members(cls, bit_by_bit=mode == "ballot")
+    return site.action("warp", run, gate=member_gate(1), shadow=shadow)
 
 
 _INTEGER_FOLDS: dict[str, Callable[[Array, Array], Array]] = {
@@ -259,14 +231,18 @@ _INTEGER_FOLDS: dict[str, Callable[[Array, Array], Array]] = {
 }  # fmt: skip
 
 
-@instruction("redux")
+@instruction(
+    "redux", operands="=b32 b32 b32",
+    modifiers="sync! add|and|or|xor|min|max u32|s32|b32|f32 abs NaN",
+)  # fmt: skip
 def redux(site: Site) -> Action:
     """redux.sync.op.{u32,s32,b32,f32} d, a, membermask."""
-    site.takes(3)
-    site.only("sync", "u32", "s32", "b32", "f32", "abs", "NaN", *_INTEGER_FOLDS)
-    operation = next(part for part in site.parts if part in _INTEGER_FOLDS)
-    type_name = site.type()
-    fold = _fold_f32(site) if type_name == "f32" else _INTEGER_FOLDS[operation]
+    operation, type_name = site.one_of(*_INTEGER_FOLDS), site.type()
+    fold = _INTEGER_FOLDS[operation]
+    if type_name == "f32":
+        nan = ".NaN" if "NaN" in site.parts else ""
+        extreme = resolve(f"{operation}{nan}.f32").function
+        fold = lambda a, b: extreme(a, b)[0]  # noqa: E731
     dtype = np.int32 if type_name == "s32" else np.uint32
     absolute = resolve("abs.f32").function if "abs" in site.parts else None
 
@@ -290,10 +266,7 @@ def redux(site: Site) -> Action:
             out = np.where(taking, total[:, None], out)
         return (back(ex.group, out.view(np.uint32)),)
 
-    target, value, mask = site.operands
-    sources = [Source(value, "b32"), Source(mask, "b32")]
-    shadow = _shared_by_members(["b32"])
-    return Action("warp", sources, [Result(target, "b32")], run, gate=member_gate(1), shadow=shadow)
+    return site.action("warp", run, gate=member_gate(1), shadow=_shared_by_members("b32"))
 
 
 def _distinct(members: Array, present: Array) -> list[Array]:
@@ -308,12 +281,9 @@ def _distinct(members: Array, present: Array) -> list[Array]:
     return found
 
 
-@instruction("elect")
+@instruction("elect", operands="=b32|pred b32", modifiers="sync!")
 def elect(site: Site) -> Action:
     """elect.sync d|p, membermask: the lowest member leads."""
-    site.takes(2)
-    site.only("sync")
-    results = _pair(site)
 
     def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
         present, members = _members(site, ex, mask)
@@ -324,46 +294,41 @@ def elect(site: Site) -> Action:
             leader[lowest == _BITS[lane]] = lane
         return back(ex.group, leader), back(ex.group, lowest == _BITS)
 
-    return Action("warp", [Source(site.operands[1], "b32")], results, run, gate=member_gate(0))
+    return site.action("warp", run, gate=member_gate(0))
 
 
-@instruction("activemask")
+@instruction("activemask", operands="=b32")
 def activemask(site: Site) -> Action:
     """activemask.b32 d: the threads of the warp that are here now."""
-    site.takes(1)
 
     def run(ex: Execution) -> tuple[Array, ...]:
         present = present_lanes(ex)
         return (back(ex.group, np.broadcast_to(ballot(present)[:, None], present.shape)),)
 
-    return Action("warp", [], [Result(site.operands[0], "b32")], run)
+    return site.action("warp", run)
 
 
-@instruction("bar.warp")
+@instruction("bar.warp", operands="b32?", modifiers="sync!")
 def bar_warp(site: Site) -> Action:
     """bar.warp.sync membermask."""
-    site.only("warp", "sync")
 
     def run(ex: Execution, mask: Array) -> None:
         _members(site, ex, mask)
 
-    mask = site.operands[0] if site.operands else ALL_LANES
-    assert not isinstance(mask, OperandList)
-    return Action("barrier", [Source(mask, "b32")], [], run, gate=member_gate(0))
+    if not site.sources:
+        site.sources.append(Source(ALL_LANES, "b32"))
+    return site.action("barrier", run, gate=member_gate(0))
 
 
-_COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 _ROWS = 8
-_HINT = "matrices of 8 x 8 elements of 16 bits (.m8n8, .b16) are"
+_MODIFIERS = "sync! aligned! m8n8! x1|x2|x4 trans shared shared::cta b16!"
 
 
-@instruction("ldmatrix")
+@instruction("ldmatrix", operands="_ []", modifiers=_MODIFIERS)
 def ldmatrix(site: Site) -> Action:
     """ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}{.shared}.b16 r, [p]."""
-    count = _matrices(site)
-    site.takes(2)
-    memory, targets = site.memory(1), site.items(0)
-    _require_registers(site, count, len(targets))
+    targets = site.items(0)
+    count = _matrices(site, len(targets))
     what = Access(site, space_of(site), 8, 2)
     transposed = "trans" in site.parts
 
@@ -378,18 +343,16 @@ def ldmatrix(site: Site) -> Action:
         data = undefined_memory.fetch(ex.batch, what, "shared", lanes, flat)
         return _spread(ex, warps, _fragments(data, count, transposed))
 
-    sources = [Source(memory, "b64"), Source(ALL_LANES, "b32")]
-    results = [Result(target, "b32") for target in targets]
-    return Action("load", sources, results, run, member_gate(1), shadow=shadow, loads=True)
+    site.sources.append(Source(ALL_LANES, "b32"))
+    site.results.extend(Result(target, "b32") for target in targets)
+    return site.action("load", run, gate=member_gate(1), shadow=shadow, loads=True)
 
 
-@instruction("stmatrix")
+@instruction("stmatrix", operands="[] _", modifiers=_MODIFIERS)
 def stmatrix(site: Site) -> Action:
     """stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}{.shared}.b16 [p], r."""
-    count = _matrices(site)
-    site.takes(2)
-    memory, values = site.memory(0), site.items(1)
-    _require_registers(site, count, len(values))
+    values = site.items(1)
+    count = _matrices(site, len(values))
     what = Access(site, space_of(site), 8, 2)
     transposed = "trans" in site.parts
 
@@ -405,26 +368,16 @@ def stmatrix(site: Site) -> Action:
         undefined_memory.keep(ex.batch, what, "shared", lanes, flat, data)
         return (np.zeros(1, np.bool_),)
 
-    sources = [Source(memory, "b64"), Source(ALL_LANES, "b32")]
-    sources += [Source(value, "b32") for value in values]
-    return Action("store", sources, [], run, member_gate(1), shadow=shadow)
+    site.sources.extend(Source(each, "b32") for each in (ALL_LANES, *values))
+    return site.action("store", run, gate=member_gate(1), shadow=shadow)
 
 
-def _matrices(site: Site) -> int:
-    """How many matrices an instruction moves, its modifiers checked."""
-    for part in ("sync", "aligned", "m8n8", "b16"):
-        if part not in site.parts:
-            raise site.unsupported(f"{site.opcode}: without .{part} it is not emulated", _HINT)
-    site.only("sync", "aligned", "m8n8", *_COUNTS, "trans", "shared", "shared::cta", "b16")
-    for part, count in _COUNTS.items():
-        if part in site.parts:
-            return count
-    raise site.unsupported(f"{site.opcode} does not say how many matrices it moves")
-
-
-def _require_registers(site: Site, count: int, given: int) -> None:
+def _matrices(site: Site, given: int) -> int:
+    """How many matrices an instruction moves, which is how many registers are given."""
+    count = int(site.one_of("x1", "x2", "x4")[1])
     if given != count:
         raise site.unsupported(f"{site.opcode}: {given} registers for {count} matrices")
+    return count
 
 
 def _addressed(site: Site, ex: Execution, count: int, address: Array) -> tuple[Array, Array, Array]:

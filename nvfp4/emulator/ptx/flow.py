@@ -4,16 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
-from nvfp4.emulator.ptx.program import (
-    Instruction,
-    Memory,
-    Not,
-    Operand,
-    OperandList,
-    Program,
-    Register,
-    Target,
-)
+from nvfp4.emulator.ptx import program as flat
 
 _ENDS = {"bra", "brx", "ret", "exit", "trap"}
 _SHORT = 32
@@ -30,7 +21,7 @@ class Block:
 
     index: int
     start: int
-    code: list[Instruction]
+    code: list[flat.Instruction]
     successors: list[int] = field(default_factory=list)
     falls_through: bool = True
     reads: int = 0
@@ -42,7 +33,7 @@ class Block:
 Effects = Callable[[int], "tuple[list[int], list[int]]"]
 
 
-def blocks(program: Program, first: set[int], last: set[int]) -> list[Block]:
+def blocks(program: flat.Program, first: set[int], last: set[int]) -> list[Block]:
     """Cut the code at labels, after branches, before the instructions `first` (where threads may
     have to wait for each other) and after those of `last` (indices into the code).
     """
@@ -66,18 +57,18 @@ def blocks(program: Program, first: set[int], last: set[int]) -> list[Block]:
     return found
 
 
-def targets(instruction: Instruction) -> list[int]:
+def targets(instruction: flat.Instruction) -> list[int]:
     """Labels that a branch may go to, in the order of its operands."""
     labels = []
     for operand in instruction.operands:
-        if isinstance(operand, Target):
+        if isinstance(operand, flat.Target):
             labels.append(operand.label)
-        elif isinstance(operand, OperandList):
-            labels += [item.label for item in operand.items if isinstance(item, Target)]
+        elif isinstance(operand, flat.OperandList):
+            labels += [item.label for item in operand.items if isinstance(item, flat.Target)]
     return labels
 
 
-def _connect(block: Block, program: Program, number: dict[int, int], count: int) -> None:
+def _connect(block: Block, program: flat.Program, number: dict[int, int], count: int) -> None:
     last = block.code[-1]
     mnemonic = last.parts[0]
     guarded = last.guard is not None
@@ -219,7 +210,7 @@ _FARTHEST = 4096
 _TENSOR_LOAD = ("tcgen05", "ld")
 
 
-def loads_under_way(code: Sequence[Instruction]) -> frozenset[int]:
+def loads_under_way(code: Sequence[flat.Instruction]) -> frozenset[int]:
     """The lines of loads from shared memory, in a kernel with bulk copies, and of those from tensor
     memory, whose values no instruction uses before the next arrival at a barrier or mbarrier; of
     tensor memory, before the next instruction that may write there. Branches are not followed.
@@ -238,13 +229,13 @@ _PASSES_ON = {"mov", "selp", "setp", "and", "or", "xor", "not", "cvt"}
 """Instructions that do nothing but set their first operand; others use what they name."""
 
 
-def waits_not_looked_at(code: Sequence[Instruction]) -> frozenset[int]:
+def waits_not_looked_at(code: Sequence[flat.Instruction]) -> frozenset[int]:
     """The lines of mbarrier.test_wait and try_wait on whose results nothing depends: whether the
     phase is complete, the threads do not know."""
     waits = [each for each in code if _is_wait(each)]
     if not waits:
         return frozenset()
-    readers: dict[int, list[Instruction]] = {}
+    readers: dict[int, list[flat.Instruction]] = {}
     for each in code:
         results = 1 if each.parts[0] in _PASSES_ON or _is_wait(each) else 0
         given = [r for operand in each.operands[results:] for r in _registers(operand)]
@@ -254,11 +245,11 @@ def waits_not_looked_at(code: Sequence[Instruction]) -> frozenset[int]:
     return frozenset(each.line for each in waits) - looked_at
 
 
-def _is_wait(instruction: Instruction) -> bool:
+def _is_wait(instruction: flat.Instruction) -> bool:
     return instruction.parts[0] == "mbarrier" and instruction.parts[1] in _WAITS
 
 
-def _matters(wait: Instruction, readers: Mapping[int, Sequence[Instruction]]) -> bool:
+def _matters(wait: flat.Instruction, readers: Mapping[int, Sequence[flat.Instruction]]) -> bool:
     """Whether a guard, a branch or memory depends on the first result of an instruction."""
     work = [each.index for each in _registers(wait.operands[0])]
     found = set(work)
@@ -274,21 +265,21 @@ def _matters(wait: Instruction, readers: Mapping[int, Sequence[Instruction]]) ->
     return False
 
 
-def is_proxy_fence(instruction: Instruction) -> bool:
+def is_proxy_fence(instruction: flat.Instruction) -> bool:
     """Whether it orders accesses to shared memory before later ones by the copy engine."""
     parts = instruction.parts
     asynchronous = any(part.split("::")[0] == "async" for part in parts)
     return parts[:2] == ("fence", "proxy") and asynchronous and "global" not in parts
 
 
-def _may_load_from_shared(instruction: Instruction) -> bool:
+def _may_load_from_shared(instruction: flat.Instruction) -> bool:
     parts = instruction.parts
     return parts[0] in ("ld", "ldmatrix") and not _OTHER_SPACES & {
         part.split("::")[0] for part in parts
     }
 
 
-def _arrives_first(load: Instruction, following: Sequence[Instruction]) -> bool:
+def _arrives_first(load: flat.Instruction, following: Sequence[flat.Instruction]) -> bool:
     loaded = {each.index for each in _registers(load.operands[0])}
     from_tensor = load.parts[:2] == _TENSOR_LOAD
     for each in following:
@@ -312,13 +303,13 @@ def _arrives_first(load: Instruction, following: Sequence[Instruction]) -> bool:
     return False
 
 
-def _registers(operand: Operand) -> Iterator[Register]:
-    if isinstance(operand, Register):
+def _registers(operand: flat.Operand) -> Iterator[flat.Register]:
+    if isinstance(operand, flat.Register):
         yield operand
-    elif isinstance(operand, OperandList):
+    elif isinstance(operand, flat.OperandList):
         for each in operand.items:
             yield from _registers(each)
-    elif isinstance(operand, Not):
+    elif isinstance(operand, flat.Not):
         yield operand.operand
-    elif isinstance(operand, Memory):
+    elif isinstance(operand, flat.Memory):
         yield from _registers(operand.base)

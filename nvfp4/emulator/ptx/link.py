@@ -7,22 +7,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation, UnsupportedInstruction
+from nvfp4.emulator.ptx import program as flat
 from nvfp4.emulator.ptx import syntax
-from nvfp4.emulator.ptx.program import (
-    Instruction,
-    LocalAddress,
-    Memory,
-    Not,
-    Operand,
-    OperandList,
-    Program,
-    Register,
-    Sink,
-    Special,
-    SymbolAddress,
-    Target,
-)
-from nvfp4.emulator.ptx.syntax import Integer, Real
 from nvfp4.emulator.ptx.types import TYPES
 
 # A dynamic array holds whatever the kernel casts it to.
@@ -30,7 +16,7 @@ _DYNAMIC_ALIGN = 16
 
 
 def _place_shared(
-    module: syntax.Module, entry: syntax.Function, program: Program
+    module: syntax.Module, entry: syntax.Function, program: flat.Program
 ) -> dict[syntax.Variable, int]:
     """Place the shared variables of a module, of a kernel and of the functions it calls: the
     static ones first, then the dynamic ones, all at one address.
@@ -80,12 +66,13 @@ def round_up(value: int, align: int) -> int:
     return -(-value // align) * align
 
 
+_ADDRESSES = (flat.Register, flat.SymbolAddress, flat.LocalAddress, syntax.Integer)
 _WIDE = "b128"
 """A register of this type is two of b64."""
 _INTRINSIC_CALLS = {"vprintf", "__assertfail"}
 
 
-def link(module: syntax.Module, kernel: str) -> Program:
+def link(module: syntax.Module, kernel: str) -> flat.Program:
     """Flatten `kernel` of a parsed module.
 
     Raises PtxSyntaxError for names that nothing declares, UnsupportedInstruction for recursion,
@@ -104,7 +91,7 @@ def link(module: syntax.Module, kernel: str) -> Program:
 class _Linker:
     def __init__(self, module: syntax.Module, entry: syntax.Function) -> None:
         self.module = module
-        self.program = Program(
+        self.program = flat.Program(
             entry.name,
             required_threads=entry.required_threads,
             most_threads=entry.most_threads,
@@ -124,7 +111,7 @@ class _Linker:
             assert parameter.nbytes is not None
             offset = round_up(offset, parameter.align)
             self.program.parameters.append((parameter.name, offset, parameter.nbytes))
-            self.names.bound[parameter.name] = SymbolAddress("param", parameter.name, offset)
+            self.names.bound[parameter.name] = flat.SymbolAddress("param", parameter.name, offset)
             offset += parameter.nbytes
         assert entry.body is not None
         self.scope(entry.body)
@@ -143,7 +130,7 @@ class _Linker:
         """A variable that exists once, wherever it is declared."""
         if variable.space == "shared":
             place = self.shared[variable]
-            self.names.bound[variable.name] = SymbolAddress("shared", variable.name, place)
+            self.names.bound[variable.name] = flat.SymbolAddress("shared", variable.name, place)
         else:
             known = self.program.variables.get(variable.name, variable)
             if known is not variable and not (known.external or variable.external):
@@ -151,14 +138,14 @@ class _Linker:
                 raise self.error(f"two variables are called {variable.name}")
             if known.external or known is variable:
                 self.program.variables[variable.name] = variable
-            self.names.bound[variable.name] = SymbolAddress(variable.space, variable.name, 0)
+            self.names.bound[variable.name] = flat.SymbolAddress(variable.space, variable.name, 0)
 
-    def place_local(self, variable: syntax.Variable) -> LocalAddress:
+    def place_local(self, variable: syntax.Variable) -> flat.LocalAddress:
         if variable.nbytes is None:
             raise self.error(f"local variable {variable.name} has no size")
         start = round_up(self.program.local_bytes, variable.align)
         self.program.local_bytes = start + variable.nbytes
-        return LocalAddress(start)
+        return flat.LocalAddress(start)
 
     # --- bodies -------------------------------------------------------------------------
 
@@ -169,13 +156,13 @@ class _Linker:
                 if statement.name in self.names.bound:
                     self.line = statement.line
                     raise self.error(f"label {statement.name} is defined twice in one scope")
-                self.names.bound[statement.name] = Target(self.new_label())
+                self.names.bound[statement.name] = flat.Target(self.new_label())
         for statement in scope.body:
             if isinstance(statement, syntax.TargetList):
                 targets = []
                 for name in statement.labels:
                     target = self.names.find(name)
-                    if not isinstance(target, Target):
+                    if not isinstance(target, flat.Target):
                         raise self.error(f"no label {name}")
                     targets.append(target)
                 self.names.bound[statement.name] = tuple(targets)
@@ -196,7 +183,7 @@ class _Linker:
                 self.variable(statement)
         elif isinstance(statement, syntax.Label):
             target = self.names.bound[statement.name]
-            if not isinstance(target, Target):
+            if not isinstance(target, flat.Target):
                 self.line = statement.line
                 raise self.error(
                     f"{statement.name} is declared both as a label and as something else"
@@ -223,14 +210,14 @@ class _Linker:
             )
         return TYPES[type_name].register
 
-    def new_registers(self, name: str, cls: str) -> Register | tuple[Register, ...]:
+    def new_registers(self, name: str, cls: str) -> flat.Register | tuple[flat.Register, ...]:
         """A register, or two for one of 128 bits, the lower half first."""
         if cls == _WIDE:
             return tuple(self.new_register(f"{name}.{half}", "b64") for half in ("low", "high"))
         return self.new_register(name, cls)
 
-    def new_register(self, name: str, cls: str) -> Register:
-        register = Register(len(self.program.registers), cls, name)
+    def new_register(self, name: str, cls: str) -> flat.Register:
+        register = flat.Register(len(self.program.registers), cls, name)
         self.program.registers.append(register)
         return register
 
@@ -262,12 +249,12 @@ class _Linker:
 
     def jump(self, label: int, node: syntax.Instruction) -> None:
         """Branch to a label under the guard of `node`."""
-        self.append(replace(node, opcode="bra"), (Target(label),))
+        self.append(replace(node, opcode="bra"), (flat.Target(label),))
 
     def emit(self, node: syntax.Instruction) -> None:
         operands = tuple(self.operand(operand) for operand in node.operands)
         mnemonic = node.opcode.split(".", 1)[0]
-        wide = f".{_WIDE}" in node.opcode and any(isinstance(x, OperandList) for x in operands)
+        wide = f".{_WIDE}" in node.opcode and any(isinstance(x, flat.OperandList) for x in operands)
         if wide and mnemonic == "mov":
             self.move_wide(node, operands)
         elif wide and mnemonic in ("ld", "st"):
@@ -275,21 +262,21 @@ class _Linker:
         else:
             self.append(node, operands)
 
-    def move_wide(self, node: syntax.Instruction, operands: tuple[Operand, ...]) -> None:
+    def move_wide(self, node: syntax.Instruction, operands: tuple[flat.Operand, ...]) -> None:
         """mov.b128 by halves: from or to a register, or a list of two."""
-        halves = [each.items for each in operands if isinstance(each, OperandList)]
+        halves = [each.items for each in operands if isinstance(each, flat.OperandList)]
         if [len(each) for each in halves] != [2, 2]:
             raise self.error(f"{node.opcode} takes registers of 128 bits, or two of 64")
         half = replace(node, opcode=node.opcode.replace(_WIDE, "b64"))
         for pair in zip(*halves, strict=True):
             self.append(half, pair)
 
-    def append(self, node: syntax.Instruction, operands: tuple[Operand, ...]) -> None:
+    def append(self, node: syntax.Instruction, operands: tuple[flat.Operand, ...]) -> None:
         guard = self.guard(node)
         negated = bool(node.guard and node.guard.negated)
         parts = tuple(node.opcode.split("."))
         self.program.code.append(
-            Instruction(
+            flat.Instruction(
                 node.opcode,
                 parts,
                 operands,
@@ -302,43 +289,43 @@ class _Linker:
             )
         )
 
-    def guard(self, node: syntax.Instruction) -> Register | None:
+    def guard(self, node: syntax.Instruction) -> flat.Register | None:
         if node.guard is None:
             return None
         register = self.name(node.guard.name)
-        if not isinstance(register, Register) or register.cls != "pred":
+        if not isinstance(register, flat.Register) or register.cls != "pred":
             raise self.error(f"{node.guard.name} guards an instruction but is not a predicate")
         return register
 
-    def operand(self, node: syntax.Operand) -> Operand:
+    def operand(self, node: syntax.Operand) -> flat.Operand:
         if isinstance(node, syntax.Name):
-            return Sink() if node.text == "_" else self.name(node.text)
+            return flat.Sink() if node.text == "_" else self.name(node.text)
         if isinstance(node, syntax.Sum):
             return _plus(self.name(node.name), node.offset, self)
         if isinstance(node, syntax.Address):
-            base = node.base if isinstance(node.base, Integer) else self.name(node.base.text)
-            if not isinstance(base, (Register, Integer, SymbolAddress, LocalAddress)):
+            base = node.base if isinstance(node.base, syntax.Integer) else self.name(node.base.text)
+            if not isinstance(base, _ADDRESSES):
                 raise self.error(f"{node.base} is not an address")
             coordinates = None
             if node.coordinates is not None:
                 coordinates = tuple(self.operand(c) for c in node.coordinates.items)
-            if isinstance(base, SymbolAddress) and base.space == "shared":
-                return Memory(replace(base, offset=base.offset + node.offset), 0, coordinates)
-            return Memory(base, node.offset, coordinates)
+            if isinstance(base, flat.SymbolAddress) and base.space == "shared":
+                return flat.Memory(replace(base, offset=base.offset + node.offset), 0, coordinates)
+            return flat.Memory(base, node.offset, coordinates)
         if isinstance(node, syntax.Vector):
-            return OperandList(tuple(self.operand(item) for item in node.items))
+            return flat.OperandList(tuple(self.operand(item) for item in node.items))
         if isinstance(node, syntax.Pair):
-            return OperandList((self.operand(node.first), self.operand(node.second)))
+            return flat.OperandList((self.operand(node.first), self.operand(node.second)))
         if isinstance(node, syntax.Negated):
             register = self.name(node.operand.text)
-            if not isinstance(register, Register):
+            if not isinstance(register, flat.Register):
                 raise self.error(f"!{node.operand.text} is not a predicate")
-            return Not(register)
-        if isinstance(node, (Integer, Real)):
+            return flat.Not(register)
+        if isinstance(node, (syntax.Integer, syntax.Real)):
             return node
         raise self.error("a list in parentheses is only allowed in a call")
 
-    def name(self, text: str) -> Operand:
+    def name(self, text: str) -> flat.Operand:
         bound = self.names.find(text)
         if bound is None:
             covered = self.names.pattern(text)
@@ -346,11 +333,11 @@ class _Linker:
                 scope, cls = covered
                 bound = scope.bound[text] = self.new_registers(text, cls)
         if isinstance(bound, tuple):
-            return OperandList(bound)
+            return flat.OperandList(bound)
         if bound is not None:
             return bound
         if text.startswith("%"):
-            return Special(text[1:])
+            return flat.Special(text[1:])
         raise self.error(f"{text} is not declared")
 
     # --- calls --------------------------------------------------------------------------
@@ -414,7 +401,7 @@ class _Linker:
         bound: dict[str, Binding] = {}
         for formal, actual in zip(formals, actuals, strict=True):
             value = self.operand(actual)
-            if not isinstance(value, (Register, LocalAddress, SymbolAddress, Integer)):
+            if not isinstance(value, _ADDRESSES):
                 raise self.error(f"argument {formal.name} of {function.name} cannot be passed")
             bound[formal.name] = value
         caller, self.names = self.names, Names([*self.names.scopes()][-1])
@@ -429,24 +416,24 @@ class _Linker:
         self.place_label(end)
 
 
-def _plus(base: Operand, offset: int, linker: _Linker) -> Operand:
-    if isinstance(base, Integer):
-        return Integer(base.value + offset)
-    if isinstance(base, SymbolAddress):
-        return SymbolAddress(base.space, base.name, base.offset + offset)
-    if isinstance(base, LocalAddress):
-        return LocalAddress(base.offset + offset)
+def _plus(base: flat.Operand, offset: int, linker: _Linker) -> flat.Operand:
+    if isinstance(base, syntax.Integer):
+        return syntax.Integer(base.value + offset)
+    if isinstance(base, flat.SymbolAddress):
+        return flat.SymbolAddress(base.space, base.name, base.offset + offset)
+    if isinstance(base, flat.LocalAddress):
+        return flat.LocalAddress(base.offset + offset)
     raise linker.error("only an address can have a constant added to it")
 
 
 Binding: TypeAlias = (
-    Register
-    | SymbolAddress
-    | LocalAddress
-    | Integer
-    | Target
-    | tuple[Target, ...]
-    | tuple[Register, ...]
+    flat.Register
+    | flat.SymbolAddress
+    | flat.LocalAddress
+    | syntax.Integer
+    | flat.Target
+    | tuple[flat.Target, ...]
+    | tuple[flat.Register, ...]
 )
 
 

@@ -3,31 +3,9 @@
 import struct
 
 from nvfp4.emulator.errors import PtxSyntaxError
-from nvfp4.emulator.ptx import constants
+from nvfp4.emulator.ptx import constants, syntax
 from nvfp4.emulator.ptx.constants import Constant
 from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, WARP_SIZE, Cursor
-from nvfp4.emulator.ptx.syntax import (
-    Address,
-    Arguments,
-    Function,
-    Guard,
-    Instruction,
-    Integer,
-    Label,
-    Module,
-    Name,
-    Negated,
-    Operand,
-    Pair,
-    Real,
-    Registers,
-    Scope,
-    Statement,
-    Sum,
-    TargetList,
-    Variable,
-    Vector,
-)
 from nvfp4.emulator.ptx.types import is_type, type_bytes
 from nvfp4.records.source import SourceLines
 
@@ -35,7 +13,7 @@ from nvfp4.records.source import SourceLines
 class OperandParser(Cursor):
     """Reads one operand at a time."""
 
-    def operand(self) -> Operand:
+    def operand(self) -> syntax.Operand:
         text = self.now.text
         if text == "[":
             return self.address()
@@ -43,41 +21,41 @@ class OperandParser(Cursor):
             return self.vector()
         if text == "!" and self.tokens[self.at + 1].kind == "word" and not self._is_constant(1):
             self.at += 1
-            return Negated(Name(self.word()))
+            return syntax.Negated(syntax.Name(self.word()))
         if self.now.kind == "word" and not self._is_constant():
-            name = Name(self.take().text)
+            name = syntax.Name(self.take().text)
             if self.accept("|"):
-                return Pair(name, self.operand())
+                return syntax.Pair(name, self.operand())
             if self.now.text == "+":
-                return Sum(name.text, self.addend())
+                return syntax.Sum(name.text, self.addend())
             return name
         return self.constant()
 
-    def arguments(self) -> Arguments:
+    def arguments(self) -> syntax.Arguments:
         """The results, or the arguments, of a call."""
         self.expect("(")
-        items: list[Operand] = []
+        items: list[syntax.Operand] = []
         while not self.accept(")"):
             items.append(self.operand())
             self.accept(",")
-        return Arguments(tuple(items))
+        return syntax.Arguments(tuple(items))
 
-    def vector(self) -> Vector:
+    def vector(self) -> syntax.Vector:
         self.expect("{")
-        items: list[Operand] = []
+        items: list[syntax.Operand] = []
         while not self.accept("}"):
             items.append(self.operand())
             self.accept(",")
-        return Vector(tuple(items))
+        return syntax.Vector(tuple(items))
 
-    def address(self) -> Address:
+    def address(self) -> syntax.Address:
         self.expect("[")
-        base: Name | Integer
+        base: syntax.Name | syntax.Integer
         if self.now.kind == "word" and not self._is_constant():
-            base = Name(self.take().text)
+            base = syntax.Name(self.take().text)
         else:
             constant = self.constant()
-            if not isinstance(constant, Integer):
+            if not isinstance(constant, syntax.Integer):
                 raise self.error("an address is an integer")
             base = constant
         offset = self.addend()
@@ -85,14 +63,14 @@ class OperandParser(Cursor):
         if self.accept(","):
             coordinates = self.vector()
         self.expect("]")
-        return Address(base, offset, coordinates)
+        return syntax.Address(base, offset, coordinates)
 
     def addend(self) -> int:
         """The expression behind a name: all of what follows its `+`."""
         if not self.accept("+"):
             return 0
         constant = self.constant()
-        if not isinstance(constant, Integer):
+        if not isinstance(constant, syntax.Integer):
             raise self.error("an address offset is an integer")
         return constants.signed(constant.value)
 
@@ -101,7 +79,7 @@ class OperandParser(Cursor):
     def _is_constant(self, ahead: int = 0) -> bool:
         return self.tokens[self.at + ahead].text == "WARP_SZ"
 
-    def constant(self) -> Integer | Real:
+    def constant(self) -> syntax.Integer | syntax.Real:
         """Take a constant expression."""
         try:
             return constants.node(self._conditional())
@@ -146,18 +124,18 @@ class OperandParser(Cursor):
         text = self.now.text
         if text[:2] in ("0f", "0F"):
             self.at += 1
-            return Real(int(text[2:], 16), 32)
+            return syntax.Real(int(text[2:], 16), 32)
         if text[:2] in ("0d", "0D"):
             self.at += 1
-            return Real(int(text[2:], 16), 64)
+            return syntax.Real(int(text[2:], 16), 64)
         if "." in text or ("e" in text.lower() and not text.lower().startswith("0x")):
             self.at += 1
             (bits,) = struct.unpack("<Q", struct.pack("<d", float(text)))
-            return Real(bits, 64)
+            return syntax.Real(bits, 64)
         return constants.literal(self.integer(), text.endswith("U"))
 
 
-def real_bits(literal: Real, width: int) -> int:
+def real_bits(literal: syntax.Real, width: int) -> int:
     """The literal's bits as f32 (width 32) or f64 (width 64)."""
     if literal.width == width:
         return literal.bits
@@ -179,7 +157,7 @@ _FUNCTION_DIRECTIVES_WITH_NUMBERS = {
 _FUNCTION_FLAGS = {".noreturn", ".explicitcluster", ".unique"}
 
 
-def parse(text: str) -> Module:
+def parse(text: str) -> syntax.Module:
     """Parse a PTX module. Raises PtxSyntaxError with the line."""
     return ModuleParser(text).module()
 
@@ -189,8 +167,8 @@ class ModuleParser(OperandParser):
 
     # --- module -------------------------------------------------------------------------
 
-    def module(self) -> Module:
-        module = Module(sources=SourceLines(self.text))
+    def module(self) -> syntax.Module:
+        module = syntax.Module(sources=SourceLines(self.text))
         while self.now.kind != "end":
             text = self.now.text
             if text in LINE_DIRECTIVES:
@@ -211,7 +189,7 @@ class ModuleParser(OperandParser):
                 self.top_level(module)
         return module
 
-    def top_level(self, module: Module) -> None:
+    def top_level(self, module: syntax.Module) -> None:
         linkage = set()
         while self.now.text in _LINKAGE:
             linkage.add(self.take().text)
@@ -227,10 +205,10 @@ class ModuleParser(OperandParser):
         else:
             raise self.error(f"unexpected {self.now.text!r} at module scope")
 
-    def function_definition(self) -> Function:
+    def function_definition(self) -> syntax.Function:
         line = self.now.line
         entry = self.take().text == ".entry"
-        results: tuple[Variable, ...] = ()
+        results: tuple[syntax.Variable, ...] = ()
         if self.now.text == "(":
             results = self.formals()
         name = self.word()
@@ -260,7 +238,9 @@ class ModuleParser(OperandParser):
         if not self.accept(";"):
             body = self.scope()
         self.function = "(module)"
-        return Function(name, entry, results, parameters, body, required, most, cluster, line)
+        return syntax.Function(
+            name, entry, results, parameters, body, required, most, cluster, line
+        )
 
     def pragma(self) -> None:
         """Strings that change no result."""
@@ -277,9 +257,9 @@ class ModuleParser(OperandParser):
             self.accept(",")
         return values
 
-    def formals(self) -> tuple[Variable, ...]:
+    def formals(self) -> tuple[syntax.Variable, ...]:
         self.expect("(")
-        found: list[Variable] = []
+        found: list[syntax.Variable] = []
         while not self.accept(")"):
             if self.now.text not in (".param", ".reg"):
                 raise self.error(f"expected a .param, found {self.now.text!r}")
@@ -290,7 +270,7 @@ class ModuleParser(OperandParser):
 
     # --- declarations -------------------------------------------------------------------
 
-    def variables(self, external: bool) -> list[Variable]:
+    def variables(self, external: bool) -> list[syntax.Variable]:
         space = self.take().text[1:]
         kind = self.variable_type()
         found = [self.declarator(space, external, *kind)]
@@ -328,7 +308,7 @@ class ModuleParser(OperandParser):
 
     def declarator(
         self, space: str, external: bool, type_name: str, element: int, align: int
-    ) -> Variable:
+    ) -> syntax.Variable:
         line = self.now.line
         name = self.word()
         count: int | None = 1
@@ -345,7 +325,9 @@ class ModuleParser(OperandParser):
             if count is None:
                 count = (max(offset for offset, _, _ in initial) + element) // element
         nbytes = None if count is None else element * count
-        return Variable(space, name, type_name, nbytes, align, tuple(initial), external, line)
+        return syntax.Variable(
+            space, name, type_name, nbytes, align, tuple(initial), external, line
+        )
 
     def initialiser(
         self, width: int, offset: int, out: list[tuple[int, int, int | tuple[str, int]]]
@@ -364,13 +346,13 @@ class ModuleParser(OperandParser):
             out.append((offset, width, (name, self.addend())))
         else:
             literal = self.constant()
-            bits = literal.value if isinstance(literal, Integer) else literal.bits
-            if isinstance(literal, Real) and literal.width != width * 8:
+            bits = literal.value if isinstance(literal, syntax.Integer) else literal.bits
+            if isinstance(literal, syntax.Real) and literal.width != width * 8:
                 bits = real_bits(literal, width * 8)
             out.append((offset, width, bits & ((1 << (8 * width)) - 1)))
         return offset + width
 
-    def register_declaration(self) -> Registers:
+    def register_declaration(self) -> syntax.Registers:
         line = self.take().line
         type_name = ""
         while self.now.kind == "directive":
@@ -389,13 +371,13 @@ class ModuleParser(OperandParser):
             if not self.accept(","):
                 break
         self.expect(";")
-        return Registers(type_name, tuple(names), line)
+        return syntax.Registers(type_name, tuple(names), line)
 
     # --- bodies -------------------------------------------------------------------------
 
-    def scope(self) -> Scope:
+    def scope(self) -> syntax.Scope:
         self.expect("{")
-        body: list[Statement] = []
+        body: list[syntax.Statement] = []
         while not self.accept("}"):
             token = self.now
             if token.kind == "end":
@@ -418,9 +400,9 @@ class ModuleParser(OperandParser):
                 body.append(self.instruction())
             else:
                 raise self.error(f"unexpected {token.text!r} in a function body")
-        return Scope(tuple(body))
+        return syntax.Scope(tuple(body))
 
-    def label(self) -> list[Statement]:
+    def label(self) -> list[syntax.Statement]:
         token = self.take()
         self.expect(":")
         if self.now.text == ".branchtargets":
@@ -429,22 +411,22 @@ class ModuleParser(OperandParser):
             while self.accept(","):
                 labels.append(self.word())
             self.expect(";")
-            return [TargetList(token.text, tuple(labels))]
+            return [syntax.TargetList(token.text, tuple(labels))]
         if self.now.text in (".callprototype", ".calltargets"):
             self.skip_statement()
             return []
-        return [Label(token.text, token.line)]
+        return [syntax.Label(token.text, token.line)]
 
-    def instruction(self) -> Instruction:
+    def instruction(self) -> syntax.Instruction:
         first = self.now
         guard = None
         if self.accept("@"):
             negated = self.accept("!")
-            guard = Guard(self.word(), negated)
+            guard = syntax.Guard(self.word(), negated)
         line = self.now.line
         opcode = self.word()
         calls = opcode.partition(".")[0] == "call"
-        operands: list[Operand] = []
+        operands: list[syntax.Operand] = []
         while self.now.text != ";":
             listed = calls and self.now.text == "("
             operands.append(self.arguments() if listed else self.operand())
@@ -453,4 +435,4 @@ class ModuleParser(OperandParser):
         last = self.now
         self.expect(";")
         text = " ".join(self.text[first.start : last.start].split())
-        return Instruction(opcode, tuple(operands), guard, line, text, first.start)
+        return syntax.Instruction(opcode, tuple(operands), guard, line, text, first.start)
