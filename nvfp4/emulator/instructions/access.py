@@ -132,10 +132,9 @@ def _locate_local(batch: Batch, access: Access, address: Array, lanes: Array) ->
 Arrays = Sequence[Array]
 
 
-@instruction("ld", "ldu")
+@instruction("ld", "ldu", operands="_ [] _?")
 def ld(site: Site) -> Action:
     """ld{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type d, [a]{, cache-policy}."""
-    site.takes(2, 3)
     known_modifiers(site)
     memory = site.memory(1)
     targets = site.items(0)
@@ -154,13 +153,14 @@ def ld(site: Site) -> Action:
     base = memory.base
     if isinstance(base, SymbolAddress) and base.space == "param":
         return _parameter(base.offset + memory.offset, what, results)
+    site.results.extend(results)
     if what.space == "global":
-        return Action("load", [Source(memory, "b64")], results, run)
+        return site.action("load", run)
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         return undefined_memory.loaded(ex, what, values[0])
 
-    return Action("load", [Source(memory, "b64")], results, run, shadow=shadow, loads=True)
+    return site.action("load", run, shadow=shadow, loads=True)
 
 
 def _parameter(offset: int, what: Access, results: list[Result]) -> Action:
@@ -174,10 +174,9 @@ def _parameter(offset: int, what: Access, results: list[Result]) -> Action:
     return Action("load", [], results, run)
 
 
-@instruction("st")
+@instruction("st", operands="[] _ _?")
 def st(site: Site) -> Action:
     """st{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type [a], b{, cache-policy}."""
-    site.takes(2, 3)
     known_modifiers(site)
     memory = site.memory(0)
     values = site.items(1)
@@ -187,7 +186,7 @@ def st(site: Site) -> Action:
     if space_of(site) == "const" or is_parameter:
         raise site.unsupported(f"{site.opcode}: {space_of(site)} memory cannot be written")
     cls = register_class(what.size)
-    sources = [Source(memory, "b64"), *(Source(value, cls) for value in values)]
+    site.sources.extend(Source(value, cls) for value in values)
 
     def run(ex: Execution, address: Array, *data: Array) -> None:
         store(ex, what, address, list(data))
@@ -195,5 +194,4 @@ def st(site: Site) -> Action:
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         return (undefined_memory.stored(ex, what, values[0], shadows[1:]),)
 
-    kept = None if what.space == "global" else shadow
-    return Action("store", sources, [], run, shadow=kept)
+    return site.action("store", run, shadow=None if what.space == "global" else shadow)

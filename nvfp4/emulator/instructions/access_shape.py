@@ -77,14 +77,10 @@ def count_runs(request: Array) -> int:
 
 _SPACES = ("global", "shared", "local", "const", "param")
 # Orders, scopes and caches: threads run in one order here, and there is no cache to advise.
-_HARMLESS = {
-    "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "seq_cst", "mmio",
-    "unified", "nc",
-    "cta", "cluster", "gpu", "sys",
-    "ca", "cg", "cs", "lu", "cv", "wb", "wt",
-    "v2", "v4", "v8",
-}  # fmt: skip
-_HINTS = ("L1::", "L2::", "level::")
+_HARMLESS = (
+    "weak volatile relaxed acquire release acq_rel seq_cst mmio unified nc cta cluster gpu sys "
+    "ca cg cs lu cv wb wt v2 v4 v8 hints"
+)
 
 
 def spaces_of(site: Site) -> list[str]:
@@ -98,19 +94,10 @@ def space_of(site: Site) -> str:
     return next(iter(spaces_of(site)), "generic")
 
 
-def is_hint(part: str) -> bool:
-    """Whether a modifier is a cache hint."""
-    return part.startswith(_HINTS)
-
-
 def known_modifiers(site: Site, *more: str) -> None:
     """Refuse what is neither harmless, a hint, a space, a type, nor in `more`."""
-    type_name = site.type()
-    for part in site.parts[1:]:
-        space = part.split("::")[0]
-        known = part in _HARMLESS or is_hint(part) or part in more
-        if not known and space not in _SPACES and part != type_name:
-            raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+    spaces = (part for part in site.parts if part.split("::")[0] in _SPACES)
+    site.only(*_HARMLESS.split(), *spaces, site.type(), *more)
 
 
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}

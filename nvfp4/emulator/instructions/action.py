@@ -26,6 +26,7 @@ from nvfp4.emulator.errors import (
     UnsupportedInstruction,
 )
 from nvfp4.emulator.ptx.program import Instruction, Memory, Operand, OperandList, Sink
+from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import TYPES, Array, is_type
 from nvfp4.emulator.state.batch import Batch, Execution
 
@@ -152,6 +153,13 @@ class Site:
             raise self.unsupported(f"{self.opcode}: operand {index + 1} must be an address in []")
         self.addresses.add(id(operand))
         return operand
+
+    def integer(self, index: int) -> int:
+        """The value of the operand with an index, which must be a number."""
+        operand = self.operands[index] if index < len(self.operands) else None
+        if not isinstance(operand, Integer):
+            raise self.unsupported(f"{self.opcode}: operand {index + 1} must be a number")
+        return operand.value
 
     def type(self) -> str:
         """The last part of the opcode that is a type, such as `u32`."""

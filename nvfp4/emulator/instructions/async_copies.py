@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
-from nvfp4.emulator.instructions.access_shape import Access, is_hint
+from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, Site, Source, instruction
 from nvfp4.emulator.ptx.program import Operand, Register
-from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -68,26 +67,22 @@ def _land(batch: Batch, packet: _Packet) -> None:
     shared_access.note_landing(batch, packet.data.shape[1], packet.offset, packet.lane)
 
 
-@instruction("cp.async")
+@instruction(
+    "cp.async", operands="[] [] _ _? _?", modifiers="ca cg shared shared::cta global hints"
+)
 def cp_async(site: Site) -> Action:
     """cp.async.{ca,cg}.shared.global [dst], [src], size{, bytes to read or ignore}{, policy}."""
-    site.takes(3, 5)
-    for part in site.parts[2:]:
-        if part not in ("ca", "cg", "shared", "shared::cta", "global") and not is_hint(part):
-            raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
-    size = site.operands[2]
-    if not isinstance(size, Integer) or size.value not in (4, 8, 16):
+    nbytes = site.integer(2)
+    if nbytes not in (4, 8, 16):
         raise site.unsupported(f"{site.opcode}: the size is 4, 8 or 16")
-    nbytes = size.value
     extra: list[Operand] = list(site.operands[3:])
     if extra and "L2::cache_hint" in site.parts:
         extra.pop()
     ignores = bool(extra) and isinstance(extra[0], Register) and extra[0].cls == "pred"
     reading = Access(site, "global", nbytes, 1)
     writing = Access(site, "shared", nbytes, 1)
-    sources = [Source(site.memory(0), "b64"), Source(site.memory(1), "b64")]
     if extra:
-        sources.append(Source(extra[0], "pred" if ignores else "b32"))
+        site.sources.append(Source(extra[0], "pred" if ignores else "b32"))
 
     def run(ex: Execution, target: Array, origin: Array, *more: Array) -> None:
         batch, group, at = ex.batch, ex.group, ex.positions()
@@ -116,7 +111,7 @@ def cp_async(site: Site) -> Action:
         else:
             copies.pending.append(packet)
 
-    return Action("copy", sources, [], run)
+    return site.action("copy", run)
 
 
 def _read_parts(
@@ -152,27 +147,20 @@ def commit_group(site: Site) -> Action:
     return Action("copy", [], [], run)
 
 
-@instruction("cp.async.wait_group", "cp.async.wait_all")
+@instruction("cp.async.wait_group", "cp.async.wait_all", operands="_?")
 def wait_group(site: Site) -> Action:
     """Wait until at most N groups of the thread are under way, or for all its copies."""
-    keep: int | None = None
-    if "wait_group" in site.parts:
-        site.takes(1)
-        number = site.operands[0]
-        if not isinstance(number, Integer):
-            raise site.unsupported(f"{site.opcode} takes an integer")
-        keep = number.value
+    keep = site.integer(0) if "wait_group" in site.parts else None
 
     def run(ex: Execution) -> None:
         ex.batch.kept(PendingCopies).land(ex.lanes(), keep)
 
-    return Action("copy", [], [], run)
+    return site.action("copy", run)
 
 
-@instruction("cp.async.mbarrier")
+@instruction("cp.async.mbarrier", operands="[]", modifiers="arrive! noinc shared shared::cta b64")
 def mbarrier_arrive(site: Site) -> Action:
     """cp.async.mbarrier.arrive{.noinc}.shared.b64 [addr]: arrive once the copies have landed."""
-    site.only("async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64")
     noinc = "noinc" in site.parts
 
     def run(ex: Execution, address: Array) -> None:
@@ -186,4 +174,4 @@ def mbarrier_arrive(site: Site) -> Action:
             one = np.ones(at.size, np.int64)
             mbarrier_objects.change(site, batch, offset, lanes, one, np.zeros_like(one))
 
-    return Action("copy", [Source(site.memory(0), "b64")], [], run)
+    return site.action("copy", run)

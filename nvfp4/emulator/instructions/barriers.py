@@ -22,16 +22,9 @@ from nvfp4.emulator.state.cta_barrier import CtaBarrier
 BARRIERS = 16
 
 
-def _release_others(ex: Execution, following: int) -> None:
-    """The group waits; lanes that do not take part go on."""
-    if ex.guard is not None:
-        ex.batch.signals.release(ex.group.lanes[~ex.mask()], following)
-
-
-@instruction("bar", "barrier")
+@instruction("bar", "barrier", modifiers="cta sync arrive red aligned popc and or u32 pred")
 def bar(site: Site) -> Action:
     """bar{.cta}.{sync,arrive}{.aligned} a{, b}; bar.red.{popc,and,or}.type a{, b}, {!}c."""
-    site.only("cta", "sync", "arrive", "red", "aligned", "popc", "and", "or", "u32", "pred")
     waits = "arrive" not in site.parts
     votes = "red" in site.parts
     site.takes(1 + votes, 2 + votes)
@@ -50,8 +43,8 @@ def bar(site: Site) -> Action:
             if batch.shared.checked:
                 batch.shared.clocks.meet_all()
             return following
-        if waits:
-            _release_others(ex, following)
+        if waits and ex.guard is not None:
+            batch.signals.release(group.lanes[~ex.mask()], following)
         for number, positions in _numbers(site, ex, which):
             barrier = batch.barrier(number)
             lanes = group.lanes[positions]
@@ -123,7 +116,7 @@ def _check_arrival(
         )
 
 
-@instruction("bar.outcome", "barrier.outcome", "bar.cta.outcome", "barrier.cta.outcome")
+@instruction(*(f"{name}.outcome" for name in ("bar", "barrier", "bar.cta", "barrier.cta")))
 def outcome(site: Site) -> Action:
     """Second half of bar.red: what the threads voted."""
     site.takes(2)
@@ -155,10 +148,9 @@ def _refuse(site: Site, ex: Execution, lanes: Array, wrong: Array, what: str, hi
         site.lane(ex.batch, lanes[found[0]]).fault(BarrierMisuse, what, hint=hint)
 
 
-@instruction("barrier.cluster")
+@instruction("barrier.cluster", modifiers="arrive|wait release acquire relaxed aligned")
 def cluster(site: Site) -> Action:
     """barrier.cluster.{arrive{.release,.relaxed},wait{.acquire}}{.aligned}."""
-    site.only("cluster", "arrive", "wait", "release", "acquire", "relaxed", "aligned")
     waits, releases = "wait" in site.parts, "relaxed" not in site.parts
 
     def run(ex: Execution, following: int) -> int | None:
@@ -185,17 +177,13 @@ def cluster(site: Site) -> Action:
     return Action("barrier", [], [], run, parks=True)
 
 
-def _nothing(ex: Execution, *sources: Array) -> None:
-    pass
-
-
 @instruction(
     "prefetch", "prefetchu", "applypriority",
     "setmaxnreg", "cp.async.bulk.prefetch", "nanosleep", "pmevent",
 )  # fmt: skip
 def hint(site: Site) -> Action:
     """No effect on any result."""
-    return Action("special", [], [], _nothing)
+    return Action("special", [], [], lambda ex: None)
 
 
 """What a discarded word holds: NaN as floating point of any width, so that it is not overlooked."""
@@ -204,39 +192,27 @@ def hint(site: Site) -> Action:
 @instruction("membar", "fence")
 def fence(site: Site) -> Action:
     """membar.level, fence.sem.scope; fence.proxy.async. Others order nothing here."""
-    orders = any(level in site.parts for level in ("gl", "sys", "gpu"))
-
-    def run(ex: Execution, *sources: Array) -> None:
-        note_fence(ex.batch, ex.lanes())
-        note_thread_fence(ex.batch, ex.lanes())
-
-    def before_arrivals(ex: Execution, *sources: Array) -> None:
-        note_thread_fence(ex.batch, ex.lanes())
-
-    def initialises(ex: Execution, *sources: Array) -> None:
-        fence_inits(ex.batch, ex.lanes())
-
-    def between_proxies(ex: Execution, *sources: Array) -> None:
-        note_proxy_fence(ex.batch, ex.lanes())
-
+    notes = [note_thread_fence]
     if is_proxy_fence(site.instruction):
-        return Action("special", [], [], between_proxies)
-    if "mbarrier_init" in site.parts:
-        return Action("special", [], [], initialises)
-    if "proxy" in site.parts:
-        return Action("special", [], [], _nothing)
-    return Action("special", [], [], run if orders else before_arrivals)
+        notes = [note_proxy_fence]
+    elif "mbarrier_init" in site.parts:
+        notes = [fence_inits]
+    elif "proxy" in site.parts:
+        notes = []
+    elif any(level in site.parts for level in ("gl", "sys", "gpu")):
+        notes = [note_fence, note_thread_fence]
+
+    def run(ex: Execution) -> None:
+        for note in notes:
+            note(ex.batch, ex.lanes())
+
+    return Action("special", [], [], run)
 
 
-@instruction("createpolicy")
+@instruction("createpolicy", operands="=b64 _? _? _? _? _?")
 def createpolicy(site: Site) -> Action:
     """A cache policy; its 64 bits mean nothing here."""
-    site.takes(1, 6)
-
-    def run(ex: Execution, *sources: Array) -> tuple[Array, ...]:
-        return (np.zeros(1, np.uint64),)
-
-    return Action("special", [], [Result(site.operands[0], "b64")], run)
+    return site.action("special", lambda ex: (np.zeros(1, np.uint64),))
 
 
 @instruction("tcgen05")

@@ -11,7 +11,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, TensorMapError
 from nvfp4.emulator.instructions import atomics, copy_engine, global_access, shared_access, tiles
-from nvfp4.emulator.instructions.access_shape import Access, is_hint, spaces_of
+from nvfp4.emulator.instructions.access_shape import Access, spaces_of
 from nvfp4.emulator.instructions.action import (
     Action,
     LaneSite,
@@ -21,57 +21,46 @@ from nvfp4.emulator.instructions.action import (
     issuing_lanes,
 )
 from nvfp4.emulator.ptx.program import Memory, Operand
-from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, WRITTEN
 from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 
 COMPLETION = "mbarrier::complete_tx::bytes"
-_KNOWN = {
-    "cp", "async", "bulk", "tensor", "tile", "global", "shared::cta", "shared::cluster",
-    "bulk_group", COMPLETION, "cta_group::1", "cta_group::2", "multicast::cluster",
-    "1d", "2d", "3d", "4d", "5d",
-}  # fmt: skip
-
-
 _MULTICAST = "multicast::cluster"
+_KNOWN = (
+    f"tile global shared::cta shared::cluster bulk_group {COMPLETION} cta_group::1 cta_group::2 "
+    f"{_MULTICAST} 1d 2d 3d 4d 5d hints"
+)
 
 
-def _check(site: Site) -> None:
-    for part in site.parts:
-        if part not in _KNOWN and not is_hint(part):
-            raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+class Way(NamedTuple):
+    """Where among the values of a copy its parts are: the address in shared memory that it writes,
+    the mbarrier, and the mask of CTAs that it goes to. None: there is none."""
+
+    target: int
+    mbar: int | None
+    mask: int | None = None
 
 
-@instruction("cp.async.bulk")
+@instruction("cp.async.bulk", operands="[] [] b32 _? _? _?", modifiers=_KNOWN)
 def bulk(site: Site) -> Action:
     """cp.async.bulk.dst.src.completion [dst], [src], bytes{, [mbar]}."""
-    if "tensor" in site.parts:
-        return tensor(site)
-    _check(site)
-    site.takes(3, 6)
     spaces = spaces_of(site)
     if len(spaces) != 2:
         raise site.unsupported(f"{site.opcode} names no source and destination space")
     into, out_of = spaces
     by_mbarrier = COMPLETION in site.parts
-    sources = [
-        Source(site.memory(0), "b64"),
-        Source(site.memory(1), "b64"),
-        Source(site.operands[2], "b32"),
-    ]
     if by_mbarrier:
-        sources.append(Source(site.memory(3), "b64"))
+        site.sources.append(Source(site.memory(3), "b64"))
     if _MULTICAST in site.parts:
-        sources.append(Source(site.operands[4], "b16"))
+        site.sources.append(Source(site.operands[4], "b16"))
     barrier = 3 if by_mbarrier else None
     way = Way(0, barrier, 4 if _MULTICAST in site.parts else None)
 
     def move(at: LaneSite, values: list[int]) -> int:
         target, origin, nbytes, *_ = values
-        if nbytes % 16:
-            at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
+        _check_size(at, nbytes)
         if nbytes:
             data = _side(at, out_of, origin, nbytes, READ)
             place = _side(at, into, target, nbytes, WRITTEN)
@@ -82,19 +71,16 @@ def bulk(site: Site) -> Action:
                 place[:] = data
         return nbytes
 
+    return _copies(site, "copy", move, way)
+
+
+def _copies(site: Site, kind: str, move: Callable[[LaneSite, list[int]], int], way: Way) -> Action:
+    """Copies by lane. move: as of `copy_by_lane`."""
+
     def run(ex: Execution, *values: Array) -> None:
         copy_by_lane(site, ex, values, move, way)
 
-    return Action("copy", sources, [], run)
-
-
-class Way(NamedTuple):
-    """Where among the values of a copy its parts are: the address in shared memory that it writes,
-    the mbarrier, and the mask of CTAs that it goes to. None: there is none."""
-
-    target: int
-    mbar: int | None
-    mask: int | None = None
+    return site.action(kind, run)
 
 
 def copy_by_lane(
@@ -188,10 +174,10 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
     return copy_engine.host_view(address, nbytes)
 
 
+@instruction("cp.async.bulk.tensor", modifiers=_KNOWN)
 def tensor(site: Site) -> Action:
     """cp.async.bulk.tensor.Nd: [smem], [map, {c}], [mbar] or [map, {c}], [smem]."""
     site.takes(2, 5)
-    _check(site)
     rank = next((int(p[0]) for p in site.parts if len(p) == 2 and p[1] == "d"), 0)
     loads = spaces_of(site)[:1] == ["shared"]
     mapped, plain = (1, 0) if loads else (0, 1)
@@ -200,12 +186,12 @@ def tensor(site: Site) -> Action:
     if len(coordinates) != rank:
         raise site.unsupported(f"{site.opcode} needs {rank} coordinates")
     bare = Memory(operand.base, operand.offset)
-    sources = [Source(bare, "b64"), Source(site.memory(plain), "b64")]
-    sources += [Source(c, "b32") for c in coordinates]
+    site.sources.extend(Source(each, "b64") for each in (bare, site.memory(plain)))
+    site.sources.extend(Source(c, "b32") for c in coordinates)
     if loads:
-        sources.append(Source(site.memory(2), "b64"))
+        site.sources.append(Source(site.memory(2), "b64"))
     if _MULTICAST in site.parts:
-        sources.append(Source(site.operands[3], "b16"))
+        site.sources.append(Source(site.operands[3], "b16"))
     barrier = 2 + rank if loads else None
     way = Way(1, barrier, 3 + rank if _MULTICAST in site.parts else None)
     transfer = tiles.load_tile if loads else tiles.store_tile
@@ -219,10 +205,7 @@ def tensor(site: Site) -> Action:
         transfer(at, tile, start, smem)
         return tile.box_bytes
 
-    def run(ex: Execution, *values: Array) -> None:
-        copy_by_lane(site, ex, values, move, way)
-
-    return Action("copy", sources, [], run)
+    return _copies(site, "copy", move, way)
 
 
 @instruction("cp.async.bulk.commit_group")
@@ -235,14 +218,10 @@ def commit_group(site: Site) -> Action:
     return Action("copy", [], [], run)
 
 
-@instruction("cp.async.bulk.wait_group")
+@instruction("cp.async.bulk.wait_group", operands="_")
 def wait_group(site: Site) -> Action:
     """cp.async.bulk.wait_group{.read} N."""
-    site.takes(1)
-    left = site.operands[0]
-    if not isinstance(left, Integer):
-        raise site.unsupported(f"{site.opcode} takes an integer")
-    groups = left.value
+    groups = site.integer(0)
 
     def run(ex: Execution) -> None:
         ex.batch.kept(copy_engine.BulkGroups).wait(ex.lanes(), groups)
@@ -250,37 +229,25 @@ def wait_group(site: Site) -> Action:
     return Action("copy", [], [], run)
 
 
-_REDUCED = ("b32", "u32", "s32", "b64", "u64", "s64", "f16", "bf16", "f32", "f64")
+_STORED = "b32 u32 s32 b64 u64 s64 f32 f64"
+_REDUCED = " ".join(("b32 u32 s32 b64 u64 s64 f16 bf16 f32 f64", *atomics.OPERATIONS))
 _ELEMENTS_A_REQUEST = 32
 
 
-@instruction("cp.reduce")
+@instruction(
+    "cp.reduce", operands="[] [] b32 _?",
+    modifiers=f"async bulk noftz {_REDUCED} {_KNOWN}",
+)  # fmt: skip
 def reduce(site: Site) -> Action:
     """cp.reduce.async.bulk.global.shared::cta.bulk_group.op{.noftz}.type [dst], [src], bytes, and
     to shared::cluster, with an mbarrier."""
     spaces = spaces_of(site)
-    if "tensor" in site.parts or spaces[1:] != ["shared"] or spaces[0] not in ("global", "shared"):
-        raise site.unsupported(
-            f"{site.opcode}: of bulk reductions only those from shared memory are emulated, and no "
-            "tensor ones"
-        )
-    for part in site.parts:
-        known = part in _KNOWN or part in ("reduce", "noftz", *_REDUCED, *atomics.OPERATIONS)
-        if not known and not is_hint(part):
-            raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+    if spaces[1:] != ["shared"]:
+        raise site.unsupported(f"{site.opcode}: only reductions from shared memory are emulated")
     update = atomics.update_of(site, spaces[0])
     what = Access(site, spaces[0], type_bits(site.type()) // 8, 1)
-    if spaces[0] == "shared":
-        return _reduce_in_shared(site, update, what)
-    site.takes(3, 4)
 
-    def move(at: LaneSite, values: list[int]) -> int:
-        target, origin, nbytes = values
-        if nbytes % 16:
-            at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
-        if not nbytes:
-            return 0
-        data = _side(at, "shared", origin, nbytes, READ).view(what.dtype)
+    def to_global(at: LaneSite, target: int, data: Array) -> None:
         for first in range(0, data.size, _ELEMENTS_A_REQUEST):
             some = data[first : first + _ELEMENTS_A_REQUEST]
             where = np.arange(first, first + some.size, dtype=np.uint64) * np.uint64(what.size)
@@ -288,68 +255,53 @@ def reduce(site: Site) -> Action:
             atomics.apply(
                 at.batch, what, "global", update, where + np.uint64(target), lanes, [some], [some]
             )
-        return nbytes
 
-    def run(ex: Execution, *values: Array) -> None:
-        copy_by_lane(site, ex, values, move, Way(1, None))
-
-    sources = [
-        Source(site.memory(0), "b64"),
-        Source(site.memory(1), "b64"),
-        Source(site.operands[2], "b32"),
-    ]
-    return Action("copy", sources, [], run)
-
-
-def _reduce_in_shared(site: Site, update: atomics.Update, what: Access) -> Action:
-    """A bulk reduction into shared memory of the cluster."""
-    site.takes(4)
+    def to_shared(at: LaneSite, target: int, data: Array) -> None:
+        abroad = copy_engine.goes_abroad(at.site)
+        offset, place = copy_engine.shared_range(at, target, data.nbytes, 16, abroad)
+        copy_engine.note(at, offset, data.nbytes, WRITTEN, atomic=True)
+        place[:] = update(place.view(what.dtype), data, data).view(np.uint8)
 
     def move(at: LaneSite, values: list[int]) -> int:
-        target, origin, nbytes, _ = values
-        if nbytes % 16:
-            at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
+        target, origin, nbytes, *_ = values
+        _check_size(at, nbytes)
         if nbytes:
             data = _side(at, "shared", origin, nbytes, READ).view(what.dtype)
-            abroad = copy_engine.goes_abroad(at.site)
-            offset, place = copy_engine.shared_range(at, target, nbytes, 16, abroad)
-            copy_engine.note(at, offset, nbytes, WRITTEN, atomic=True)
-            place[:] = update(place.view(what.dtype), data, data).view(np.uint8)
+            (to_global if spaces[0] == "global" else to_shared)(at, target, data)
         return nbytes
 
-    def run(ex: Execution, *values: Array) -> None:
-        copy_by_lane(site, ex, values, move, Way(0, 3))
-
-    sources = [
-        Source(site.memory(0), "b64"),
-        Source(site.memory(1), "b64"),
-        Source(site.operands[2], "b32"),
-        Source(site.memory(3), "b64"),
-    ]
-    return Action("copy", sources, [], run)
+    if spaces[0] == "global":
+        return _copies(site, "copy", move, Way(1, None))
+    site.sources.append(Source(site.memory(3), "b64"))
+    return _copies(site, "copy", move, Way(0, 3))
 
 
-@instruction("st.async")
+def _check_size(at: LaneSite, nbytes: int) -> None:
+    if nbytes % 16:
+        at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
+
+
+@instruction(
+    "st.async", operands="[] _ []",
+    modifiers=f"weak shared::cluster! {COMPLETION}! v2 v4 {_STORED}",
+)  # fmt: skip
 def st_async(site: Site) -> Action:
     """st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2,.v4}.type [a], b, [mbar]."""
-    site.only("async", "weak", "shared::cluster", COMPLETION, "v2", "v4", site.type())
     return _store_async(site, None)
 
 
-@instruction("red.async")
+@instruction(
+    "red.async", operands="[] _ []",
+    modifiers=f"relaxed cluster shared::cluster! {COMPLETION}! {_REDUCED}",
+)  # fmt: skip
 def red_async(site: Site) -> Action:
     """red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.op.type [a], b,
     [mbar]."""
-    known = ("async", "relaxed", "cluster", "shared::cluster", COMPLETION, site.type())
-    site.only(*known, *atomics.OPERATIONS)
     return _store_async(site, atomics.update_of(site, "shared"))
 
 
 def _store_async(site: Site, update: atomics.Update | None) -> Action:
     """update: (old, b, c) -> new; None: b."""
-    if "shared::cluster" not in site.parts or COMPLETION not in site.parts:
-        raise site.unsupported(f"{site.opcode}: only stores to shared::cluster are emulated")
-    site.takes(3)
     items = site.items(1)
     cls = register_class(type_bits(site.type()) // 8)
     dtype = REGISTER_DTYPES[cls]
@@ -366,8 +318,6 @@ def _store_async(site: Site, update: atomics.Update | None) -> Action:
         place[:] = new.view(np.uint8)
         return nbytes
 
-    def run(ex: Execution, *values: Array) -> None:
-        copy_by_lane(site, ex, values, move, way)
-
-    sources = [Source(site.memory(0), "b64"), *(Source(item, cls) for item in items)]
-    return Action("store", [*sources, Source(site.memory(2), "b64")], [], run)
+    mbar = site.sources.pop()
+    site.sources.extend([*(Source(item, cls) for item in items), mbar])
+    return _copies(site, "store", move, way)

@@ -38,12 +38,13 @@ class _Refused:
         self.rows: set[int] = set()
 
 
-@instruction("clusterlaunchcontrol.try_cancel")
+@instruction(
+    "clusterlaunchcontrol.try_cancel", operands="[] []",
+    modifiers=f"async shared::cta {COMPLETION} {copy_engine.TO_ALL} b128",
+)  # fmt: skip
 def try_cancel(site: Site) -> Action:
     """clusterlaunchcontrol.try_cancel.async{.shared::cta}.mbarrier::complete_tx::bytes
     {.multicast::cluster::all}.b128 [addr], [mbar]: the copy engine writes the response."""
-    site.takes(2)
-    site.only("try_cancel", "async", "shared::cta", COMPLETION, copy_engine.TO_ALL, "b128")
     to_all = copy_engine.TO_ALL in site.parts
 
     def run(ex: Execution, *operands: Array) -> None:
@@ -67,7 +68,7 @@ def try_cancel(site: Site) -> Action:
                 copy_engine.deliver(at, told, partial(_respond, at, there, response))
         copy_engine.advance(batch, ex.lanes())
 
-    return Action("copy", [Source(site.memory(0), "b64"), Source(site.memory(1), "b64")], [], run)
+    return site.action("copy", run)
 
 
 def _cancel(batch: Batch) -> Array:
@@ -87,15 +88,17 @@ def _respond(at: LaneSite, target: int, response: Array) -> int:
     return _RESPONSE_BYTES
 
 
-@instruction("clusterlaunchcontrol.query_cancel")
+_DIMENSIONS = [f"get_first_ctaid::{each}" for each in "xyz"]
+
+
+@instruction(
+    "clusterlaunchcontrol.query_cancel", operands="_ _",
+    modifiers=f"is_canceled get_first_ctaid {' '.join(_DIMENSIONS)} v4 pred b32 b128",
+)  # fmt: skip
 def query_cancel(site: Site) -> Action:
     """clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, r;
     clusterlaunchcontrol.query_cancel.get_first_ctaid{::x, ::y, ::z}.b32.b128 d, r; and
     get_first_ctaid.v4 {x, y, z, _}, r. A register of 128 bits is two of 64."""
-    dimensions = [f"get_first_ctaid::{each}" for each in "xyz"]
-    site.only("query_cancel", "is_canceled", "get_first_ctaid", *dimensions, "v4", "pred", "b32",
-              "b128")  # fmt: skip
-    site.takes(2)
     response = site.items(1)
     if len(response) != 2:
         raise site.unsupported(f"{site.opcode} takes a register of 128 bits")
@@ -109,7 +112,7 @@ def query_cancel(site: Site) -> Action:
             return (done,)
 
         return Action("move", sources, [Result(site.operands[0], "pred")], is_canceled)
-    wanted = [i for i, name in enumerate(dimensions) if name in site.parts] or [0, 1, 2]
+    wanted = [i for i, name in enumerate(_DIMENSIONS) if name in site.parts] or [0, 1, 2]
     targets = site.items(0)
     if len(targets) not in (len(wanted), 4):
         raise site.unsupported(f"{site.opcode} gives {len(wanted)} values")
@@ -133,11 +136,9 @@ class _Triggers:
         self.ctas = np.zeros(batch.grid.ctas, np.bool_)
 
 
-@instruction("griddepcontrol")
+@instruction("griddepcontrol", operands="", modifiers="wait|launch_dependents")
 def griddepcontrol(site: Site) -> Action:
     """griddepcontrol.wait, griddepcontrol.launch_dependents."""
-    site.takes(0)
-    site.only("wait", "launch_dependents")
     waits = "wait" in site.parts
 
     def wait(ex: Execution) -> None:
