@@ -71,5 +71,5 @@ def test_tiles_are_refused_by_name() -> None:
     body = (
         "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group [%q0, {%r1}], [%r2];"
     )
-    with pytest.raises(errors.UnsupportedInstruction, match="modifier .tensor is not"):
+    with pytest.raises(errors.UnsupportedInstruction, match=r"modifier \.tensor is not"):
         run(body, np.zeros(1))
