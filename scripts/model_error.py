@@ -4,12 +4,12 @@
     python -m scripts.model_error measure MEASURED.json            on a GPU, a few minutes
     python -m scripts.model_error table COUNTS MEASURED.json ...   without a GPU
     python -m scripts.model_error published COUNTS                 B200, against ladder/README.md
-    python -m scripts.model_error strangers COUNTS CLONE           B200, public_times.json
+    python -m scripts.model_error strangers COUNTS CLONE ...       B200, public_times.json
 
 `count` emulates every kernel at the contest's three shapes and keeps in the folder COUNTS what the
 model needs, as code for the B200 and as code for Hopper. `measure` times them with the judge's
 timer, after both flushes. `table` predicts from the counts, with the constants as they are now.
-`strangers` does the same for the files of public_times.json, from a clone of their repository.
+`strangers` does the same for the files of public_times.json, from clones of their repositories.
 """
 
 import argparse
@@ -418,20 +418,25 @@ def published(folder: Path) -> None:
     summary([case for case in files if case.kernel not in anew] + described)
 
 
-def strangers(folder: Path, clone: Path, jobs: int) -> None:
-    """What a clone's files of certain commits are predicted to take, against what their author has
-    recorded; with all rows, and without those that the history contradicts."""
-    public = json.loads(PUBLIC.read_text())
+def strangers(folder: Path, clones: list[Path], jobs: int) -> None:
+    """Compare predictions for files of certain commits with what their authors have recorded, with
+    all rows, and without those that the history contradicts; a summary for each clone and all."""
+    everything: list[Case] = []
+    for clone in clones:
+        everything += stranger(folder, clone, jobs)
+    if len(clones) > 1:
+        summary(everything)
+
+
+def stranger(folder: Path, clone: Path, jobs: int) -> list[Case]:
+    """The cases of one clone but the doubtful ones."""
+    public = next(each for each in json.loads(PUBLIC.read_text()) if has_commits(clone, each))
     sources = (folder / "files").resolve()
     sources.mkdir(parents=True, exist_ok=True)
     rows = []
     for each in public["files"]:
-        path = str(sources / f"{each['commit']}_{each['file']}")
-        shown = subprocess.run(
-            ["git", "-C", str(clone), "show", f"{each['commit']}:{each['file']}"],
-            capture_output=True,
-            check=True,
-        )
+        path = str(sources / f"{each['commit']}_{Path(each['file']).name}")
+        shown = shown_by_git(clone, f"{each['commit']}:{each['file']}")
         Path(path).write_bytes(shown.stdout)
         rows.append((path, each))
     count(folder, jobs, [path for path, _ in rows], ["sm_100a"])
@@ -450,7 +455,20 @@ def strangers(folder: Path, clone: Path, jobs: int) -> None:
             doubted.add(path)
         print(f"{each['commit']} {each['file']:22} {'  '.join(cells)}  {each.get('doubt', '')}")
     summary(cases)
-    summary([case for case in cases if case.kernel not in doubted])
+    certain = [case for case in cases if case.kernel not in doubted]
+    if doubted:
+        summary(certain)
+    return certain
+
+
+def has_commits(clone: Path, public: dict[str, Any]) -> bool:
+    """Whether a clone is that of a repository in public_times.json."""
+    return all(not shown_by_git(clone, each["commit"]).returncode for each in public["files"])
+
+
+def shown_by_git(clone: Path, name: str) -> subprocess.CompletedProcess[bytes]:
+    """What `git show` says of an object."""
+    return subprocess.run(["git", "-C", str(clone), "show", name], capture_output=True)
 
 
 def main() -> int:
@@ -474,7 +492,7 @@ def main() -> int:
     if given.what == "count":
         count(given.place, given.jobs or 2, files(), list(ARCHS))
     elif given.what == "strangers":
-        strangers(given.place, given.measured[0], given.jobs or 2)
+        strangers(given.place, given.measured, given.jobs or 2)
     elif given.what == "measure":
         measure(given.place, given.jobs or JOBS, given.limit_s)
     elif given.what == "published":

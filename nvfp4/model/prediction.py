@@ -18,7 +18,7 @@ from nvfp4.model.gpu import Curve, Gpu
 from nvfp4.model.h100 import H100
 from nvfp4.model.h200 import H200
 from nvfp4.model.located import Lines
-from nvfp4.model.machine import Machine, machine
+from nvfp4.model.machine import STORE, Machine, machine
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, run
 from nvfp4.model.paths import MEMORY, Paths, Trace
 from nvfp4.model.pipelined import slowest
@@ -41,7 +41,8 @@ _MOST_KINDS = 256
 _MOST_STEPS = 20_000_000
 """Instructions of an SM that are simulated, in about two seconds."""
 _MOST_MISSED = 0.03
-"""The share of a launch's sectors that may be asked for where no sampled thread block came."""
+"""The share of a launch's sectors that may be asked for where no sampled thread block came, and of
+its bytes that the machine code may not fetch."""
 _LONGEST_NAME = 60
 _LONGEST_WHY = 200
 
@@ -185,7 +186,8 @@ def kernel_time(
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
     traces = [found.trace(work.by_statement(kind)) for kind in range(len(work.warps))]
     accesses = _accesses(asked)
-    executions = _memory_executions(code, work, traces)
+    executed = _executed(work, traces)
+    executions = _memory_executions(code, executed)
     lines = Lines(asked.ptx)
     if without:
         left_out = {n for n, i in enumerate(code.instructions) if lines.of(i.statement) in without}
@@ -199,6 +201,7 @@ def kernel_time(
     left_bytes = gpu.l1_bytes - resident * (asked.shared_bytes + gpu.reserved_shared_bytes)
     fits = local_bytes <= left_bytes
     table = machine(gpu, code, accesses, executions, 1 / resident, fits)
+    _check_bytes(code, table, executed, accesses, lines)
     cycles, by_code, by_reason = _all_ctas(
         gpu, table, traces, work.ctas, of_cta, resident, ctas, clean
     )
@@ -244,18 +247,43 @@ def _accesses(asked: Counted) -> dict[int, Access]:
     return {start: access(each, asked.samples.get(start)) for start, each in counts.items()}
 
 
-def _memory_executions(code: Code, work: Work, traces: list[Trace]) -> dict[int, float]:
-    """How often the CTAs that were counted execute the memory instructions of each statement."""
+def _executed(work: Work, traces: list[Trace]) -> Array:
+    """How often the CTAs that were counted execute each machine instruction."""
     warps: Counter[int] = Counter()
     for cta, times in Counter(work.of_cta.values()).items():
         for kind in work.ctas[cta]:
             warps[kind] += times
-    total = sum(times * traces[kind].executions for kind, times in warps.items())
+    return np.asarray(sum(times * traces[kind].executions for kind, times in warps.items()))
+
+
+def _memory_executions(code: Code, executed: Array) -> dict[int, float]:
+    """How often the memory instructions of each statement are executed, at least once. executed:
+    by instruction."""
     found: dict[int, float] = defaultdict(float)
-    for instruction, times in zip(code.instructions, np.asarray(total).tolist(), strict=True):
+    for instruction, times in zip(code.instructions, executed.tolist(), strict=True):
         if instruction.name in MEMORY:
             found[instruction.statement] += times
     return {statement: max(1.0, times) for statement, times in found.items()}
+
+
+def _check_bytes(
+    code: Code, table: Machine, executed: Array, accesses: dict[int, Access], lines: Lines
+) -> None:
+    """Raise NoPrediction unless machine code fetches the bytes that the emulator has counted."""
+    fetched: dict[int, float] = defaultdict(float)
+    stored = set()
+    columns = table.own.tolist(), table.kind.tolist(), executed.tolist()
+    for instruction, own, kind, times in zip(code.instructions, *columns, strict=True):
+        fetched[instruction.statement] += own * times
+        if kind == STORE:
+            stored.add(instruction.statement)
+    read = {at: n.memory + n.copied_fresh for at, n in accesses.items() if at not in stored}
+    missing = {at: nbytes - fetched[at] for at, nbytes in read.items() if nbytes > fetched[at]}
+    if sum(missing.values()) > _MOST_MISSED * sum(read.values()):
+        line = lines.of(max(missing, key=missing.__getitem__))
+        raise NoPrediction(
+            f"the machine code of line {line} of the PTX fetches fewer bytes than were counted"
+        )
 
 
 def busiest_sm(work: Work, sizes: list[int], ctas: int, sms: int, resident: int) -> Array:

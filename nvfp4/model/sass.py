@@ -17,6 +17,7 @@ _CONTROL = re.compile(r"^\s*/\*\s*0x([0-9a-f]{16})\s*\*/\s*$")
 _LABEL = re.compile(r"^(\.L_\w+|\$\S+):$")
 _TARGET = re.compile(r"`\(([^)]+)\)")
 _GUARD = re.compile(r"^@!?U?P\w+\s+")
+_NEVER = ("@!PT ", "@!UPT ")
 _CONDITION = re.compile(r"^\S+\s+!?U?P\d")
 
 _INDIRECT = ("BRX", "JMX", "BRXU")
@@ -107,8 +108,10 @@ def read(text: str, entry: str) -> Code:
 def _decoded(text: str, statement: int, high: int) -> Instruction:
     bare = _GUARD.sub("", text)
     target = _TARGET.search(text)
+    # ptxas puts loads that are never executed in front of LDGSTS: they are issued, and that is all.
+    never = text.startswith(_NEVER)
     return Instruction(
-        opcode=bare.split(None, 1)[0],
+        opcode="NOP" if never else bare.split(None, 1)[0],
         text=text,
         statement=statement,
         stall=high >> 41 & 15,

@@ -1,12 +1,17 @@
 """Kernels written so that a model that looks at samples or at code alone takes them for fast."""
 
 from functools import cache
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from model_kernels import MISSING, count
 from twins import HEADER, kernel, loop
 
+from nvfp4.model import prediction
+from nvfp4.model.assembly import assembled
 from nvfp4.model.errors import NoPrediction
+from nvfp4.model.multiprocessor import simulate
 from nvfp4.model.prediction import GPUS, Counted, predict
 
 pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
@@ -110,6 +115,25 @@ mov.u32 %r100, 1;
 END:
 """
 
+COPIED = """
+mad.lo.u32 %r10, %r99, 303104, %r9;
+and.b32 %r10, %r10, 4194288;
+cvt.u64.u32 %d2, %r10;
+add.u64 %d3, %d0, %d2;
+cp.async.cg.shared.global [%r8], [%d3], 16;
+cp.async.commit_group;
+cp.async.wait_group 0;
+ld.shared.u32 %r11, [%r8];
+add.u32 %r100, %r100, %r11;
+"""
+COPIES = f"""
+mov.u32 %r8, buffer;
+mad.lo.u32 %r8, %r0, 16, %r8;
+mul.lo.u32 %r9, %r3, 16;
+mov.u32 %r100, 0;
+{loop(13, COPIED)}
+"""
+
 WAITING = f"""
 setp.ne.u32 %p1, %r1, 0;
 mov.u64 %d40, flag;
@@ -131,6 +155,12 @@ def test_work_in_a_called_function_takes_as_long() -> None:
 
 def test_work_behind_a_table_of_jumps_takes_as_long() -> None:
     assert us(count(kernel(JUMP), CTAS, THREADS)) > 0.9 * us(honest())
+
+
+def test_a_loop_in_one_line_of_ptx_takes_as_long_as_in_many() -> None:
+    """Inline assembly is often written so; statements are counted and not lines."""
+    in_one_line = kernel(" ".join(WORK.split("\n")))
+    assert us(count(in_one_line, CTAS, THREADS)) == pytest.approx(us(honest()), rel=0.02)
 
 
 def test_a_product_that_is_never_executed_makes_nothing_faster() -> None:
@@ -162,3 +192,22 @@ def test_memory_that_several_launches_read_takes_as_long_as_that_of_one() -> Non
     least_us = 4 * reads / max(gbps for _, gbps in GPUS["B200"].clean) / 1e3
     assert us(*split) > least_us
     assert us(*split) > 3 * (us(honest()) - GPUS["B200"].launch_us)
+
+
+def test_copies_into_shared_memory_fetch_what_was_counted() -> None:
+    """ptxas puts loads of shared memory that are never executed in front of such copies."""
+    launch = count(
+        kernel(COPIES, before=f".shared .align 16 .b8 buffer[{16 * THREADS}];"), CTAS, THREADS
+    )
+    code = assembled(launch.ptx, launch.kernel, "sm_100a")
+    assert any(each.text.startswith("@!PT LDS") for each in code.instructions)
+    fetched = []
+    with patch.object(prediction, "run", lambda *given: simulated(fetched, *given)):
+        us(launch)
+    assert fetched[0] == pytest.approx(launch.read_bytes / 148, rel=0.03)
+
+
+def simulated(fetched: list[float], *arguments: Any) -> tuple[float, Any, Any]:
+    cycles, by_code, by_reason, nbytes = simulate(*arguments)
+    fetched.append(nbytes)
+    return cycles, by_code, by_reason

@@ -12,9 +12,11 @@ pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisas
 PTX = """.version 8.6
 .target sm_100a
 .address_size 64
-.visible .entry k(.param .u32 copies, .param .u32 products) {
+.visible .entry k(.param .u64 a, .param .u32 copies, .param .u32 products) {
 .reg .b32 %r<8>; .reg .b64 %d<2>; .reg .pred %p<3>;
-.shared .align 4 .u32 room;
+.shared .align 16 .b8 room[16384];
+.shared .align 8 .b64 bar;
+ld.param.u64 %d1, [a];
 ld.param.u32 %r1, [copies];
 ld.param.u32 %r2, [products];
 mov.u32 %r0, %ctaid.x;
@@ -23,7 +25,7 @@ setp.eq.u32 %p1, %r1, 0;
 @%p1 bra MULTIPLY;
 COPY:
 .pragma "nounroll";
-st.volatile.shared.u32 [room], %r1;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [room], [%d1], 16384, [bar];
 sub.u32 %r1, %r1, 1;
 setp.ne.u32 %p1, %r1, 0;
 @%p1 bra COPY;
@@ -39,8 +41,8 @@ setp.ne.u32 %p2, %r2, 0;
 END:
 ret;
 }"""
-COPY, PRODUCT = PTX.index("st.volatile"), PTX.index("tcgen05")
-"""Positions of statements; the first stands for the one that copies."""
+COPY, PRODUCT = PTX.index("cp.async.bulk"), PTX.index("tcgen05")
+"""Positions of statements."""
 CTAS = 148
 
 
