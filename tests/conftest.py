@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -45,6 +47,18 @@ with_the_judge = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _path
 
 submissions = Path(__file__).resolve().parent / "submissions"
 
+right_source = (submissions / "right.py").read_text(encoding="utf-8")
+"""Defines gemv(data), which is right, and needs a custom_kernel."""
+
+torch_source = (root / "nvfp4/selftest/honest/chunked_torch.py").read_text(encoding="utf-8")
+"""A whole submission in plain torch."""
+
+
+def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python with the judge's modules on its path; options are those of subprocess.run."""
+    usual = {"env": with_the_judge, "capture_output": True, "text": True, "timeout": 300}
+    return subprocess.run([sys.executable, *arguments], **{**usual, **options})
+
 
 def process_state(pid: int) -> str:
     """T where it is stopped."""
@@ -72,10 +86,10 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 LONGEST = (
     *("test_verdicts", "test_first_builds", "test_bot", "test_comparison", "test_recorded"),
-    *("test_climb", "test_check", "test_refused_submissions", "test_stop", "test_submissions"),
-    *("test_batch_processes", "test_batch_ray", "test_second_calls", "test_specialised"),
+    *("test_climb", "test_check", "test_whole_submissions", "test_stop", "test_submissions"),
+    *("test_batch_processes", "test_batch_ray"),
     *("test_cli", "test_kernel", "test_agents_page", "test_interrupts", "test_compare"),
-    *("test_every_command", "test_architecture"),
+    *("test_every_command",),
 )
 """Files that take 15 seconds and more."""
 

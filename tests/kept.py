@@ -1,7 +1,10 @@
-"""Verdicts in a history of their own."""
+"""Commands run in this process, and verdicts in a history of their own."""
 
 import hashlib
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from click.testing import CliRunner, Result
 
@@ -24,6 +27,22 @@ def named(verdict: Verdict, path: str = "mine.py", text: bytes = content) -> Ver
 def invoke(*arguments: str) -> Result:
     """Runs a command."""
     return CliRunner().invoke(main, [*arguments])
+
+
+class Outcome(NamedTuple):
+    """How a command on a submission ended. content: the object that it wrote."""
+
+    exit_code: int
+    content: dict[str, Any]
+    output: str
+
+
+def judged(folder: Path, source: str | bytes, command: str, *options: str) -> Outcome:
+    """Run a command on a submission's text, as mine.py of a folder."""
+    path, verdict = folder / "mine.py", folder / "verdict.json"
+    path.write_bytes(source if isinstance(source, bytes) else source.encode())
+    done = invoke(command, str(path), "--output", str(verdict), *options)
+    return Outcome(done.exit_code, json.loads(verdict.read_text()), done.output)
 
 
 def kept_in(history: History, verdict: Verdict, text: bytes = content) -> int:

@@ -1,5 +1,6 @@
 """Case files and seeds."""
 
+import math
 from pathlib import Path
 
 import bot
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvfp4.cli.problem import case_line, shape_of
-from nvfp4.judge.cases import CaseFileError, combine_seed, parse_case, read_cases
+from nvfp4.judge.cases import Case, CaseFileError, combine_seed, parse_case, read_cases
 
 sizes = st.integers(1, 10**6)
 seeds = st.integers(0, 2**63 - 1)
@@ -56,15 +57,10 @@ def test_a_bad_line_is_refused_with_the_reason(line: str, why: str) -> None:
         parse_case(line)
 
 
-@given(case=st.integers(0, 2**40), secret=st.integers(0, 2**40))
-def test_seeds_are_paired_as_the_bot_pairs_them(case: int, secret: int) -> None:
+@given(case=seeds, secret=st.integers(0, 2**64))
+def test_seeds_are_paired_as_the_bot_pairs_them_and_fit_torch(case: int, secret: int) -> None:
     expected = case + (case + secret) * (case + secret + 1) // 2
     assert combine_seed(case, secret) == expected % 2**63
-
-
-@given(case=seeds, secret=st.integers(0, 2**64))
-def test_a_combined_seed_is_one_that_torch_takes(case: int, secret: int) -> None:
-    assert 0 <= combine_seed(case, secret) < 2**63
 
 
 def test_a_file_is_read_line_by_line_and_a_secret_changes_the_seed_alone(tmp_path: Path) -> None:
@@ -86,21 +82,55 @@ def test_a_file_is_read_line_by_line_and_a_secret_changes_the_seed_alone(tmp_pat
         (f"{bot.case()}\n{bot.case()};".encode(), "line 2 of"),
         (b"\xff\xfe m: 1", "cannot read"),
         (None, "cannot read"),
+        ("a folder", "cannot read"),
     ],
 )
-def test_a_bad_file_is_refused_with_the_line(
-    content: bytes | None, why: str, tmp_path: Path
-) -> None:
+def test_a_bad_file_is_refused_with_the_line(content: object, why: str, tmp_path: Path) -> None:
     path = tmp_path / "cases.txt"
-    if content is not None:
+    if isinstance(content, bytes):
         path.write_bytes(content)
+    elif content:
+        path.mkdir()
     with pytest.raises(CaseFileError, match=why):
         read_cases(path)
 
 
-def test_a_folder_is_no_case_file(tmp_path: Path) -> None:
-    with pytest.raises(CaseFileError, match="cannot read"):
-        read_cases(tmp_path)
+words = ["m", "k", "l", "seed", "inputs", ": ", ";", "\n", "\r", "64", "-1", "0", "full", "contest"]
+numerals = ["1" * 5000, "9" * 4299, "٣", "\x00", "\u2028", " "]
+scraps = st.sampled_from([*words, *numerals, bot.case(), bot.case(full=True)])
+
+
+@given(st.one_of(st.binary(max_size=200), st.lists(scraps, max_size=12).map("".join)))
+def test_any_file_holds_valid_cases_or_is_refused_in_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes | str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed_cases.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    try:
+        cases = read_cases(path, secret_seed=7)
+    except CaseFileError as error:
+        cases, refused = [], str(error)
+    else:
+        refused = ""
+    assert bool(cases) is not bool(refused)
+    assert len(refused.splitlines()) <= 1
+    assert len(refused) < 1000
+    for case in cases:
+        assert {1 <= each < 2**31 for each in (case.m, case.k, case.l)} == {True}
+        assert case.k % 64 == 0
+        assert 0 <= case.seed < 2**63
+        assert 0 < case.bytes / 2**30 < math.inf
+
+
+@given(st.tuples(*[st.integers(-(2**70), 2**70)] * 4), st.booleans())
+def test_a_case_is_taken_as_it_stands_or_refused(numbers: tuple[int, ...], full: bool) -> None:
+    m, k, l, seed = numbers
+    text = bot.case(m, k, l, seed, full)
+    if all(1 <= each < 2**31 for each in (m, k, l)) and k % 64 == 0 and 0 <= seed < 2**63:
+        assert parse_case(text) == Case(text, m, k, l, seed, full)
+    else:
+        with pytest.raises(CaseFileError):
+            parse_case(text)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """check, test -x and -k, --watch and new, as commands."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,14 +7,14 @@ import sys
 import threading
 from pathlib import Path
 from queue import Queue
-from typing import Any
 
 import pytest
 from bot import root
-from click.testing import CliRunner, Result
+from click.testing import Result
+from conftest import torch_source
+from kept import invoke, judged
 
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem, matching, shape_of
 
 wrong_for_two_batches = """
@@ -30,101 +29,97 @@ def custom_kernel(data):
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(each) for each in arguments])
+    return invoke(*map(str, arguments))
 
 
-def write(folder: Path, text: str | bytes) -> Path:
+def write(folder: Path, text: str) -> Path:
     path = folder / "mine.py"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.write_text(text)
     return path
 
 
-def checked(path: Path, *options: str) -> tuple[Result, dict[str, Any]]:
-    """What `nvfp4 check` prints, and the object that it writes."""
-    verdict = path.with_name("verdict.json")
-    done = run("check", path, *options, "--output", verdict)
-    return done, json.loads(verdict.read_text())
+def with_a_check(lines: str) -> str:
+    """A right submission in plain torch that looks at m first."""
+    shape = "    m, _, l = c.shape\n"
+    return torch_source.replace(shape, f"{shape}    {lines}\n")
 
 
-def of_torch(old: str = "", new: str = "") -> str:
-    """A right submission in plain torch, with one text in place of another."""
-    return (
-        (root / "nvfp4" / "selftest" / "honest" / "chunked_torch.py").read_text().replace(old, new)
+unsupported = """if m not in (256, 384):
+        raise ValueError(f"Unsupported (M, K) combination {m}")"""
+low_nibbles = torch_source.replace(
+    "codes = packed.to(torch.int16)", "codes = (packed & 15).to(torch.int16)"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "statuses", "code", "words"),
+    [
+        (
+            with_a_check("assert m != 128"),
+            *("--shape 128,192,2", ["fail", "skipped"], "call.exception"),
+            ["failed at 128 x 192 x 2 with the contest's inputs", "none of the contest's shapes"],
+        ),
+        (
+            *(low_nibbles, "--shape 128,256,2", ["pass", "fail"], None),
+            ["only a warning: 128 x 256 x 2 with full-range inputs", "likely cause"],
+        ),
+        (
+            *(with_a_check(unsupported), "", ["fail", "skipped", "skipped"], "call.exception"),
+            [
+                "failed at 512 x 512 x 2 with the contest's inputs",
+                "ValueError: Unsupported (M, K) combination 512",
+            ],
+        ),
+    ],
+    ids=["a shape that is asked for", "full-range inputs only warn", "a contest's shape"],
+)
+def test_a_shape_of_the_contest_decides_or_the_one_that_is_asked_for(
+    source: str,
+    options: str,
+    statuses: list[str],
+    code: str | None,
+    words: list[str],
+    tmp_path: Path,
+) -> None:
+    done = judged(tmp_path, source, "check", *options.split())
+    content, decided = done.content, done.content["decided_by"]
+    assert done.exit_code == (1 if code else 0), done.output
+    assert [test["status"] for test in content["tests"]] == statuses
+    assert (decided and decided["failure"]["code"]) == code
+    assert (content["passed"], content["mistake"]) == (code is None, None)
+    assert ("full_range" in [each["code"] for each in content["warnings"]]) is (
+        code is None and "fail" in statuses
     )
+    assert [word for word in words if word not in done.output] == [], done.output
 
 
-def test_a_shape_of_the_contest_decides_and_a_second_look_follows(tmp_path: Path) -> None:
-    done, content = checked(write(tmp_path, of_torch()))
-    assert done.exit_code == 0, done.output
-    assert done.output.splitlines()[-1].startswith(
-        "passed at 512 x 512 x 2 with the contest's inputs"
-    )
-    assert content["passed"] is True
-    assert content["mistake"] is None
-    assert [(test["spec"][:15], test["inputs"], test["status"]) for test in content["tests"]] == [
+def test_a_right_one_passes_and_a_second_look_follows(tmp_path: Path) -> None:
+    done = judged(tmp_path, torch_source, "check")
+    assert (done.exit_code, done.content["passed"]) == (0, True), done.output
+    last = done.output.splitlines()[-1]
+    assert last.startswith("passed at 512 x 512 x 2 with the contest's inputs")
+    tests = done.content["tests"]
+    assert [(test["spec"][:15], test["inputs"], test["status"]) for test in tests] == [
         ("m: 512; k: 512;", "contest", "pass"),
         ("m: 512; k: 512;", "full", "pass"),
         ("m: 384; k: 640;", "full", "pass"),
     ]
 
 
-def test_a_shape_that_is_asked_for_decides(tmp_path: Path) -> None:
-    refuses = of_torch("    m, _, l = c.shape", "    m, _, l = c.shape\n    assert m != 128")
-    done, content = checked(write(tmp_path, refuses), "--shape", "128,192,2")
-    assert done.exit_code == 1, done.output
-    assert "failed at 128 x 192 x 2 with the contest's inputs" in done.output
-    assert "none of the contest's shapes" in done.output
-    assert [test["status"] for test in content["tests"]] == ["fail", "skipped"]
-
-
-def test_what_only_the_contest_would_take_passes_check_with_a_warning(tmp_path: Path) -> None:
-    source = of_torch("codes = packed.to(torch.int16)", "codes = (packed & 15).to(torch.int16)")
-    done, content = checked(write(tmp_path, source), "--shape", "128,256,2")
-    assert done.exit_code == 0, done.output
-    assert "only a warning: 128 x 256 x 2 with full-range inputs" in done.output
-    assert "likely cause" in done.output
-    assert "full_range" in [each["code"] for each in content["warnings"]]
-    assert content["decided_by"] is None
-
-
-def test_a_shape_of_the_contest_that_is_refused_fails(tmp_path: Path) -> None:
-    source = of_torch(
-        "    m, _, l = c.shape",
-        "    m, _, l = c.shape\n"
-        "    if m not in (256, 384):\n"
-        '        raise ValueError(f"Unsupported (M, K) combination {m}")',
-    )
-    done, content = checked(write(tmp_path, source))
-    assert done.exit_code == 1, done.output
-    assert "failed at 512 x 512 x 2 with the contest's inputs" in done.output
-    assert "ValueError: Unsupported (M, K) combination 512" in done.output
-    assert content["decided_by"]["failure"]["code"] == "call.exception"
-
-
-def test_what_raises_at_every_shape_fails_at_the_first(tmp_path: Path) -> None:
-    done = run("check", write(tmp_path, of_torch("    m, _, l = c.shape", "    assert not c")))
-    assert done.exit_code == 1, done.output
-    assert "failed at 512 x 512 x 2 with the contest's inputs" in done.output
-
-
 @pytest.mark.parametrize("command", ["check", "test", "bench", "eval"])
 def test_every_command_tells_a_mistake_once_and_runs_nothing(command: str, tmp_path: Path) -> None:
-    path = write(tmp_path, "def custom_kernel(data:\n    pass\n")
-    verdict = tmp_path / "verdict.json"
-    done = run(command, path, "--output", verdict)
+    done = judged(tmp_path, "def custom_kernel(data:\n    pass\n", command)
     assert done.exit_code == 1
-    text = "mine.py:1:18: SyntaxError: '(' was never closed"
     assert done.output.splitlines() == [
-        text,
+        "mine.py:1:18: SyntaxError: '(' was never closed",
         "     1 | def custom_kernel(data:",
         "       |                  ^",
         "failed: nothing was run",
     ]
-    content = json.loads(verdict.read_text())
-    assert content["passed"] is False
-    assert content["mistake"]["code"] == "syntax"
-    assert (content["mistake"]["line"], content["mistake"]["column"]) == (1, 18)
-    assert content["tests"] == content["benchmarks"] == []
+    mistake = done.content["mistake"]
+    assert done.content["passed"] is False
+    assert (mistake["code"], mistake["line"], mistake["column"]) == ("syntax", 1, 18)
+    assert done.content["tests"] == done.content["benchmarks"] == []
 
 
 def test_a_failed_import_is_told_once(tmp_path: Path) -> None:
@@ -155,11 +150,9 @@ def test_what_every_test_fails_with_is_told_once(tmp_path: Path) -> None:
 
 
 def test_x_stops_at_the_first_failure(tmp_path: Path) -> None:
-    verdict = tmp_path / "verdict.json"
-    path = write(tmp_path, wrong_for_two_batches)
-    done = run("test", path, "-x", "-k", "512x1536", "--output", verdict)
+    done = judged(tmp_path, wrong_for_two_batches, "test", "-x", "-k", "512x1536")
     assert done.exit_code == 1
-    tests = json.loads(verdict.read_text())["tests"]
+    tests = done.content["tests"]
     assert [each["status"] for each in tests] == ["fail", "skipped"]
     assert tests[1]["message"] == "not run: another test failed before"
 
@@ -180,40 +173,31 @@ def test_k_takes_shapes() -> None:
         assert "128x256x1, 128x1536x1" in caught.value.hint
 
 
-def test_an_unknown_shape_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
-    done = run("test", write(tmp_path, wrong_for_two_batches), "-k", "7x7")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("test mine.py -k 7x7", "error: no test has a shape like '7x7'\nhint: There are 128x256x1"),
+        *(
+            (f"check mine.py --timeout {seconds}", "Invalid value for '--timeout'")
+            for seconds in ("nan", "inf", "-inf", "0", "1e9", "soon")
+        ),
+        ("check folder", "folder is a folder, not a file"),
+        ("check pipe", "pipe is a pipe, not a file"),
+        ("check /dev/zero", "/dev/zero is a device, not a file"),
+        ("check absent.py", "No such file or directory"),
+        ("check mine.py --output pipe", "pipe is a pipe, not a file"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_at_once(
+    words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "x = (")
+    os.mkfifo("pipe")
+    Path("folder").mkdir()
+    done = run(*words.split())
     assert done.exit_code == 2
-    assert done.output.startswith(
-        "error: no test has a shape like '7x7'\nhint: There are 128x256x1"
-    )
-
-
-@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "0", "1e9", "soon"])
-def test_a_time_limit_is_a_number_of_seconds(seconds: str, tmp_path: Path) -> None:
-    path = write(tmp_path, wrong_for_two_batches)
-    done = run("check", path, "--timeout", seconds)
-    assert done.exit_code == 2
-    assert "Invalid value for '--timeout'" in done.output
-
-
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.py")
-    for path, said in (
-        (tmp_path, "is a folder, not a file"),
-        (tmp_path / "pipe.py", "is a pipe, not a file"),
-        (Path("/dev/zero"), "is a device, not a file"),
-        (tmp_path / "absent.py", "No such file or directory"),
-    ):
-        done = run("check", path)
-        assert done.exit_code == 2
-        assert said in done.output.splitlines()[0]
-
-
-def test_an_output_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    done = run("check", write(tmp_path, "x = ("), "--output", tmp_path / "pipe")
-    assert done.exit_code == 2
-    assert "is a pipe, not a file" in done.output
+    assert said in done.output
 
 
 def test_watch_judges_again_when_an_editor_replaces_the_file(tmp_path: Path) -> None:

@@ -5,41 +5,42 @@ others in this one, where the judges of all of them are forked from one server.
 """
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from bot import case, root
 from click.testing import CliRunner, Result
-from conftest import small_copy, submissions
+from conftest import right_source, run_python, small_copy
+from kept import Judge, invoke
+from recorded_verdicts import recorded_verdict
 
+import nvfp4
 from nvfp4.cli import problem
+from nvfp4.cli.display.render import plain_text
 from nvfp4.cli.main import main
+from nvfp4.cli.problem import ProblemError, load_problem
 
 timed = pytest.mark.alone  # the judge's own clock must agree with the submission's
 
 Invoke = Callable[..., Result]
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-right = (submissions / "right.py").read_text(encoding="utf-8")
 
 sources = {
-    "right.py": right + "\ncustom_kernel = gemv\n",
-    "full_range.py": right
+    "right.py": f"{right_source}\ncustom_kernel = gemv\n",
+    "full_range.py": right_source
     + "\ndef custom_kernel(data):\n"
     + "    a, b, *rest = data\n"
     + "    low = [(each.view(torch.uint8) & 15).view(each.dtype) for each in (a, b)]\n"
     + "    return gemv((*low, *rest))\n",
     "unwritten.py": "def custom_kernel(data):\n    return data[6]\n",
-    "fails_alone.py": right
+    "fails_alone.py": right_source
     + "\ncustom_kernel = gemv\nif __name__ == '__main__':\n    raise SystemExit(3)\n",
-    "float32.py": right + "\ndef custom_kernel(data):\n    return gemv(data).float()\n",
+    "float32.py": right_source + "\ndef custom_kernel(data):\n    return gemv(data).float()\n",
 }
 
 
@@ -52,23 +53,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, source in sources.items():
         (folder / name).write_text(source, encoding="utf-8")
     return folder
-
-
-@pytest.fixture(scope="module")
-def run_process(repository: Path) -> Run:
-    """Runs a command as a process."""
-
-    def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "nvfp4", *arguments],
-            cwd=repository,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-
-    return start
 
 
 @pytest.fixture
@@ -84,14 +68,14 @@ def run(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
 
 @pytest.fixture(scope="module")
-def evaluated(run_process: Run, repository: Path) -> dict[str, Any]:
+def evaluated(repository: Path) -> dict[str, Any]:
     """A right submission judged with --json and --output; nothing else may be on stdout."""
-    done = run_process("eval", "right.py", "--json", "--output", "verdict.json", "--seed", "7")
+    words = ("eval", "right.py", "--json", "--output", "verdict.json", "--seed", "7")
+    done = run_python("-m", "nvfp4", *words, cwd=repository, env=os.environ)
     assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
+    content: dict[str, Any] = json.loads(done.stdout)
     assert json.loads((repository / "verdict.json").read_text()) == content
-    verdict: dict[str, Any] = content
-    return verdict
+    return content
 
 
 @pytest.mark.alone  # a limit of time
@@ -99,13 +83,7 @@ def test_help_answers_at_once_and_loads_nothing_heavy() -> None:
     times = []
     for _ in range(3):
         before = os.times()
-        done = subprocess.run(
-            [sys.executable, "-X", "importtime", "-m", "nvfp4", "--help"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = run_python("-X", "importtime", "-m", "nvfp4", "--help", cwd=root)
         after = os.times()
         used = (after.children_user, after.children_system)
         times.append(sum(used) - before.children_user - before.children_system)
@@ -138,10 +116,8 @@ def test_a_right_submission_passes_with_the_documented_object(
 def test_every_test_has_its_line_of_the_object(evaluated: dict[str, Any]) -> None:
     specs = [case(m=m, l=2) for m in (128, 256)]
     assert all(test.pop("error_share") < 1 for test in evaluated["tests"])
-    assert {test.pop("unverified") for test in evaluated["tests"]} == {None}
-    assert all(test.pop("dropped") == [] for test in evaluated["tests"])
-    known: dict[str, Any] = {"status": "pass", "message": None, "findings": [], "failure": None}
-    known |= {"output": None, "emulated": False}
+    known: dict[str, Any] = {"status": "pass", "findings": [], "dropped": [], "emulated": False}
+    known |= dict.fromkeys(("message", "failure", "output", "unverified"))
     assert evaluated["tests"] == [
         {"spec": spec, "inputs": inputs, **known}
         for inputs in ("contest", "full")
@@ -176,31 +152,46 @@ def test_warnings_say_what_happened_and_what_to_do(evaluated: dict[str, Any]) ->
     assert ("cpu_times" in codes) is (evaluated["device"]["kind"] == "cpu")
 
 
-def test_a_full_range_failure_passes_with_a_warning(run: Invoke) -> None:
-    done = run("test", "full_range.py", "--json")
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "tests", "benchmarks", "warning", "words"),
+    [
+        (
+            ("test", "full_range.py"),
+            *(0, ["pass", "pass", "fail", "fail"], []),
+            *("full_range", "high nibbles are skipped"),
+        ),
+        (
+            ("eval", "unwritten.py"),
+            *(1, ["fail"] * 4, [("skipped", False, None)]),
+            *(None, "c was not written"),
+        ),
+        (
+            ("test", "fails_alone.py"),
+            *(0, ["pass"] * 4, []),
+            *("fails_alone", "python submission.py ended with exit code 3"),
+        ),
+    ],
+    ids=["a warning for full-range inputs", "wrong, not benchmarked", "a warning of exit code 3"],
+)
+def test_a_verdict_has_its_exit_code_its_statuses_and_its_reasons(
+    run: Invoke,
+    arguments: tuple[str, ...],
+    exit_code: int,
+    tests: list[str],
+    benchmarks: list[Any],
+    warning: str | None,
+    words: str,
+) -> None:
+    done = run(*arguments, "--json")
     content = json.loads(done.stdout)
-    assert done.exit_code == 0
-    assert content["passed"] is True
-    assert [test["status"] for test in content["tests"]] == ["pass", "pass", "fail", "fail"]
-    assert "high nibbles are skipped" in content["tests"][2]["message"]
-    assert "process of its own" not in done.stdout  # they are wrong in any
-    assert "full_range" in [warning["code"] for warning in content["warnings"]]
-    assert content["benchmarks"] == []
-
-
-def test_a_wrong_submission_fails_and_its_benchmarks_are_skipped(run: Invoke) -> None:
-    done = run("eval", "unwritten.py", "--json")
-    content = json.loads(done.stdout)
-    assert done.exit_code == 1
-    assert content["passed"] is False
-    assert {test["status"] for test in content["tests"]} == {"fail"}
-    [benchmark] = content["benchmarks"]
-    assert (benchmark["status"], benchmark["timed"], benchmark["mean_us"]) == (
-        "skipped",
-        False,
-        None,
-    )
+    assert (done.exit_code, content["passed"]) == (exit_code, exit_code == 0), done.output
+    assert [test["status"] for test in content["tests"]] == tests
+    keys = ("status", "timed", "mean_us")
+    assert [tuple(each[key] for key in keys) for each in content["benchmarks"]] == benchmarks
     assert content["score"]["geomean_us"] is None
+    assert warning is None or warning in [each["code"] for each in content["warnings"]]
+    assert words in done.stdout
+    assert "process of its own" not in done.stdout  # what is wrong is so in any
 
 
 def test_no_color_is_respected_where_colour_is_forced(run: Invoke) -> None:
@@ -212,14 +203,6 @@ def test_no_color_is_respected_where_colour_is_forced(run: Invoke) -> None:
     assert "\x1b[32mpass" in judged.stdout
     assert "\x1b[?25l" not in judged.stdout  # a pipe has no cursor
     assert len([line for line in judged.stdout.splitlines() if line.startswith("test ")]) == 4
-
-
-def test_a_submission_that_fails_by_itself_passes_with_a_warning(run: Invoke) -> None:
-    done = run("test", "fails_alone.py", "--json")
-    content = json.loads(done.stdout)
-    assert done.exit_code == 0, done.stderr
-    [warning] = [each for each in content["warnings"] if each["code"] == "fails_alone"]
-    assert warning["message"].startswith("python submission.py ended with exit code 3")
 
 
 def test_what_only_we_refuse_is_a_finding_and_fails_with_strict(run: Invoke) -> None:
@@ -258,3 +241,76 @@ def test_a_verdict_that_finds_no_room_in_its_file_is_still_shown(run: Invoke) ->
     assert done.exit_code == 2
     assert done.stdout.splitlines()[-1].startswith("passed: 4 tests in ")
     assert done.stderr.splitlines()[0] == "error: cannot write /dev/full: No space left on device"
+
+
+@pytest.mark.parametrize("name", ["fault", "passed"])
+def test_a_verdict_is_printed_and_written_in_the_format_that_is_asked_for(
+    name: str, judge: Judge
+) -> None:
+    found = recorded_verdict(name)
+    done = judge("test", "--json", "-o", "out.TXT", found=found)
+    assert done.exit_code == (0 if found.passed else 1), done.output
+    shown = json.loads(done.stdout)
+    text = Path("out.TXT").read_text()
+    assert text == plain_text(found) + "\n"
+    assert text.splitlines()[-1].startswith("passed" if found.passed else "failed")
+    assert "\x1b" not in text
+    for file in ("verdict.json", "verdict"):
+        done = judge("test", "-o", file, found=found)
+        assert json.loads(Path(file).read_text()) == shown
+        assert done.stdout.splitlines()[-1] == text.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["eval", "missing.py"], "cannot read missing.py: No such file or directory"),
+        (["eval", "."], ". is a folder, not a file"),
+        (["eval", "--flush", "fast"], "'fast' is not one of"),
+        (["eval", "--device", "tpu"], "'tpu' is not auto"),
+        (["eval", "--device", "cuda:x"], "'cuda:x' is not auto"),
+        (["eval", "--seed", "-1"], "-1 is not in the range"),
+        (["eval", "--timeout", "0"], "not in the range"),
+        (["eval", "--output", "nowhere/verdict.json"], "cannot write nowhere/verdict.json"),
+        (["bench", "--shape", "128"], "'128' is not M,K,L, such as 7168,16384,1"),
+        (["bench", "--shape", "128,100,1"], "k must be a positive multiple of 64"),
+        (["bench", "--shape", "0,64,1"], "m and l must be at least 1"),
+        (["bench", "--shape", "a,b,c"], "is not M,K,L"),
+        (["judge"], "No such command"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_one_reason(
+    arguments: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "submission.py").write_text(sources["unwritten.py"])
+    done = invoke(*arguments)
+    assert done.exit_code == 2
+    assert why in done.output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot read"),
+        ("{", "cannot read"),
+        ("tests: 5", "does not hold tests and benchmarks"),
+    ],
+)
+def test_a_bad_task_yml_is_refused_with_the_reason(
+    content: str | None, why: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "task.yml").write_text(content)
+    with pytest.raises(ProblemError, match=why):
+        load_problem(tmp_path)
+
+
+def test_the_version_is_known_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> NoReturn:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    shown = invoke("--version").output
+    assert shown == f"nvfp4, version {nvfp4.__version__}\n"

@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 import yaml
+from bot import case
 from fuzzed import counts, json_values
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -26,61 +27,14 @@ from nvfp4.cli.problem import Problem, ProblemError, load_problem, shape_of
 from nvfp4.cli.verdict import (
     Submission,
     Verdict,
-    full_range_suffix,
     read_benchmark,
     read_confinement,
     read_device,
     read_test,
 )
-from nvfp4.judge.cases import Case, CaseFileError, parse_case, read_cases
 from nvfp4.records.options import VARIABLE, Options, options_of_environment
 
-line = "m: 128; k: 256; l: 1; seed: 1111"
-
-# Case files
-
-words = ["m", "k", "l", "seed", "inputs", ": ", ";", "\n", "\r", "64", "-1", "0", "full", "contest"]
-numerals = ["1" * 5000, "9" * 4299, "٣", "\x00", "\u2028", " "]
-scraps = st.sampled_from([*words, *numerals, line, line + full_range_suffix])
-
-
-@given(st.one_of(st.binary(max_size=200), st.lists(scraps, max_size=12).map("".join)))
-def test_a_case_file_holds_valid_cases_or_is_refused_in_one_sentence(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes | str
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "fuzzed_cases.txt"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    try:
-        cases = read_cases(path, secret_seed=7)
-    except CaseFileError as error:
-        refused = str(error)
-    else:
-        refused = ""
-    if refused:
-        assert len(refused.splitlines()) == 1
-        assert len(refused) < 1000
-        return
-    assert cases
-    for case in cases:
-        assert 1 <= case.m < 2**31
-        assert 1 <= case.l < 2**31
-        assert 64 <= case.k < 2**31
-        assert case.k % 64 == 0
-        assert 0 <= case.seed < 2**63
-        assert 0 < case.bytes / 2**30 < math.inf
-
-
-@given(st.tuples(*[st.integers(-(2**70), 2**70)] * 4), st.booleans())
-def test_a_case_is_taken_as_it_stands_or_refused(numbers: tuple[int, ...], full: bool) -> None:
-    m, k, l, seed = numbers
-    text = f"m: {m}; k: {k}; l: {l}; seed: {seed}" + (full_range_suffix if full else "")
-    inside = all(1 <= each < 2**31 for each in (m, k, l)) and k % 64 == 0 and 0 <= seed < 2**63
-    if inside:
-        assert parse_case(text) == Case(text, m, k, l, seed, full)
-    else:
-        with pytest.raises(CaseFileError):
-            parse_case(text)
-
+line = case()
 
 # task.yml
 
@@ -116,9 +70,9 @@ def test_a_task_yml_is_a_problem_or_is_refused(
     found = problem_of(folder, yaml.safe_dump(content))
     if found is None:
         return
-    for case in found.tests + found.benchmarks:
-        shape_of(case)
-        assert len(case.splitlines()) == 1
+    for each in found.tests + found.benchmarks:
+        shape_of(each)
+        assert len(each.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""The inputs: the contest's own, told again here, and the full-range ones."""
+"""The inputs: the contest's own, the full-range ones, and how both lie in memory."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +9,7 @@ from conftest import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvfp4.contract.layout import layouts
+from nvfp4.contract.layout import input_names, layouts, names, storages
 from nvfp4.contract.reference import (
     default_device,
     generate_full_range_input,
@@ -77,12 +78,10 @@ def test_shapes_dtypes_and_strides_are_those_of_the_contract(
         ((128, k // 2, l), fp4, (k // 2, 1, 128 * k // 2)),
         ((m, k // 16, l), fp8, (k // 16, 1, m * k // 16)),
         ((128, k // 16, l), fp8, (k // 16, 1, 128 * k // 16)),
-        (
-            (32, 4, rest_m, 4, rest_k, l),
-            fp8,
-            (16, 4, rest_k * 512, 1, 512, rest_m * rest_k * 512),
+        *(
+            ((32, 4, tiles, 4, rest_k, l), fp8, (16, 4, step, 1, 512, tiles * step))
+            for tiles, step in ((rest_m, rest_k * 512), (1, rest_k * 512))
         ),
-        ((32, 4, 1, 4, rest_k, l), fp8, (16, 4, rest_k * 512, 1, 512, rest_k * 512)),
         ((m, 1, l), torch.float16, (1, 1, m)),
     ]
     for tensor, layout, (sizes, dtype, strides) in zip(
@@ -90,16 +89,12 @@ def test_shapes_dtypes_and_strides_are_those_of_the_contract(
     ):
         assert (tuple(tensor.shape), tensor.dtype) == (sizes, dtype)
         # The stride of a dimension of size 1 carries no meaning.
-        moves = [stride for stride, size in zip(tensor.stride(), sizes, strict=True) if size > 1]
-        assert moves == [stride for stride, size in zip(strides, sizes, strict=True) if size > 1]
-        assert (layout.storage_shape, layout.dtype) == (
-            tuple(tensor.shape[d] for d in _back(layout.order)),
-            dtype,
-        )
-
-
-def _back(order: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(order.index(dimension) for dimension in range(len(order)))
+        for size, stride, wanted in zip(sizes, tensor.stride(), strides, strict=True):
+            assert size == 1 or stride == wanted
+        back = [layout.order.index(dimension) for dimension in range(len(layout.order))]
+        assert layout.storage_shape == tuple(tensor.shape[each] for each in back)
+        assert layout.dtype == dtype
+        assert layout.nbytes == math.prod(sizes) * dtype.itemsize
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["contest", "full-range"])
@@ -128,27 +123,18 @@ def wide() -> input_t:
     return generate_full_range_input(512, 4096, 2, 1111)
 
 
-def test_full_range_inputs_hold_all_16_codes_in_both_nibbles(wide: input_t) -> None:
+def test_full_range_inputs_hold_every_code_and_finite_scale(wide: input_t) -> None:
+    """Of b, only the row that counts is looked at."""
     for packed in wide[:2]:
-        codes = raw(packed)
-        assert set((codes & 15).unique().tolist()) == set(range(16))
-        assert set((codes >> 4).unique().tolist()) == set(range(16))
-
-
-def test_full_range_scales_of_a_take_every_finite_code(wide: input_t) -> None:
+        for codes in (raw(packed) & 15, raw(packed) >> 4):
+            assert set(codes.unique().tolist()) == set(range(16))
     finite = {sign | magnitude for sign in (0, 0x80) for magnitude in range(0x7F)}
     assert set(raw(wide[2]).unique().tolist()) == finite
-    assert len(finite) == 254
-
-
-def test_full_range_scales_of_b_have_both_signs_and_subnormals_in_the_row_that_counts(
-    wide: input_t,
-) -> None:
     row = raw(wide[3])[0]
-    assert ((row & 0x80) > 0).any()
-    assert ((row & 0x80) == 0).any()
-    assert (((row & 0x78) == 0) & ((row & 7) > 0)).any()
-    assert not ((row & 0x7F) == 0x7F).any()
+    signs, subnormal = row & 0x80, ((row & 0x78) == 0) & ((row & 7) > 0)
+    assert set(signs.unique().tolist()) == {0, 0x80}
+    assert subnormal.any()
+    assert set(row.unique().tolist()) <= finite
 
 
 def test_full_range_results_are_finite_of_both_signs_and_of_many_sizes(wide: input_t) -> None:
@@ -159,7 +145,7 @@ def test_full_range_results_are_finite_of_both_signs_and_of_many_sizes(wide: inp
     assert ref.abs().max() > 100 * ref.abs().median() or ref.abs().max() > 1000
 
 
-@pytest.mark.parametrize("shape", [(128, 256, 1), (384, 7168, 2)])
+@pytest.mark.parametrize("shape", [(128, 256, 1), (384, 1792, 2)])
 def test_full_range_inputs_look_like_the_contest_s_in_patches(shape: tuple[int, int, int]) -> None:
     corners = []
     for seed in range(12):
@@ -196,3 +182,30 @@ def test_a_shape_outside_the_problem_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=wrong):
         generate(m, k, l, 1)
+
+
+def test_names_stand_in_the_order_of_the_call() -> None:
+    assert names == ("a", "b", "sfa", "sfb", "sfa_permuted", "sfb_permuted", "c")
+    assert input_names == names[:-1]
+    assert tuple(layouts(128, 64, 1)) == names
+
+
+@given(shapes)
+def test_bytes_go_flat_and_come_back_the_same(shape: tuple[int, int, int]) -> None:
+    data = generate_full_range_input(*shape, 1)
+    flat = storages(data, *shape)
+    for (name, layout), tensor in zip(layouts(*shape).items(), data, strict=True):
+        assert (flat[name].dtype, flat[name].shape) == (torch.uint8, (layout.nbytes,))
+        again = layout.view(flat[name])
+        assert (again.shape, again.dtype) == (tensor.shape, tensor.dtype)
+        assert torch.equal(raw(again), raw(tensor))
+        assert again.data_ptr() == layout.flat(again).data_ptr() == flat[name].data_ptr()
+
+
+@pytest.mark.parametrize("name", names)
+def test_a_tensor_that_lies_otherwise_is_laid_out(name: str) -> None:
+    layout = layouts(130, 128, 2)[name]
+    flat = torch.arange(layout.nbytes).to(torch.uint8) & 0x3B
+    elsewhere = raw(layout.view(flat)).clone(memory_format=torch.contiguous_format)
+    moved = elsewhere.view(layout.dtype) if layout.dtype.itemsize == 1 else elsewhere
+    assert torch.equal(layout.flat(moved), flat)

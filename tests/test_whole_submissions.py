@@ -1,0 +1,265 @@
+"""Whole submissions as users write them, judged by a command without a GPU."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot import root
+from conftest import torch_source
+from field.expectation import all_cases, expectation
+from kept import Outcome, invoke, judged
+
+from nvfp4.capture.cuda.toolchain import Toolchain
+
+has_triton = importlib.util.find_spec("triton") is not None
+needs_triton = pytest.mark.skipif(not has_triton, reason="Triton is not installed")
+
+
+def of_torch(lines: str) -> str:
+    """Plain torch with more lines in its custom_kernel."""
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    return torch_source.replace("    m, _, l = c.shape\n", f"    m, _, l = c.shape\n{body}")
+
+
+def of_cuda(host: str, device: str = "", threads: str = "dim3(32, WARPS)") -> str:
+    """The template with more in its host function, in its kernel, and in another block."""
+    source = (root / "cli" / "templates" / "cuda.py.txt").read_text()
+    for place, more in (
+        ("    const int m = a.size(0)", host),
+        ("    float sum = 0;\n    for (int block", device),
+    ):
+        source = source.replace(place, f"    {more}\n{place}")
+    return source.replace("dim3(32, WARPS)>>>", f"{threads}>>>")
+
+
+timed = """
+try:
+    torch.cuda.Event().elapsed_time(torch.cuda.Event())
+except RuntimeError:
+    {}
+"""
+exits = """
+cudaEvent_t begin, end; cudaEventCreate(&begin); cudaEventCreate(&end); float ms;
+    if (cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) exit(1);
+"""
+multimem = """asm volatile("{ .reg .b64 a; mov.b64 a, 0; "
+    "multimem.red.relaxed.sys.global.add.u32 [a], 1; }");"""
+many, ipc = "dim3(32, 64)", "cudaIpcMemHandle_t h; cudaIpcGetMemHandle(&h, c.data_ptr());"
+
+REFUSED: dict[str, tuple[str, int, str, str]] = {
+    "a time that is caught": (
+        of_torch(timed.format("raise ValueError('tuning failed')")),
+        *(3, "not_judged.not_emulated", "no time can be measured"),
+    ),
+    "a time, and the process ends": (
+        of_torch(timed.format("import os; os._exit(1)")),
+        *(3, "not_judged.not_emulated", "no time can be measured"),
+    ),
+    "a time, and sys.exit": (
+        of_torch(timed.format("raise SystemExit(1)")),
+        *(3, "not_judged.not_emulated", "no time can be measured"),
+    ),
+    "memory": (
+        of_torch("import os; os.kill(os.getpid(), 9)"),
+        *(3, "not_judged.machine_limit", "SIGKILL"),
+    ),
+    "a package": (of_torch("import pycuda.driver"), 3, "not_judged.not_installed", "pycuda"),
+    "a time, and compiled code exits": (
+        of_cuda(exits),
+        *(3, "not_judged.not_emulated", "no time can be measured"),
+    ),
+    "an instruction, by too many threads": (
+        of_cuda("", multimem, many),
+        *(3, "not_judged.not_emulated", "multimem.red.relaxed.sys.global.add.u32 is not emulated"),
+    ),
+    "IPC": (of_cuda(ipc), 3, "not_judged.not_emulated", "IpcGetMemHandle"),
+    "nothing, with too many threads": (of_cuda("", "", many), 1, "launch.refused", "2048 threads"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=[pytest.mark.corpus] * (each == "IPC")) for each in REFUSED],
+)
+def test_a_submission_that_is_refused_something_is_unclear(name: str, tmp_path: Path) -> None:
+    source, exit_code, code, words = REFUSED[name]
+    done = judged(tmp_path, source, "check")
+    assert (done.exit_code, done.content["unclear"]) == (exit_code, exit_code == 3), done.output
+    assert done.content["decided_by"]["failure"]["code"] == code
+    assert words in done.output
+
+
+@pytest.mark.parametrize(
+    ("lines", "exit_code"),
+    [(timed.format("raise ValueError('tuning failed')"), 3), ("raise ValueError('mine')", 1)],
+)
+def test_explain_ends_as_a_verdict_would(lines: str, exit_code: int, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(of_torch(lines))
+    done = invoke("explain", str(path), "--shape", "128,256,1")
+    assert done.exit_code == exit_code, done.output
+
+
+def test_what_is_refused_to_the_file_by_itself_is_no_reason_to_warn(tmp_path: Path) -> None:
+    alone = "\n\nif __name__ == '__main__':\n    torch.zeros(9).cuda().to_sparse()\n"
+    done = judged(tmp_path, torch_source + alone, "test", "-k", "128x256")
+    assert done.exit_code == 0, done.output
+    assert done.content["alone"] is None
+
+
+# What is kept from call to call is found out without a GPU, too.
+
+triton_kernel = (root / "tests/field/triton/warp_per_row.py").read_text()
+keeps = """
+
+_right, _kept = custom_kernel, {}
+
+
+def custom_kernel(data):
+    shape = tuple(data[0].shape)
+    if shape not in _kept:
+        _kept[shape] = _right(data).clone()
+    return data[6].copy_(_kept[shape])
+"""
+
+
+@needs_triton
+def test_an_answer_that_is_kept_is_wrong_the_second_time(tmp_path: Path) -> None:
+    said = judged(tmp_path, triton_kernel + keeps, "bench", "--shape", "128,256,1").output
+    assert "failed: 1 of 1 benchmark in" in said, said
+    assert "in another call with other inputs of the same shape" in said, said
+
+
+@needs_triton
+def test_what_a_second_call_prints_is_not_told(tmp_path: Path) -> None:
+    source = triton_kernel.replace("    a, b, sfa", "    print('here')\n    a, b, sfa")
+    said = judged(tmp_path, source, "bench", "--shape", "128,256,1").output
+    assert "passed: 1 benchmark" in said, said
+    assert "here\n  here" not in said, said
+
+
+def test_a_full_range_output_that_earlier_calls_decide_fails(tmp_path: Path) -> None:
+    """It is right on the contest's inputs, and only once on others."""
+    done = judged(tmp_path, torch_source + keeps, "test", "-k", "256x7168")
+    assert "in a process of its own this call is right" in done.output, done.output
+    assert done.exit_code == 1
+
+
+# A file in CUDA C++ with and without the flag for sm_100a, compiled as on the contest's bot.
+
+FLAG = '"-gencode=arch=compute_100a,code=sm_100a"'
+
+
+def source_of(name: str, flag: str) -> str:
+    source = (root / name).read_text()
+    assert FLAG in source
+    return source.replace(FLAG, flag)
+
+
+@pytest.mark.usefixtures("toolchain")
+def test_a_flag_decides_the_prediction_and_its_absence_is_found(tmp_path: Path) -> None:
+    us, found = {}, {}
+    for flag in (FLAG, '"-O3"'):
+        source = source_of("tests/field/cuda/intrinsics.py", flag)
+        done = judged(tmp_path, source, "bench", "--shape", "512,2048,1", "--strict")
+        assert done.content["passed"], "it is no misuse: --strict has nothing against it"
+        (case,) = done.content["benchmarks"]
+        us[flag] = case["predicted"]["us"]
+        found[flag] = [each for each in case["findings"] if each["code"] == "software_conversion"]
+        assert ("software_conversion" in done.output) is (flag != FLAG)
+    assert found[FLAG] == []
+    (finding,) = found[flag]
+    lines = source.split("\n")
+    assert "__nv_cvt_fp4x2_to_halfraw2" in lines[finding["line"] - 1]
+    assert "__nv_cvt_fp4x2_to_halfraw2" not in "".join(lines[: finding["line"] - 1])
+    assert FLAG.strip('"') in finding["hint"]
+    said = re.search(r": ([\d.]+) us instead of ([\d.]+), predicted on a B200$", finding["hint"])
+    assert said is not None
+    assert float(said[1]) == pytest.approx(us[FLAG], rel=0.05)
+    assert float(said[2]) == pytest.approx(us[flag], rel=0.01)
+    assert us[flag] > 1.3 * us[FLAG]
+
+
+@pytest.mark.usefixtures("toolchain")
+@pytest.mark.parametrize(
+    ("flag", "target"),
+    [('"-O3"', ""), (f'{FLAG}, "-gencode=arch=compute_90,code=sm_90"', "sm_90")],
+    ids=["no flag, which is advised", "an image that the GPU would not load"],
+)
+def test_what_a_target_lacks_is_refused_at_its_line(flag: str, target: str, tmp_path: Path) -> None:
+    source = source_of("ladder/cuda/05_ptx_decode.py", flag)
+    said = judged(tmp_path, source, "check").content["mistake"]["message"]
+    assert f"not supported on .target '{target}" in said
+    if not target:
+        (error,) = re.findall(r"^mine\.py:(\d+): error: .*e2m1x2' not supported on .*$", said, re.M)
+        assert "asm(" in source[: source.index(source.split("\n")[int(error)])]
+        assert said.endswith(f"extra_cuda_cflags=[{FLAG}]")
+
+
+@pytest.mark.parametrize(
+    ("options", "target"),
+    [
+        ((), "sm_75"),  # NVRTC's own
+        (("--gpu-architecture=sm_100",), "sm_100"),  # torch.cuda._compile_kernel
+        (("-arch=compute_100a",), "sm_100a"),
+    ],
+)
+def test_nvrtc_compiles_for_what_its_options_say(
+    toolchain: Toolchain, tmp_path: Path, options: tuple[str, ...], target: str
+) -> None:
+    from nvfp4.capture.cuda.nvrtc import Program, compile_program
+
+    program = Program('extern "C" __global__ void k() {}', "k", options=options)
+    assert f".target {target}\n" in compile_program(program, tmp_path).ptx
+
+
+# Right for the contest's shapes alone; see specialised/README.md.
+
+paths = sorted((root / "tests" / "specialised").glob("*.py"))
+
+
+def specialised(*slow: str) -> pytest.MarkDecorator:
+    """Every file; those whose compilers are slow only in `make corpus`."""
+    pytest.importorskip("cutlass")
+    cases: list[Any] = [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.corpus] if path.stem in slow else [])
+        for path in paths
+        if has_triton or not path.stem.startswith("triton")
+    ]
+    return pytest.mark.parametrize("path", cases)
+
+
+@specialised("triton_whole_blocks", "cuda_templates")
+def test_check_passes_what_is_right_for_the_contest_s_shapes(path: Path, tmp_path: Path) -> None:
+    done = judged(tmp_path, path.read_text(), "check")
+    assert done.exit_code == 0, done.output
+    assert [test["status"] for test in done.content["tests"]] == ["pass", "pass", "fail"]
+    assert "other_shape" in [each["code"] for each in done.content["warnings"]]
+
+
+def right_files() -> dict[str, str]:
+    """Every rung of the ladder, and what is right in tests/field: name to source."""
+    rungs = {path.stem: path.read_text() for path in sorted((root / "ladder").glob("*/*.py"))}
+    right = [each for each in all_cases() if expectation(each).verdict == "pass"]
+    return rungs | {f"{each.folder.name}/{each.name}": each.source for each in right}
+
+
+def passes(done: Outcome) -> None:
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", right_files())
+def test_check_passes_what_is_right(name: str, tmp_path: Path) -> None:
+    source = right_files()[name]
+    if "import triton" in source and not has_triton:
+        pytest.skip("Triton is not installed")
+    passes(judged(tmp_path, source, "check"))
+
+
+@pytest.mark.corpus
+@specialised()
+def test_they_are_right_at_every_shape_of_the_contest(path: Path, tmp_path: Path) -> None:
+    passes(judged(tmp_path, path.read_text(), "eval"))
