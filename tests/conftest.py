@@ -56,7 +56,8 @@ torch_source = (root / "nvfp4/selftest/honest/chunked_torch.py").read_text(encod
 
 def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run Python with the judge's modules on its path; options are those of subprocess.run."""
-    usual = {"env": with_the_judge, "capture_output": True, "text": True, "timeout": 300}
+    environment = {**os.environ, "PYTHONPATH": with_the_judge["PYTHONPATH"]}
+    usual = {"env": environment, "capture_output": True, "text": True, "timeout": 300}
     return subprocess.run([sys.executable, *arguments], **{**usual, **options})
 
 

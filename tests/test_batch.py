@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ from batches import no_options, verdict_of
 from bot import root
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
+from rich.console import Console
+from rich.text import Text
 
 from nvfp4.cli.batch import lines as batch_lines
+from nvfp4.cli.batch import progress
 from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped, find_files
 from nvfp4.cli.batch.lines import BatchFile, batch_codes, failure_of, line_of
+from nvfp4.cli.batch.progress import Tally, live_table, result_line, summarise
 from nvfp4.cli.errors import error_object
 from nvfp4.cli.main import main
 
@@ -24,7 +29,7 @@ schema = json.loads((root / "docs" / "verdict.schema.json").read_text(encoding="
 
 class Fake:
     """Stands for the processes: notes whom it judges. interrupted_at: the file at which the user
-    stops the batch. Files that say "crash" crash the judge.
+    stops the batch. Files that say "crash" crash the judge, "late" ones take longer than they may.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, interrupted_at: str = "") -> None:
@@ -43,6 +48,8 @@ class Fake:
         self.judged.append(candidate.name)
         if candidate.content.startswith(b"crash"):
             raise OSError(12, "Cannot allocate memory")
+        if candidate.content.startswith(b"late"):
+            return error_object("batch.limit", "it was not judged in time", "--limit-s allows more")
         return verdict_of(candidate.content, device)
 
 
@@ -115,11 +122,25 @@ def test_equal_files_are_judged_once_and_each_has_its_line(
     assert output.splitlines()[-1].startswith("4 files: 2 passed, 2 failed, in ")
 
 
-def test_all_passed_is_exit_code_0(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("texts", "code", "last"),
+    [
+        (("passes", "passes"), 0, "4 files: 4 passed, 0 failed"),
+        (("unclear", "passes"), 3, "4 files: 3 passed, 0 failed, 1 unclear"),
+        (("late", "late 2"), 3, "4 files: 2 passed, 0 failed, 2 unclear"),
+    ],
+)
+def test_the_exit_code_says_whether_all_passed_and_what_is_unclear_has_not_failed(
+    texts: tuple[str, str], code: int, last: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Fake(monkeypatch)
-    (folder / "kernels/b.py").unlink()
-    (folder / "kernels/deep/c.py").unlink()
-    assert run()[0] == 0
+    for name, content in zip(("b.py", "deep/c.py"), texts, strict=True):
+        (folder / "kernels" / name).write_text(content)
+    found, output = run()
+    assert found == code
+    assert output.splitlines()[-1].startswith(last)
+    assert "Failures" not in output
+    assert ("unclear  kernels/b.py  not_judged.not_emulated" in output) is ("unclear" in texts)
 
 
 def test_a_broken_submission_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +148,7 @@ def test_a_broken_submission_is_one_line(folder: Path, monkeypatch: pytest.Monke
     (folder / "kernels/b.py").write_text("crash")
     os.mkfifo(folder / "kernels/e.py")
     (folder / "kernels/f.py").symlink_to("nowhere")
-    code, output = run()
+    code, output = run("kernels/none.py")
     assert code == 1
     codes = {line["submission"]["path"]: (failure_of(line) or [None])[0] for line in lines()}
     assert codes == {
@@ -137,9 +158,11 @@ def test_a_broken_submission_is_one_line(folder: Path, monkeypatch: pytest.Monke
         "kernels/deep/c.py": "mistake.syntax",
         "kernels/e.py": "setup",
         "kernels/f.py": "setup.unreadable",
+        "kernels/none.py": "setup.unreadable",
     }
     assert {line["passed"] for line in lines() if "error" in line} == {False}
     assert "nvfp4 eval could not be run: Cannot allocate memory" in output
+    assert "7 files: 2 passed, 4 failed, 1 unclear" in output
 
 
 def test_an_interrupt_keeps_what_was_judged_and_resume_goes_on(
@@ -203,21 +226,14 @@ def test_resume_judges_what_is_another_file_or_judged_otherwise(
 def test_resume_judges_again_what_has_an_error_but_for_the_same_limit(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code_of = {"b.py": "batch.limit", "c.py": "batch.crashed"}
-    fake = Fake(monkeypatch)
-
-    def fails(candidate: Candidate, *where: Any) -> dict[str, Any]:
-        if candidate.name not in code_of:
-            return verdict_of(candidate.content)
-        return error_object(code_of[candidate.name], "why", "what to do")
-
-    monkeypatch.setattr(EvalProcesses, "_judge", staticmethod(fails))
+    Fake(monkeypatch)
+    (folder / "kernels/b.py").write_text("late")
+    (folder / "kernels/deep/c.py").write_text("crash")
     run("--limit-s", "5")
     fake = Fake(monkeypatch)
     run("--resume", "--limit-s", "5")
-    assert fake.judged == ["c.py"]
     run("--resume", "--limit-s", "10")
-    assert fake.judged == ["c.py", "b.py"]
+    assert fake.judged == ["c.py", "b.py", "c.py"]
     assert len(paths()) == len(set(paths())) == 4
 
 
@@ -237,44 +253,13 @@ def test_a_file_with_results_is_not_written_to_unless_they_are_to_go_on(
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "null", "\0", '{"passed": true, "submission": {}}'])
-def test_a_file_of_something_else_is_refused(folder: Path, text: str) -> None:
-    Path("out.jsonl").write_text(f"{text}\n")
+@pytest.mark.parametrize("end", ["\n", ""], ids=["a line", "an incomplete line"])
+def test_a_file_of_something_else_is_refused(folder: Path, text: str, end: str) -> None:
+    Path("out.jsonl").write_text(text + end)
     code, output = run("--resume")
     assert code == 2
     assert output.startswith("error: line 1 of out.jsonl is none of a batch")
-    assert Path("out.jsonl").read_text() == f"{text}\n"
-
-
-@pytest.mark.parametrize("text", ["my notes", "[1]", '{"passed": true}'])
-def test_a_last_line_of_something_else_is_kept(folder: Path, text: str) -> None:
-    Path("out.jsonl").write_text(text)
-    code, output = run("--resume")
-    assert code == 2
-    assert output.startswith("error: line 1 of out.jsonl is none of a batch")
-    assert Path("out.jsonl").read_text() == text
-
-
-def test_what_is_unclear_has_not_failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Fake(monkeypatch)
-    (folder / "kernels/b.py").write_text("unclear")
-    (folder / "kernels/deep/c.py").write_text("passes")
-    code, output = run()
-    assert code == 3
-    assert "unclear  kernels/b.py  not_judged.not_emulated" in output
-    assert "3 passed, 0 failed, 1 unclear" in output
-    assert "Failures" not in output
-
-
-def test_what_had_no_time_has_not_failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Fake(monkeypatch)
-
-    def over(candidate: Candidate, *where: Any) -> dict[str, Any]:
-        return error_object("batch.limit", "it was not judged within 5 s", "--limit-s allows more.")
-
-    monkeypatch.setattr(EvalProcesses, "_judge", staticmethod(over))
-    code, output = run("--limit-s", "5")
-    assert code == 3
-    assert "0 failed, 4 unclear" in output
+    assert Path("out.jsonl").read_text() == text + end
 
 
 def test_one_batch_at_a_time_writes_to_a_file(folder: Path) -> None:
@@ -310,18 +295,6 @@ def test_a_full_disk_leaves_whole_lines(folder: Path, monkeypatch: pytest.Monkey
     assert not Path("out.jsonl").read_bytes()
 
 
-def test_a_name_that_does_not_exist_is_one_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Fake(monkeypatch)
-    code, output = run("kernels/none.py", "--jobs", "1")
-    assert code == 1
-    assert fake.judged == ["a.py", "b.py", "c.py"]
-    codes = {line["submission"]["path"]: (failure_of(line) or [None])[0] for line in lines()}
-    assert codes["kernels/none.py"] == "setup.unreadable"
-    assert "5 files: 2 passed, 3 failed" in output
-
-
 @pytest.mark.parametrize("name", ["none", "kernels/empty"])
 def test_there_must_be_something_to_judge(folder: Path, name: str) -> None:
     (folder / "kernels/empty").mkdir()
@@ -345,3 +318,127 @@ def test_every_code_of_a_batch_has_a_meaning() -> None:
     text = (root / "nvfp4" / "cli" / "batch" / "eval_process.py").read_text(encoding="utf-8")
     text += (root / "nvfp4" / "cli" / "batch" / "on_ray.py").read_text(encoding="utf-8")
     assert set(re.findall(r'"(batch\.\w+)"', text)) == set(batch_codes)
+
+
+# What `nvfp4 batch` shows: the live table, a line for each file, the summary.
+
+
+def tally_of(*judged: tuple[str, str]) -> Tally:
+    """Of files and their texts for the fake judge, on a GPU; as many again are to come."""
+    tally = Tally(2 * len(judged))
+    tally.begin(2 * len(judged))
+    for path, text in judged:
+        tally.judged += 1
+        tally.add(line_for(path, verdict_of(text.encode(), "cuda")))
+    return tally
+
+
+def line_for(path: str, verdict: dict[str, Any]) -> dict[str, Any]:
+    return line_of(verdict, Path(path), "0", None, no_options)
+
+
+def summary_of(tally: Tally) -> list[list[str]]:
+    """The words of each line."""
+    text = shown(lambda console: summarise(console, tally, Path("out.jsonl"), False))
+    return [line.split() for line in text.splitlines()]
+
+
+judged = [
+    ("a.py", "31.5"),
+    ("b.py", "25.25"),
+    ("c.py", "wrong"),
+    ("d.py", "mistaken"),
+    ("e.py", "wrong"),
+]
+
+
+def shown(show: Callable[[Console], None], width: int = 80) -> str:
+    """What a terminal shows."""
+    console = Console(width=width, height=12, force_terminal=True, color_system=None)
+    with console.capture() as capture:
+        show(console)
+    return capture.get()
+
+
+def test_the_live_table_says_what_runs_and_what_came_of_the_rest() -> None:
+    tally = tally_of(*judged)
+    for number in range(8):
+        tally.busy.judging[f"cuda:{number}"] = (f"kernels/\x1b{number}.py", time.monotonic() - 61)
+    text = shown(lambda console: console.print(Text("\n").join(live_table(console, tally))))
+    rows = [line.rstrip() for line in text.splitlines()]
+    assert rows[2] == r"cuda:0  kernels/\x1b0.py    61.0 s"
+    assert len(rows) <= 11
+    assert rows[-3].startswith("5 of 10 files: 2 passed, 3 failed; 8 judging; ")
+    assert rows[-3].endswith(" left")
+    assert rows[-2:] == ["failed: 2 output.mismatch, 1 mistake.syntax", "best: 25.250 us, b.py"]
+
+
+def test_what_is_built_ahead_is_shown_behind_what_is_judged() -> None:
+    tally = tally_of(*judged)
+    tally.busy.judging["cuda:0"] = ("a.py", time.monotonic())
+    tally.busy.building |= {"c.py": time.monotonic(), "b.py": time.monotonic() - 9}
+    text = shown(lambda console: console.print(Text("\n").join(live_table(console, tally))), 120)
+    rows = [line.split() for line in text.splitlines()]
+    assert [row[:2] for row in rows[2:5]] == [
+        ["cuda:0", "a.py"],
+        ["building", "b.py"],
+        ["building", "c.py"],
+    ]
+    assert " 1 judging, 2 building; " in " ".join(rows[5])
+
+
+def test_figures_come_now_and_then_where_nobody_watches_a_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tally = tally_of(*judged)
+    tally.busy.building["f.py"] = 0.0
+    (console := Console(width=80)).begin_capture()
+    with progress.shown(console, tally) as show:
+        line = line_for("d.py", verdict_of(b"mistaken"))
+        show(line)
+        monkeypatch.setattr(progress, "_figures_s", 0.0)
+        show(line)
+    first, second, figures = console.end_capture().splitlines()
+    assert first == second == "fail  d.py  mistake.syntax: invalid syntax"
+    assert figures.startswith("5 of 10 files: 2 passed, 3 failed; 1 building; ")
+
+
+def test_without_a_gpu_the_summary_ranks_by_the_bound_and_shows_predicted_times() -> None:
+    tally, lines = Tally(2), {}
+    bounds = (("a.py", 9.0, 25.0, "B200"), ("b.py", 16.0, 4.0, "H100"))
+    for name, memory_us, issue_us, gpu in bounds:
+        verdict = verdict_of(b"passes")
+        verdict["score"]["predicted"] = {"gpu": gpu, "us": 28.91}
+        for each in verdict["benchmarks"]:
+            each["emulation"] = {"b200_memory_us": memory_us, "b200_issue_us": issue_us}
+        lines[name] = line_for(name, verdict)
+        tally.add(lines[name])
+    rows = summary_of(tally)
+    first, second = ["1", "b.py", "16.000", "28.9", "(H100)"], ["2", "a.py", "25.000", "28.9"]
+    assert rows.index(first) < rows.index(second)
+    assert "28.9 us predicted for a H100" in result_line(lines["b.py"]).plain
+
+
+def test_the_summary_has_the_fastest_and_the_failures_by_cause() -> None:
+    tally = tally_of(*judged, *((f"slow{n}.py", "40") for n in range(12)))
+    rows = summary_of(tally)
+    assert ["1", "b.py", "25.250", "79.2%"] in rows
+    assert ["2", "a.py", "31.500", "63.5%"] in rows
+    assert rows[12][:2] == ["10", "slow5.py"]
+    assert rows[13] == []
+    assert ["output.mismatch", "2", "c.py"] in rows
+    assert ["mistake.syntax", "1", "d.py"] in rows
+
+
+def test_times_of_a_cpu_are_no_ranking() -> None:
+    tally = Tally(1)
+    verdict = verdict_of(b"30", "cuda")
+    verdict["device"]["kind"] = "cpu"
+    tally.add(line_for("a.py", verdict))
+    assert tally.passed == 1
+    assert tally.timed == []
+
+
+def test_a_name_shows_no_control_characters() -> None:
+    line = line_for("\x1b[2J.py", verdict_of(b"mistaken"))
+    assert result_line(line).plain == r"fail  \x1b[2J.py  mistake.syntax: invalid syntax"

@@ -1,18 +1,23 @@
 """Buffers that two processes share: the same bytes, each tensor between unused pages."""
 
+from __future__ import annotations
+
 import mmap
 import os
+import random
 import subprocess
 import sys
+import time
 from itertools import pairwise
 
 import pytest
 import torch
-from conftest import with_the_judge
+from conftest import run_python, with_the_judge
 
 from nvfp4.contract.layout import layouts, names
 from nvfp4.gpu.buffers import create_buffers, open_buffers, output_name
-from nvfp4.gpu.device_memory import allocate
+from nvfp4.gpu.device_memory import Gate, allocate
+from nvfp4.records.ranges import Ranges
 
 cpu = torch.device("cpu")
 
@@ -76,12 +81,7 @@ def test_a_cuda_allocation_is_opened_in_another_process() -> None:
         "buffers.tensors['output'][:256].copy_(buffers.tensors['a'][:256].flip(0))\n"
         "torch.cuda.synchronize()\n"
     )
-    subprocess.run(
-        [sys.executable, "-c", program, str(buffers.fd)],
-        env=with_the_judge,
-        pass_fds=[buffers.fd],
-        check=True,
-    )
+    run_python("-c", program, str(buffers.fd), pass_fds=[buffers.fd], check=True)
     expected = torch.arange(256, device=device).to(torch.uint8).flip(0)
     assert torch.equal(buffers.tensors[output_name][:256], expected)
 
@@ -112,3 +112,76 @@ def test_device_memory_travels_by_descriptor() -> None:
     subprocess.run(command, env=with_the_judge, pass_fds=[fd], check=True)
     os.close(fd)
     assert place(2 << 20, 16).tolist() == [8] * 16
+
+
+# A gate in device memory holds up what another process has queued.
+
+waiting = """
+import sys, torch
+from nvfp4.gpu.device_memory import open_memory
+from nvfp4.gpu.device_memory import WaitingSide
+
+gate, fd = map(int, sys.argv[1:])
+device = torch.device("cuda", 0)
+numbers = open_memory(fd, 16, device)(0, 16).view(torch.int32)
+side = WaitingSide(gate, device)
+numbers.add_(0)  # loads the kernel, which cannot be done while the device waits
+side.wait()
+numbers.add_(1)
+print("queued", flush=True)
+torch.cuda.synchronize()
+print("done", flush=True)
+"""
+
+
+@pytest.mark.gpu
+def test_what_another_process_queues_behind_a_gate_waits_until_it_opens() -> None:
+    device = torch.device("cuda", 0)
+    gate = Gate(device)
+    fd, place = allocate(16, device)
+    numbers = place(0, 16).view(torch.int32).zero_()
+    torch.cuda.synchronize()
+    process = subprocess.Popen(
+        [sys.executable, "-c", waiting, str(gate.fd), str(fd)],
+        env=with_the_judge,
+        pass_fds=[gate.fd, fd],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        assert process.stdout
+        assert process.stdout.readline() == "queued\n"
+        time.sleep(0.2)
+        numbers.fill_(10)
+        assert numbers.tolist() == [10] * 4
+        gate.open()
+        torch.cuda.synchronize()
+        assert process.stdout.readline() == "done\n"
+    assert numbers.tolist() == [11] * 4
+
+
+# Sets of addresses.
+
+
+def test_ranges_are_what_sets_of_numbers_would_be() -> None:
+    draw = random.Random(7)
+    for _ in range(200):
+        ranges, numbers = Ranges(), set()
+        for _ in range(draw.randrange(12)):
+            start = draw.randrange(40)
+            end = start + 1 + draw.randrange(9)
+            if draw.random() < 0.7:
+                ranges.add(start, end)
+                numbers |= set(range(start, end))
+            else:
+                ranges.remove(start, end)
+                numbers -= set(range(start, end))
+        assert [n for a, b in ranges for n in range(a, b)] == sorted(numbers)
+        assert all(b < c for (_, b), (c, _) in zip(list(ranges), list(ranges)[1:], strict=False))
+        start = draw.randrange(30)
+        asked = set(range(start, start + 15))
+        inside = {n for a, b in ranges.within(start, start + 15) for n in range(a, b)}
+        outside = {n for a, b in ranges.outside(start, start + 15) for n in range(a, b)}
+        assert inside == asked & numbers
+        assert outside == asked - numbers

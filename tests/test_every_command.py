@@ -7,13 +7,11 @@ also where a GPU is, since the times that a model predicts must be shown by ever
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from bot import root
-from conftest import small_copy
+from conftest import run_python, small_copy
 
 from nvfp4.cli.main import main
 from nvfp4.model.tools import tools
@@ -44,14 +42,7 @@ class User:
         return self._printed[arguments]
 
     def _run(self, arguments: tuple[str, ...]) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "nvfp4", *arguments],
-            cwd=self.folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = run_python("-m", "nvfp4", *arguments, cwd=self.folder, env=self._environment)
         assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -1,6 +1,9 @@
 """What is told of a failure, what is believed of it, and what the command makes of it."""
 
 import json
+import os
+import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,10 +19,13 @@ from nvfp4.cli.verdict import TestResult, read_test
 from nvfp4.emulator.errors import MemoryFault, OutOfBounds, SourceLocation
 from nvfp4.executor.faults import fault_of
 from nvfp4.judge.clock.timing_checks import Stats, refuse_impossible
-from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import KEYS, LONGEST_BYTES, LONGEST_CAUSES, Failure, read_failure
+from nvfp4.records.files import open_plain_file, read_plain_file
 from nvfp4.records.launch_errors import LaunchRefused
+from nvfp4.records.messages import Call
 from nvfp4.records.source import SourceLine
+from nvfp4.records.unanswered import RequestState, StateWriter, last_state, stack_of_hang
 from nvfp4.worker.raised import failure_of
 
 submission = Path("/scratch/submission.py")
@@ -118,11 +124,6 @@ def test_a_long_failure_keeps_its_code_and_its_place() -> None:
     assert len(json.dumps(plain)) <= LONGEST_BYTES
 
 
-def test_a_failure_without_a_code_is_none() -> None:
-    assert read_failure({}) is read_failure({"message": "no code"}) is None
-    assert read_failure({"code": "a", "line": -1}) == Failure("a")
-
-
 @given(st.text(), st.text() | values.map(json.dumps) | records.map(json.dumps))
 def test_whatever_comes_through_the_pipe_a_case_has_a_failure(error: str, record: str) -> None:
     values = {"test.0.status": "fail", "test.0.failure": record, "test.0.error": error}
@@ -133,8 +134,9 @@ def test_whatever_comes_through_the_pipe_a_case_has_a_failure(error: str, record
 
 
 @pytest.mark.parametrize("code", ["A.b", "a b", "a\n", "", "a..b", "\x1b[0m", "x" * 100, 5, None])
-def test_what_is_no_code_is_not_taken(code: object) -> None:
-    assert read_failure({"code": code}) is None
+def test_without_a_code_there_is_no_failure(code: object) -> None:
+    assert read_failure({"code": code}) is read_failure({"message": "no code"}) is None
+    assert read_failure({"code": "a", "line": -1}) == Failure("a")
 
 
 @pytest.mark.parametrize(
@@ -167,10 +169,14 @@ def test_or_may_be_nested_as_deep_as_json_allows() -> None:
     assert failure.causes == [{"code": "a", "or": [{"code": "a"}]}]
 
 
+outside = {"access": "write", "bytes": 2, "tensor": "c", "tensor_bytes": 512, "offset": 512}
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("fault", {"code": "kernel.out_of_bounds", "line": 40, "column": 9, "kernel": "kernel"}),
+        ("fault", {"arguments": outside, "cta": [1, 0, 1], "thread": [32, 0, 0]}),
         ("raised", {"code": "call.exception", "file": "submission.py", "line": 5}),
         ("syntax", {"code": "import.syntax", "file": "submission.py", "line": 1}),
         ("mismatch", {"code": "output.mismatch", "file": None, "line": None}),
@@ -184,29 +190,13 @@ def test_a_recorded_failure_has_its_code_and_its_place(name: str, expected: dict
         assert {key: getattr(test.failure, key) for key in expected} == expected
 
 
-def test_an_access_out_of_bounds_says_where_in_numbers() -> None:
-    failure = recorded_verdict("fault").tests[0].failure
-    assert failure
-    assert failure.arguments == {
-        "access": "write",
-        "bytes": 2,
-        "tensor": "c",
-        "tensor_bytes": 512,
-        "offset": 512,
-    }
-    assert (failure.cta, failure.thread) == ([1, 0, 1], [32, 0, 0])
-
-
-def test_a_case_that_failed_without_a_record_has_a_failure_too() -> None:
+def test_a_case_without_a_record_has_a_failure_unless_it_passed() -> None:
     failed = TestResult(case(), "contest", "fail", "no luck\nhere")
     assert failed.failure == Failure("unknown", "no luck")
     assert TestResult(case(), "contest", "pass").failure is None
-
-
-def test_a_case_that_the_judge_said_nothing_of_was_not_judged() -> None:
-    failure = read_test({}, 0, case()).failure
-    assert failure
-    assert failure.code == "not_judged.judge_ended"
+    unsaid = read_test({}, 0, case()).failure
+    assert unsaid
+    assert unsaid.code == "not_judged.judge_ended"
 
 
 def test_the_judges_failures_have_their_arguments() -> None:
@@ -216,3 +206,147 @@ def test_the_judges_failures_have_their_arguments() -> None:
     assert failure.code == "timing.below_floor"
     assert failure.arguments == {"mean_us": 1.5, "floor_us": 8.25}
     assert failure.message == str(told.value)
+
+
+# What is known of a request that a submission's process did not live to answer.
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a submission's process that a judge waits for."""
+    monkeypatch.setenv("NVFP4_DEADLINE", "1")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / "nvfp4-x"
+    folder.mkdir()
+    return folder
+
+
+def process_of(scratch: Path) -> SubmissionProcess:
+    """The judge's side of a process with this folder, which is not there."""
+    process = SubmissionProcess(Path(__file__))
+    process.scratch = scratch
+    process._asked = Call()
+    return process
+
+
+def test_compiling_and_emulating_are_not_the_submission_s_own_time(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, clock = StateWriter(scratch), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    writer.begin()
+    for word, seconds in (("importing", 5), ("compiling", 20), ("importing", 3), ("emulating", 30)):
+        writer.busy(word)
+        clock[0] += seconds
+    assert last_state(scratch).not_its_own_until_now_s == pytest.approx(50)
+    failed = process_of(scratch)._timed_out(60)
+    assert str(failed) == (
+        "custom_kernel did not finish within 60 s, of which compiling and emulating took 50 s"
+    )
+    assert failed.failure.code == "timeout.call"
+    assert failed.failure.arguments == {"seconds": 60, "not_its_own_s": 50}
+    writer.begin()
+    assert last_state(scratch).not_its_own_s == 0
+
+
+def test_a_limit_that_was_the_submission_s_own_stays_as_it_is(scratch: Path) -> None:
+    StateWriter(scratch).begin()
+    assert str(process_of(scratch)._timed_out(60)) == "custom_kernel did not finish within 60 s"
+
+
+def test_a_process_that_ends_where_it_was_refused_something_says_what(scratch: Path) -> None:
+    ended = SubmissionFailed("process.exited", "the submission's process ended with exit code 1")
+    process, writer = process_of(scratch), StateWriter(scratch)
+    writer.begin()
+    writer.refused("no time can be measured")
+    failed = process._after_refusal(ended)
+    assert failed.failure.code == "launch.unsupported_call"
+    assert str(failed) == f"no time can be measured\nthen {ended}"
+    writer.begin()
+    assert process._after_refusal(ended) is ended
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{", b"\xff", b'{"word": 1}', b'{"word": "x", "refused": [], "since": 1}'],
+)
+def test_what_the_submission_writes_there_does_no_harm(scratch: Path, content: bytes) -> None:
+    (scratch / "request").write_bytes(content)
+    assert last_state(scratch) == RequestState()
+
+
+def test_nothing_is_written_where_no_judge_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NVFP4_DEADLINE", raising=False)
+    StateWriter(tmp_path).begin()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_gpu_compilers_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.utils.cpp_extension as theirs
+
+    from nvfp4.capture import activity
+    from nvfp4.retarget.extensions import watch_compilers
+
+    told: list[str] = []
+    monkeypatch.setattr(theirs, "_jit_compile", lambda: told.append("builds"))
+    try:
+        watch_compilers(told.append)
+        theirs._jit_compile()
+    finally:
+        activity.tell(None)
+    assert told == ["compiling", "builds", "running"]
+
+
+# What the judge reads in a folder that a submission can write: plain files, nothing else.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A submission's folder, beside which lies a file of the user's."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "file").write_text("hush")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return scratch
+
+
+def test_a_plain_file_is_read_up_to_a_limit(folder: Path) -> None:
+    (folder / "inner").mkdir()
+    (folder / "inner" / "file").write_text("kept")
+    assert read_plain_file(folder, "inner/file", 100) == b"kept"
+    assert read_plain_file(folder, "inner/file", 2) == b"ke"
+
+
+def test_no_link_is_followed_in_any_part_of_a_path(folder: Path) -> None:
+    (folder / "file").symlink_to(folder.parent / "secret" / "file")
+    (folder / "inner").symlink_to(folder.parent / "secret")
+    (folder / "environment").symlink_to("/proc/self/environ")
+    for name in ("file", "inner/file", "environment", "../secret/file", "/etc/hostname", ""):
+        assert read_plain_file(folder, name, 100) is None, name
+
+
+def test_pipes_devices_and_folders_are_no_plain_files_and_nobody_waits(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "inner").mkdir()
+    for name in ("pipe", "inner", "pipe/file"):
+        with pytest.raises(OSError):  # noqa: PT011
+            open_plain_file(folder, name)
+    with pytest.raises(OSError, match="no regular file"):
+        open_plain_file(Path("/dev"), "zero")
+
+
+def test_descriptors_are_closed_when_a_file_is_refused(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    before = len(os.listdir("/proc/self/fd"))
+    assert read_plain_file(folder, "pipe", 1) is None
+    assert read_plain_file(folder, "none/file", 1) is None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_links_and_pipes_say_nothing_of_a_process_that_ended(folder: Path) -> None:
+    os.mkfifo(folder / "request")
+    (folder / "stack").symlink_to(folder.parent / "secret" / "file")
+    assert last_state(folder) == RequestState()
+    assert stack_of_hang(folder, "submission.py", "", "submission.py") == ""

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import socket
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -16,11 +17,11 @@ from unittest import mock
 import pytest
 import yaml
 from bot import case
-from fuzzed import counts, json_values
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.display.render import show
 from nvfp4.cli.judging.bot import ProcessResult, _results
 from nvfp4.cli.problem import Problem, ProblemError, load_problem, shape_of
@@ -32,7 +33,28 @@ from nvfp4.cli.verdict import (
     read_device,
     read_test,
 )
+from nvfp4.gpu.timing import CallTime
+from nvfp4.judge.clock.timing_checks import read_time
+from nvfp4.judge.emulated_counts import total_counts
+from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
+from nvfp4.records.messages import Called, unpack
 from nvfp4.records.options import VARIABLE, Options, options_of_environment
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([2**63, 10**400, -(10**400)])
+    | st.floats()
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+"""Any value of JSON, numbers that fit nowhere included."""
+
+counts = json.dumps(total_counts([{"sectors_distinct": 5, "warp_instructions_total": 9}]))
+"""The counts of an emulated call, as the judge writes them."""
 
 line = case()
 
@@ -264,3 +286,93 @@ def test_options_are_taken_or_refused_with_a_sentence(chosen: dict[str, Any]) ->
         return
     assert 0 < options.timeout_s < math.inf
     assert {name: getattr(options, name) for name in chosen} == chosen
+
+
+# Random answers of a worker: each is read as what it is, or refused.
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=30),
+            st.sampled_from([b"{", b"}", b'"id"', b":", b"1", b"\n", b"NaN", b"[" * 9999, b"{}\n"]),
+            json_values.map(lambda value: json.dumps(value).encode() + b"\n"),
+        ),
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_whatever_is_received_is_an_object_or_a_declared_error(
+    pieces: list[bytes], closed: bool
+) -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    with theirs:
+        for piece in pieces:
+            theirs.sendall(piece)
+        if closed:
+            theirs.close()
+        start = time.monotonic()
+        for _ in range(len(pieces) + 1):
+            try:
+                message, fd = channel.receive(0.01)
+            except BadMessage:
+                continue
+            except (ChannelClosed, ChannelTimeout):
+                break
+            assert isinstance(message, dict)
+            assert fd is None
+        assert time.monotonic() - start < 20
+    channel.close()
+
+
+def test_descriptors_from_a_worker_are_not_kept() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    with theirs, open(os.devnull, "rb") as something:
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc") else 0
+        for _ in range(50):
+            socket.send_fds(theirs, [b"{}\n"], [something.fileno()])
+            assert channel.receive(1) == ({}, None)
+        after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc") else 0
+    assert after == before
+    channel.close()
+
+
+@given(
+    st.dictionaries(st.sampled_from(["is", "call_ns", "late", "launches"]), json_values),
+    st.floats(),
+    st.floats(0, 1e12),
+)
+def test_times_are_times_or_refused(
+    answer: dict[str, Any], settled_ns: float, wall_ns: float
+) -> None:
+    message = {
+        "is": "Called",
+        "call_ns": 5.0,
+        "settled_ns": settled_ns,
+        "late": False,
+        "dtype": "float16",
+    }
+    try:
+        time = read_time(unpack({**message, "launches": [], **answer}, Called), wall_ns)
+    except (SubmissionFailed, BadMessage):
+        return
+    assert isinstance(time, CallTime)
+    assert 0 < time.call_ns <= time.settled_ns < math.inf
+
+
+reports = st.dictionaries(st.sampled_from(sorted(json.loads(counts))), json_values)
+
+
+@settings(max_examples=100)
+@given(st.lists(reports | json_values, max_size=4) | json_values)
+def test_counts_of_a_worker_add_up_to_an_object_that_can_be_read_back(launches: Any) -> None:
+    total = total_counts(json.loads(json.dumps(launches)))
+    text = json.dumps(total, allow_nan=False)
+    counted = read_counts(text, 100)
+    if total["warp_instructions_total"]:
+        assert counted is not None
+        assert counted["warp_instructions_total"] == total["warp_instructions_total"]
+    else:
+        assert counted is None

@@ -4,8 +4,6 @@ from __future__ import annotations  # the record's readers look at the text of a
 
 import ast
 import json
-import subprocess
-import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from bot import root
+from conftest import run_python
 
 from nvfp4.cli import invocation, parameters
 from nvfp4.cli.batch.options import BatchOptions
@@ -86,11 +85,5 @@ def test_a_new_option_reaches_the_command_the_judge_the_worker_and_a_batch(
 def test_a_process_reads_what_another_was_told() -> None:
     told = replace(Options(), device="cpu", timeout_s=7.5, strict=True, name="x.py")
     code = "from nvfp4.records.options import *; print(options_of_environment())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=told.as_variable(),
-        capture_output=True,
-        text=True,
-        cwd=root,
-    )
+    done = run_python("-c", code, env=told.as_variable(), cwd=root)
     assert done.stdout.strip() == str(told), done.stderr

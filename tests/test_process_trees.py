@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import process_state, with_the_judge
+from conftest import process_state, run_python, with_the_judge
 
 from nvfp4.sandbox.isolation import (
     adopt_orphans,
@@ -115,13 +115,7 @@ os._exit(7)
 
 def test_a_process_that_is_slow_to_step_aside_does_not_end_the_submission(tmp_path: Path) -> None:
     """Each process of the chain closes its files while the next one goes on."""
-    ended = subprocess.run(
-        [sys.executable, "-c", slow_to_close],
-        cwd=tmp_path,
-        env=with_the_judge,
-        capture_output=True,
-        text=True,
-    )
+    ended = run_python("-c", slow_to_close, cwd=tmp_path)
     if ended.returncode == 0 and ended.stdout:
         pytest.skip(ended.stdout)
     assert ended.returncode == 7, ended.stderr

@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from bot import root
-from conftest import with_the_judge
+from conftest import run_python
 
 from nvfp4 import emulator
 from nvfp4.gpu.timing import CallTime, flushes
@@ -231,9 +229,7 @@ def test_a_broken_file_is_measured_over(kept: Kept, tmp_path: Path, text: str) -
 
 def said(*arguments: str) -> Any:
     """What the command prints as JSON."""
-    command = [sys.executable, "-m", "nvfp4", *arguments, "--json"]
-    ended = subprocess.run(command, env=with_the_judge, capture_output=True, text=True)
-    return json.loads(ended.stdout)
+    return json.loads(run_python("-m", "nvfp4", *arguments, "--json").stdout)
 
 
 @pytest.mark.gpu

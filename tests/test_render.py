@@ -1,26 +1,50 @@
 """Tables from verdicts made by hand, as far as the texts in screens/ do not show them."""
 
 import io
+import json
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from bot import case
+from recorded_verdicts import recorded_verdict
 from rich.console import Console
+from screens.verdicts import Clock, cpu, play
 
+from nvfp4.capture import activity
+from nvfp4.cli.batch.progress import result_line
 from nvfp4.cli.display.benchmark_tables import benchmark_columns, title
 from nvfp4.cli.display.columns import fitted, table
+from nvfp4.cli.display.progress import _Progress
 from nvfp4.cli.display.render import show
-from nvfp4.cli.display.sentences import failure_lines, finding_lines
-from nvfp4.cli.text import microseconds
+from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines
+from nvfp4.cli.history.database import History
+from nvfp4.cli.history.judgements import keep, show_log
+from nvfp4.cli.judging.assess import Observer, Plan, assess
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.processes import clear
+from nvfp4.cli.judging.warnings import warnings_of
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.text import first_lines, microseconds, most_lines, seconds, visible, visible_json
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
     Submission,
     TestResult,
     Verdict,
+    full_range_suffix,
+    no_result,
+    read_benchmark,
+    read_test,
 )
-from nvfp4.records.failures import Failure, Finding
+from nvfp4.judge.findings import findings_of
+from nvfp4.records.failures import Failure, Finding, read_findings
+from nvfp4.records.messages import Called, Ended
+from nvfp4.records.options import Options
 
 gpu = Device("cuda", "NVIDIA B200", "10.0", "580.1", "2.9", "13.0", "4.8", read_gbps=7000.0)
 
@@ -172,12 +196,6 @@ def test_a_message_is_printed_as_it_is_and_not_as_markup() -> None:
     assert "[bold]x[/bold] [/] :smile: [1, 2]" in text
 
 
-def test_a_verdict_of_nothing_has_not_passed() -> None:
-    made = verdict()
-    assert not made.passed
-    assert shown(made).splitlines()[-1] == "failed: nothing was judged"
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -194,33 +212,32 @@ def test_times_have_the_digits_that_mean_something(value: float | None, text: st
 
 
 @pytest.mark.parametrize(
-    ("tests", "benchmarks", "said"),
+    ("tests", "benchmarks", "interrupted", "closing"),
     [
-        (["skipped"] * 2, ["skipped"], "nothing was judged"),
+        ("", "", False, "failed: nothing was judged"),
+        ("skipped skipped", "skipped", True, "interrupted after 5.0 s: nothing was judged"),
         (
-            ["pass", "skipped"],
-            ["skipped"],
-            "of 2 tests 1 passed, 1 not judged; of 1 benchmark none judged",
+            *("pass skipped", "skipped", True),
+            "interrupted after 5.0 s: of 2 tests 1 passed, 1 not judged; "
+            "of 1 benchmark none judged",
         ),
-        (["pass", "fail"], [], "of 2 tests 1 passed, 1 failed"),
+        ("pass fail", "", True, "interrupted after 5.0 s: of 2 tests 1 passed, 1 failed"),
+        (
+            *("fail skipped", "", False),
+            "failed: 1 of 2 tests in 5.0 s, first: 128 x 256 x 1, contest inputs; 1 test not run",
+        ),
     ],
 )
-def test_an_interrupted_verdict_counts_what_was_judged(
-    tests: list[str], benchmarks: list[str], said: str
+def test_the_last_line_counts_what_was_judged(
+    tests: str, benchmarks: str, interrupted: bool, closing: str
 ) -> None:
     made = verdict(
-        [TestResult(case(), "contest", status) for status in tests],
-        [BenchmarkResult(case(), status) for status in benchmarks],
+        [TestResult(case(), "contest", status, "wrong") for status in tests.split()],
+        [BenchmarkResult(case(), status) for status in benchmarks.split()],
     )
-    made.interrupted, made.elapsed_s = True, 5.0
-    assert shown(made).splitlines()[-1] == f"interrupted after 5.0 s: {said}"
-    assert not made.passed
-
-
-def test_tests_that_were_not_run_after_a_failure_are_told() -> None:
-    made = verdict(both("fail", "skipped", "wrong"))
-    closing = "failed: 1 of 2 tests, first: 128 x 256 x 1, contest inputs; 1 test not run"
+    made.interrupted, made.elapsed_s = interrupted, 5.0 if tests else None
     assert shown(made).splitlines()[-1] == closing
+    assert not made.passed
 
 
 def test_a_finding_is_shown_with_its_rule() -> None:
@@ -232,3 +249,231 @@ def test_a_finding_is_shown_with_its_rule() -> None:
         "  warp_sync, 2 times in 1 cases; name every lane",
         "  rule: PTX ISA, shfl.sync: no",
     ]
+
+
+# What only the submission's own process says is shown as that, wherever it is shown.
+
+why = "its process says: host code reads c"
+
+
+@pytest.fixture
+def emulated() -> Verdict:
+    """Passed without a GPU, with counts that are its own word."""
+    verdict = recorded_verdict("emulated")
+    verdict.benchmarks = [replace(each, unverified=why) for each in verdict.benchmarks]
+    verdict.warnings = warnings_of(verdict)
+    return verdict
+
+
+def test_unverified_counts_are_marked_wherever_they_are_shown(
+    emulated: Verdict, history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (column,) = (each for each in benchmark_columns(emulated) if each.heading == "counts")
+    assert {str(cell) for cell in column.cells} == {"unverified"}
+    assert "(unverified)" in closing_line(emulated).plain
+    (warning,) = (each for each in emulated.warnings if each.code == "unverified")
+    assert warning.message == f"counts of benchmarks are unverified: {why}"
+    assert "unverified" in result_line({**emulated.as_json(), "same_as": None}).plain
+    assert keep(emulated, b"", history)
+    show_log(history, 10, None, as_json=False)
+    assert "unverified" in capsys.readouterr().out
+    show_log(history, 10, None, as_json=True)
+    (listed,) = json.loads(capsys.readouterr().out)["judgements"]
+    assert listed["unverified"] == len(emulated.benchmarks)
+    emulated.benchmarks = [replace(each, unverified=None) for each in emulated.benchmarks]
+    assert all(each.heading != "counts" for each in benchmark_columns(emulated))
+
+
+def test_a_finding_says_whose_word_it_is(emulated: Verdict) -> None:
+    found = Finding("shared_race", "a race", file="mine.py", line=3, count=1)
+    for teller, said in (("judge", False), ("submission", True)):
+        listed = [replace(found, told_by=teller)]
+        emulated.benchmarks = [replace(each, findings=listed) for each in emulated.benchmarks]
+        text = "\n".join(line.plain for line in finding_lines(emulated))
+        assert ("its own process says" in text) is said
+
+
+class Opened:
+    """A case whose host code has said something of a stream."""
+
+    output_dtype = torch.float16
+    error_share = 0.0
+    ended = Ended([], [["unjoined_stream", "it did"]], "", "", {}, {}, [])
+
+
+def test_findings_of_kernels_that_the_judge_ran_are_its_own() -> None:
+    listed = [{"code": each, "message": "it did"} for each in ("shared_race", "unjoined_stream")]
+    called = Called(1.0, 1.0, False, "float16", [{"findings": listed}])
+    opened: Any = Opened()
+    assert [each.told_by for each in findings_of(opened, called)] == ["judge", "submission"]
+
+
+def test_strict_without_a_gpu_says_what_it_cannot_see(emulated: Verdict) -> None:
+    assert all(each.code != "strict" for each in warnings_of(emulated))
+    emulated.strict = True
+    assert any(each.code == "strict" for each in warnings_of(emulated))
+
+
+def test_a_full_range_benchmark_that_is_wrong_warns(emulated: Verdict) -> None:
+    tried = [replace(each, full_range="fail") for each in emulated.benchmarks]
+    emulated.benchmarks = tried
+    (warning,) = (each for each in warnings_of(emulated) if each.code == "full_range")
+    assert f"wrong on {len(tried)} of {len(tried)} benchmark" in warning.message
+    assert emulated.passed
+
+
+def test_a_test_without_a_result_fails_whatever_its_inputs() -> None:
+    verdict = Verdict(Submission("mine.py", "0" * 64))
+    lines = ("m: 128; k: 256; l: 1; seed: 1", "m: 128; k: 256; l: 1; seed: 1; inputs: full")
+    values = {"test.0.status": "pass", "check": "pass"}
+    verdict.tests = [read_test(values, index, line, no_result) for index, line in enumerate(lines)]
+    assert not verdict.passed
+    assert verdict.outcome == "failed"
+
+
+def test_a_test_without_kernels_shows_nothing_of_those_that_are_benchmarked(
+    emulated: Verdict,
+) -> None:
+    emulated.benchmarks = [replace(each, unverified=None) for each in emulated.benchmarks]
+    lines = ["m: 128; k: 256; l: 1; seed: 1", "m: 256; k: 256; l: 1; seed: 1"]
+    values = {"test.0.status": "pass", "test.1.status": "pass", "test.1.emulated": "true"}
+    emulated.tests = [read_test(values, number, line) for number, line in enumerate(lines)]
+    nothing = Plan([], [], run_alone=False)
+    assess(None, nothing, emulated, Observer())  # type: ignore[arg-type]
+    (warning,) = (each for each in emulated.warnings if each.code == "unverified")
+    assert "128 x 256 x 1 launches no kernel, a benchmark does" in warning.message
+    assert [bool(each.unverified) for each in emulated.tests] == [True, False]
+
+
+def test_what_was_dropped_is_told() -> None:
+    values = {"benchmark.0.status": "pass", "benchmark.0.dropped": "output,findings,nonsense"}
+    result = read_benchmark(values, 0, "m: 128; k: 256; l: 1; seed: 1")
+    assert result.dropped == ["output", "findings"]
+    verdict = Verdict(Submission("mine.py", "0" * 64), benchmarks=[result])
+    assert any(each.code == "dropped" for each in warnings_of(verdict))
+
+
+# What the live line says: cases, elapsed time, and what happens now.
+
+
+def progress_on(clock: Clock) -> tuple[_Progress, io.StringIO]:
+    file = io.StringIO()
+    return _Progress(Console(file=file, width=100), clock), file
+
+
+def test_the_line_says_what_is_done_and_what_happens_now() -> None:
+    clock = Clock()
+    progress, _ = progress_on(clock)
+    lines = [progress.line.plain for _ in play(progress.observer(), clock)]
+    assert lines == [
+        "0 of 20 cases, 3.5 s: importing",
+        "5 of 20 cases, 8.4 s: compiling 2432 x 4608 x 2, 0.8 s",
+        "20 of 20 cases, 26.2 s: two of the tests again, in a fresh process",
+        "21 of 23 cases, 47.9 s: emulating 4096 x 7168 x 8, 3.0 s",
+    ]
+
+
+def test_a_case_is_imported_compiled_and_emulated() -> None:
+    progress, _ = progress_on(Clock())
+    told = progress.observer()
+    assert progress.line.plain.endswith("no case yet, 0.0 s: starting")
+    told.phase("tests", [case(), case() + full_range_suffix])
+    told.device(cpu)
+    for word in ("importing", "compiling"):
+        told.activity(word)
+        assert progress.line.plain == f"0 of 2 cases, 0.0 s: {word}"
+    told.started(1)
+    for word, shown in (("importing", "running"), ("emulating", "emulating")):
+        told.activity(word)
+        assert f": {shown} 128 x 256 x 1, full-range inputs, 0.0 s" in progress.line.plain
+
+
+def test_a_case_that_fails_in_a_fresh_process_is_told_again_and_counted_once() -> None:
+    clock = Clock()
+    progress, file = progress_on(clock)
+    told = progress.observer()
+    told.phase("tests", [case(), case() + full_range_suffix])
+    told.started(0)
+    clock.passes(2.0)
+    told.test(TestResult(case(), "contest", "pass"))
+    clock.passes(5.0)
+    told.test(TestResult(case(), "contest", "fail", "not repeatable"))
+    assert progress.line.plain.startswith("1 of 2 cases")
+    first, second = file.getvalue().splitlines()
+    assert first.endswith("pass  in 2.0 s")
+    assert second.endswith("fail")
+
+
+def test_activities_nest_and_are_told_when_they_change() -> None:
+    told: list[str] = []
+    activity.tell(told.append)
+    try:
+        with activity.busy("importing"), activity.busy("compiling"), activity.busy("compiling"):
+            pass
+    finally:
+        activity.tell(None)
+    assert told == ["importing", "compiling", "importing", "running"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.04, "0.0 s"), (17.21, "17.2 s"), (119.9, "119.9 s"), (185.4, "3 min 5 s")],
+)
+def test_seconds_are_shown_in_minutes_from_two_on(value: float, text: str) -> None:
+    assert seconds(value) == text
+
+
+# What a submission writes reaches a terminal as text, and bounded.
+
+escape = "\x1b[2J\x1b[1;1Hpassed\r\x9b1A\u202e"
+
+
+def test_control_characters_become_visible() -> None:
+    assert visible("a\tb\nc é \u00a0") == "a\tb\nc é \u00a0"
+    assert visible(escape) == r"\x1b[2J\x1b[1;1Hpassed\r\x9b1A\u202e"
+    text = r'[{"code": "x", "message": "a\u001b[2J", "hint": null}]'
+    assert all("\x1b" not in str(each) for each in read_findings(visible_json(text)))
+
+
+def test_a_long_message_is_shown_in_part() -> None:
+    message = "\n".join("passed" for _ in range(1000))
+    assert first_lines(message)[-1] == f"... and {1000 - most_lines} more lines"
+    assert shown(verdict(both("fail", "fail", message))).count("passed") < 2 * most_lines
+
+
+def test_what_a_run_by_itself_writes_is_bounded_and_visible(tmp_path: Path) -> None:
+    source = (
+        "import os, sys\n"
+        "for fd in (1, 2):\n"
+        "    for _ in range(2000):\n"
+        "        os.write(fd, bytes(1 << 16))\n"
+        f"sys.exit({escape!r})\n"
+    )
+    ended = Bot(load_problem(), source.encode(), Options(device="cpu")).run_submission()
+    assert ended.exit_code == 1
+    assert ended.stderr.endswith(visible(escape))
+    assert len(ended.stderr) < 5 * (8 << 10)
+    assert "\0" not in ended.stderr
+
+
+def test_a_message_of_a_test_is_visible(tmp_path: Path) -> None:
+    source = f"def custom_kernel(data):\n    raise ValueError({escape!r})\n"
+    ended = Bot(load_problem(), source.encode(), Options(device="cpu")).run_eval("test", [case()])
+    assert visible(escape) in ended.values["test.0.error"]
+    assert not any("\x1b" in value for value in ended.values.values())
+
+
+def test_a_folder_of_any_depth_is_cleared(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    here = os.getcwd()
+    os.chdir(top)
+    try:
+        for _ in range(3000):
+            os.mkdir("d")
+            os.chdir("d")
+        os.chmod(".", 0)
+    finally:
+        os.chdir(here)
+    clear(top)
+    assert not top.exists()

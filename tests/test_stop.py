@@ -1,5 +1,6 @@
 """A judge that is stopped clears away: no worker, no folder, whoever stops it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,13 +8,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bot import Bot, case, root
-from conftest import processes_naming, with_the_judge
+from conftest import processes_naming, right_source, run_python, with_the_judge
 from started import ENDLESS, start_command, started_judge, wait_until, wait_until_gone
 
 import nvfp4.cli.judging.bot
+from nvfp4.cli.judging.bot import read_activity
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
 
@@ -38,7 +41,7 @@ def test_a_stopped_judge_takes_its_worker_and_all_it_started_along(
     assert str(scratch) not in Path("/proc/self/mountinfo").read_text()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_stopped_command_leaves_neither_folder_nor_process(
     how: signal.Signals, tmp_path: Path
 ) -> None:
@@ -120,13 +123,13 @@ def test_a_pipe_that_takes_no_results_ends_with_111_and_a_sentence(
     bot = Bot.stage(tmp_path / "flat", b"")
     (bot.folder / "cases.txt").write_text(case() + "\n")
     with open(pipe, opened) as results:
-        done = subprocess.run(
-            [sys.executable, "eval.py", mode, "cases.txt"],
+        done = run_python(
+            "eval.py",
+            mode,
+            "cases.txt",
             cwd=bot.folder,
             env={**os.environ, "POPCORN_FD": str(results.fileno())},
             pass_fds=[results.fileno()],
-            capture_output=True,
-            text=True,
         )
     assert done.returncode == 111
     [sentence] = done.stderr.splitlines()
@@ -140,12 +143,7 @@ def test_a_judgement_that_cannot_begin_leaves_the_output_as_it_was(
     output = tmp_path / "verdict.json"
     if before is not None:
         output.write_text(before)
-    done = subprocess.run(
-        [sys.executable, "-m", "nvfp4", "test", "missing.py", "--output", str(output)],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
+    done = run_python("-m", "nvfp4", "test", "missing.py", "--output", str(output), cwd=root)
     assert done.returncode == 2
     assert (output.read_text() if output.exists() else None) == before
 
@@ -161,14 +159,7 @@ def test_what_a_submission_detaches_when_it_runs_by_itself_is_killed(tmp_path: P
         "    os._exit(0)\n"
         "print('imported')\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-m", "nvfp4.judge", "alone", str(submission)],
-        cwd=tmp_path,
-        env=with_the_judge,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    ended = run_python("-m", "nvfp4.judge", "alone", str(submission), cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (0, "imported\n")
     assert processes_naming(f"{tmp_path}/") == []
 
@@ -184,3 +175,125 @@ def test_a_script_that_runs_confined_ends_as_by_itself(ending: str, tmp_path: Pa
         for how in ([], ["-m", "nvfp4.judge", "alone"])
     ]
     assert codes[0] == codes[1] != 0
+
+
+# A signal keeps what was judged; output that cannot be written ends in a sentence, not a trace.
+
+stops_at_the_third = (
+    right_source
+    + """
+def custom_kernel(data):
+    if data[0].shape[1] == 1536:  # k is 3072
+        open("started", "w").close()
+        while True:
+            pass
+    return gemv(data)
+"""
+)
+
+slow_by_itself = (
+    right_source
+    + """
+custom_kernel = gemv
+if __name__ == "__main__":
+    import time
+    open("started", "w").close()
+    time.sleep(100)
+"""
+)
+
+
+def test_ctrl_c_keeps_the_cases_that_were_judged(tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    process = start_command(tmp_path, stops_at_the_third, "--output", str(file))
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in output + errors
+    wait_until_gone(tmp_path / "scratch", limit_s=0)
+    lines = output.splitlines()
+    rows = [line.split() for line in lines if line.split()[:1] in (["1"], ["2"], ["3"])]
+    assert [row[4] for row in rows] == ["pass", "pass", "skipped"]
+    assert lines[-1].startswith("interrupted after ")
+    assert lines[-1].endswith("of 20 tests 2 passed, 18 not judged")
+    kept = json.loads(file.read_text())
+    assert kept["passed"] is False
+    assert [test["status"] for test in kept["tests"]] == ["pass"] * 2 + ["skipped"] * 18
+    assert {test["message"] for test in kept["tests"][2:]} == {"not judged: interrupted"}
+    assert kept["device"]["kind"] in ("cpu", "cuda")
+
+
+def test_ctrl_c_does_not_wait_for_the_run_of_the_submission_by_itself(tmp_path: Path) -> None:
+    process = start_command(tmp_path, slow_by_itself, "--json")
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert len(json.loads(output)["tests"]) == 20
+    wait_until_gone(tmp_path / "scratch")
+
+
+def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    process = start_command(tmp_path, stops_at_the_third)
+    os.kill(process.pid, signal.SIGSTOP)  # both signals are there before it can act
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+    output, errors = process.communicate(timeout=10)
+    assert process.returncode in (130, 143)
+    assert "interrupted after" not in output
+    assert "Traceback" not in output + errors
+    wait_until_gone(tmp_path / "scratch")
+
+
+def test_nobody_reads_the_output_any_more(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nvfp4", "selftest", "--list"],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [["--help"], ["info", "--json"]])
+def test_output_that_finds_no_room_ends_with_2_and_a_sentence(arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        given: Any = {"stdout": full, "stderr": subprocess.PIPE, "capture_output": False}
+        done = run_python("-m", "nvfp4", *arguments, cwd=root, **given)
+    assert done.returncode == 2
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_text_that_an_encoding_lacks_is_escaped(encoding: str, tmp_path: Path) -> None:
+    """A file name that is no text, and characters that only Unicode has."""
+    name = os.fsencode(tmp_path) + b"/\xff\xe2\x86\x92.py"
+    done = subprocess.run(
+        [sys.executable.encode(), b"-m", b"nvfp4", b"test", name],
+        cwd=root,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert b"cannot read" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_activity_is_a_known_word_in_a_plain_file(tmp_path: Path) -> None:
+    folders = [tmp_path / f"nvfp4-{number}" for number in range(5)]
+    for folder in folders:
+        folder.mkdir()
+    assert read_activity(tmp_path) is None
+    (folders[0] / "activity").write_text("\x1b[2J")
+    (folders[1] / "activity").symlink_to(folders[2])
+    os.mkfifo(folders[2] / "activity")
+    assert read_activity(tmp_path) is None
+    for number, word in ((3, "compiling"), (4, "emulating")):
+        (folders[number] / "activity").write_text(word)
+        os.utime(folders[number] / "activity", ns=(number, number))
+    assert read_activity(tmp_path) == "emulating"

@@ -4,11 +4,10 @@ import ctypes
 import errno
 import json
 import os
-import subprocess
 import sys
 
 import pytest
-from conftest import with_the_judge
+from conftest import run_python
 
 from nvfp4.sandbox import system_calls
 
@@ -41,8 +40,7 @@ print(refuse_system_calls(), flush=True)
 
 def run(script: str) -> list[str]:
     """The lines that a script prints which runs without these calls."""
-    command = [sys.executable, "-c", confined + script]
-    ended = subprocess.run(command, capture_output=True, text=True, env=with_the_judge, timeout=60)
+    ended = run_python("-c", confined + script)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 
@@ -128,8 +126,7 @@ def test_the_keyring_of_the_user_s_session_is_left() -> None:
         "_join_own_keyring(_place())\n"
         "print(before, session())\n"
     )
-    command = [sys.executable, "-c", script]
-    ended = subprocess.run(command, capture_output=True, text=True, env=with_the_judge, timeout=60)
+    ended = run_python("-c", script)
     before, after = map(int, ended.stdout.split())
     if before == after == -1:
         pytest.skip("this system has no keyrings")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,10 +41,10 @@ def running(script: str) -> Iterator[int]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def limited(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+def limited(monkeypatch: pytest.MonkeyPatch, mebibytes: int) -> None:
     """Processes may take so much memory."""
     monkeypatch.setattr(totals, "data_share", 1.0)
-    monkeypatch.setattr(machine, "memory_bytes", lambda: nbytes)
+    monkeypatch.setattr(machine, "memory_bytes", lambda: mebibytes * mebibyte)
 
 
 memfd = """
@@ -65,68 +65,19 @@ os.read(told, 4)
 """
 
 
-@pytest.mark.parametrize("script", [memfd, in_a_child], ids=["memfd", "child"])
-def test_memory_of_all_processes_and_of_none_counts(
-    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limited(monkeypatch, 150 * mebibyte)
-    with running("pass") as pid:
-        assert Totals(pid, [tmp_path]).exceeded() is None
-    with running(script) as pid:
-        assert "of memory, of 0.1 GiB that they may take" in str(Totals(pid, [tmp_path]).exceeded())
-
-
-def test_pages_that_forks_share_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limited(monkeypatch, 300 * mebibyte)
-    script = """
-    import os, time
-    kept = b"x" * (100 << 20)
-    for _ in range(5):
-        if os.fork() == 0:
-            time.sleep(60)
-    """
-    with running(script) as pid:
-        assert Totals(pid, [tmp_path]).exceeded() is None
-
+sharing = """
+import os, time
+kept = b"x" * (100 << 20)
+for _ in range(5):
+    if os.fork() == 0:
+        time.sleep(60)
+"""
 
 many_threads = """
 import threading
 for _ in range(60):
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 """
-
-
-def test_a_crowd_of_threads_is_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(totals, "own_threads", 40)
-    with running("pass") as pid:
-        assert Totals(pid, [tmp_path]).exceeded() is None
-    with running(many_threads) as pid:
-        told = Totals(pid, [tmp_path]).exceeded()
-        assert told == "its processes had 61 threads, of 40 that they may have"
-
-
-def test_a_container_s_limit_of_threads_binds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "pids.max").write_text("60\n")
-    (tmp_path / "pids.current").write_text("20\n")
-    assert machine.left_threads(tmp_path) == 40
-    (tmp_path / "pids.max").write_text("max\n")
-    assert machine.left_threads(tmp_path) > totals.own_threads
-    monkeypatch.setattr(machine, "left_threads", lambda: 40)
-    with running(many_threads) as pid:
-        told = Totals(pid, [tmp_path]).exceeded()
-        assert told == "its processes had 61 threads, of 30 that they may have"
-
-
-def test_a_container_s_memory_is_what_its_files_would_not_give_up(tmp_path: Path) -> None:
-    (tmp_path / "memory.max").write_text(f"{500 * mebibyte}\n")
-    (tmp_path / "memory.current").write_text(f"{450 * mebibyte}\n")
-    assert machine.memory_bytes(tmp_path) == 500 * mebibyte
-    assert machine.left_bytes(tmp_path) == 50 * mebibyte
-    (tmp_path / "memory.stat").write_text(f"anon 1\nactive_file {300 * mebibyte}\n")
-    assert machine.left_bytes(tmp_path) == 350 * mebibyte
-
 
 many_files = """
 import os, time
@@ -141,11 +92,56 @@ for _ in range(3):
 """
 
 
-def test_open_files_of_all_processes_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(many_files) as pid:
-        assert Totals(pid, [tmp_path]).exceeded() is None
-        monkeypatch.setattr(totals, "most_open_files", 600)
-        assert Totals(pid, [tmp_path]).exceeded() == "its processes had more than 600 files open"
+TAKEN: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None], str | None]] = {
+    "memory of no process": (memfd, lambda patch: limited(patch, 150), "of memory, of 0.1 GiB"),
+    "memory of a child": (in_a_child, lambda patch: limited(patch, 150), "of memory, of 0.1 GiB"),
+    "pages that forks share, once": (sharing, lambda patch: limited(patch, 300), None),
+    "threads": (
+        many_threads,
+        lambda patch: patch.setattr(totals, "own_threads", 40),
+        "its processes had 61 threads, of 40 that they may have",
+    ),
+    "threads, of a container's limit": (
+        many_threads,
+        lambda patch: patch.setattr(machine, "left_threads", lambda: 40),
+        "its processes had 61 threads, of 30 that they may have",
+    ),
+    "open files within the limit": (many_files, lambda patch: None, None),
+    "open files": (
+        many_files,
+        lambda patch: patch.setattr(totals, "most_open_files", 600),
+        "its processes had more than 600 files open",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_what_all_processes_take_together_counts(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, limit, told = TAKEN[what]
+    limit(monkeypatch)
+    for each, expected in (("pass", None), (script, told)):
+        with running(each) as pid:
+            found = Totals(pid, [tmp_path]).exceeded()
+        assert found is None if expected is None else expected in str(found), found
+
+
+def test_a_container_s_limit_of_threads_binds(tmp_path: Path) -> None:
+    (tmp_path / "pids.max").write_text("60\n")
+    (tmp_path / "pids.current").write_text("20\n")
+    assert machine.left_threads(tmp_path) == 40
+    (tmp_path / "pids.max").write_text("max\n")
+    assert machine.left_threads(tmp_path) > totals.own_threads
+
+
+def test_a_container_s_memory_is_what_its_files_would_not_give_up(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text(f"{500 * mebibyte}\n")
+    (tmp_path / "memory.current").write_text(f"{450 * mebibyte}\n")
+    assert machine.memory_bytes(tmp_path) == 500 * mebibyte
+    assert machine.left_bytes(tmp_path) == 50 * mebibyte
+    (tmp_path / "memory.stat").write_text(f"anon 1\nactive_file {300 * mebibyte}\n")
+    assert machine.left_bytes(tmp_path) == 350 * mebibyte
 
 
 def test_a_look_ends_where_memory_becomes_short_meanwhile(
@@ -178,7 +174,7 @@ holds = "kept = b'x' * (%d << 20)"
 def test_whoever_takes_most_is_stopped_first_where_memory_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limited(monkeypatch, 300 * mebibyte)
+    limited(monkeypatch, 300)
     left, now = [mebibyte], [0.0]
     monkeypatch.setattr(machine, "left_bytes", lambda: left[0])
     monkeypatch.setattr(totals.time, "monotonic", lambda: now[0])

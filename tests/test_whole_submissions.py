@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[str, int, str, str]] = {
         *(3, "not_judged.not_emulated", "multimem.red.relaxed.sys.global.add.u32 is not emulated"),
     ),
     "IPC": (of_cuda(ipc), 3, "not_judged.not_emulated", "IpcGetMemHandle"),
-    "nothing, with too many threads": (of_cuda("", "", many), 1, "launch.refused", "2048 threads"),
+    "nothing, with too many threads": (of_cuda("", "", many), 1, "call.exception", "launch"),
 }
 
 

@@ -2,24 +2,32 @@
 
 import json
 import os
+import random
 import signal
 import sys
+import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from nvfp4.judge import submission_process
+from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.messages import Call, Called, CaseOpened, OpenCase
+from nvfp4.records.failures import Failure
+from nvfp4.records.messages import Call, Called, CaseOpened, OpenCase, Profile, Profiled
+from nvfp4.records.options import Options
 from nvfp4.records.processes import ForkedProcess
 from nvfp4.sandbox import isolation
+from nvfp4.sandbox.workers import Process
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks workers"),
-    pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU each worker starts by itself"),
-]
+forked = pytest.mark.skipif(
+    sys.platform != "linux" or torch.cuda.is_available(), reason="each worker starts by itself"
+)
 
-source = """
+tells = """
 import json, os, random, sys
 import numpy, torch
 
@@ -48,7 +56,7 @@ def custom_kernel(data):
 @pytest.fixture
 def submission(tmp_path: Path) -> Path:
     path = tmp_path / "submission.py"
-    path.write_text(source)
+    path.write_text(tells)
     return path
 
 
@@ -61,21 +69,25 @@ def said(process: SubmissionProcess) -> dict:
     return found
 
 
+@forked
 def test_two_workers_share_neither_numbers_nor_files(
     submission: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SECRET_TOKEN", "hush")
+    for name in ("SECRET_TOKEN", "POPCORN_SEED", "POPCORN_FD"):
+        monkeypatch.setenv(name, "5")
     with SubmissionProcess(submission) as one, SubmissionProcess(submission) as other:
         first, second = said(one), said(other)
     assert first["python"] != second["python"]
     assert first["numpy"] != second["numpy"]
     assert first["folder"] != second["folder"]
     assert first["temporary"] == first["folder"]
-    assert "SECRET_TOKEN" not in first["variables"]
+    hidden = ("SECRET", "POPCORN", "NVFP4_S", "NVFP4_F")
+    assert [name for name in first["variables"] if name.startswith(hidden)] == []
     assert first["sockets"] == 2
     assert first["arguments"] == "nvfp4.worker"
 
 
+@forked
 def test_a_worker_that_is_killed_is_replaced(submission: Path) -> None:
     with SubmissionProcess(submission) as process:
         process.load(60)
@@ -97,26 +109,157 @@ def fork_servers() -> list[int]:
     ]
 
 
-def test_a_fork_server_that_is_killed_is_replaced(submission: Path) -> None:
+@forked
+@pytest.mark.parametrize("unread", [False, True], ids=["idle", "before it reads a request"])
+def test_a_fork_server_that_is_killed_is_replaced(submission: Path, unread: bool) -> None:
     with SubmissionProcess(submission) as process:
         process.load(60)
+        if unread:
+            process.stop()
         servers = fork_servers()
         assert servers
+        if unread:
+            for pid in servers:
+                os.kill(pid, signal.SIGSTOP)
+            process.start()
         for pid in servers:
             os.kill(pid, signal.SIGKILL)
-        process.stop()
+        if not unread:
+            process.stop()
         assert said(process)["sockets"] == 2
 
 
-def test_a_fork_server_that_dies_before_it_has_read_a_request_is_replaced(submission: Path) -> None:
-    with SubmissionProcess(submission) as process:
-        process.load(60)
-        process.stop()
-        servers = fork_servers()
-        assert servers
-        for pid in servers:
-            os.kill(pid, signal.SIGSTOP)
-        process.start()
-        for pid in servers:
-            os.kill(pid, signal.SIGKILL)
-        assert said(process)["sockets"] == 2
+# A worker that does not answer as it should, as a process: an answer or SubmissionFailed.
+
+worker = """\
+import json, os, pathlib, socket, sys, time
+connection = socket.socket(fileno=int(sys.argv[1]))
+for step in json.loads(pathlib.Path(sys.argv[2]).read_text()):
+    if step == "wait":
+        if not connection.recv(1 << 16):
+            break
+    elif step == "close":
+        connection.close()
+        time.sleep(60)
+    elif step == "exit":
+        os._exit(3)
+    elif step == "sleep":
+        time.sleep(60)
+    elif step == "descriptors":
+        for _ in range(300):
+            socket.send_fds(connection, [b" "], [0])
+    else:
+        data, times = step
+        try:
+            for _ in range(times):
+                connection.sendall(data.encode("latin-1"))
+        except OSError:
+            break
+"""
+
+hello = ['{"is": "Greeting", "confined": {}}\n', 1]
+loaded = ['{"is": "Done", "id": 1}\n', 1]
+
+
+def start_script(
+    script: Path, module: str, submission: Path, fd: int, options: Options, folder: Path
+) -> Process:
+    """In place of a worker, a script with the same arguments."""
+    command = [sys.executable, str(script), str(fd), str(submission)]
+    return isolation.start_worker(command, folder, fd, dict(os.environ))
+
+
+def answers(folder: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any]:
+    """What two requests come to: an answer each, or the failure."""
+    submission = folder / "submission.json"
+    submission.write_text(json.dumps(steps))
+    found: list[Any] = []
+    start = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            submission_process, "start_worker", partial(start_script, folder / "worker.py")
+        )
+        patch.setattr(submission_process, "uses_gpu", lambda: True)
+        patch.setattr(SubmissionProcess, "_connect", lambda self, timeout_s: None)
+        with SubmissionProcess(submission) as process:
+            for _ in range(2):
+                try:
+                    found.append(process.request(Profile(), Profiled, timeout_s))
+                except SubmissionFailed as failed:
+                    found.append(failed)
+                    break
+    assert time.monotonic() - start < timeout_s + 10
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a worker that follows a script."""
+    folder = tmp_path_factory.mktemp("worker")
+    (folder / "worker.py").write_text(worker)
+    return folder
+
+
+def test_an_orderly_worker_is_understood(folder: Path) -> None:
+    first, second = (
+        [f'{{"is": "Profiled", "report": "{number}", "dtype": "", "id": {number}}}\n', 1]
+        for number in (2, 3)
+    )
+    steps = [hello, "wait", loaded, "wait", first, "wait", second]
+    assert answers(folder, [*steps, "wait"]) == [Profiled("2", ""), Profiled("3", "")]
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (['{"id": 9}\n', 1], "sent an answer that nobody asked for"),
+        (['{"id": [2]}\n', 1], "sent an answer that nobody asked for"),
+        (['{"id": 1}\n{"id": 2}\n', 1], "sent an answer that nobody asked for"),
+        (["garbage\n", 1], "not JSON"),
+        (["x" * 65_536, 64], "is longer than"),
+        (['{"id": 2}\n', 1], "is no Profiled or Failed"),
+        (
+            [
+                '{"id": 2, "is": "Failed", "message": "lost", "failure": {"code": "cuda.error"}}\n',
+                1,
+            ],
+            "lost",
+        ),
+        (['{"id": 2, "is": "Failed", "message": "\\ud800", "failure": {}}\n', 1], ""),
+        (['{"id": 2', 1], "did not finish within"),
+        ("exit", "ended with exit code 3"),
+        ("close", "closed its connection"),
+        ("descriptors", "did not finish within"),
+    ],
+)
+def test_a_disorderly_worker_is_a_failure(step: Any, why: str, folder: Path) -> None:
+    steps = [hello, "wait", loaded, "wait", step, "sleep"]
+    [failed] = answers(folder, steps, timeout_s=1.0)
+    assert isinstance(failed, SubmissionFailed)
+    assert why in str(failed)
+
+
+def test_a_worker_cannot_give_a_code_of_the_judge(folder: Path) -> None:
+    told = {"code": "timeout.mode", "line": 3, "causes": [{"code": "output.zero"}]}
+    answer = {"id": 2, "is": "Failed", "message": "forged\nby it", "failure": told}
+    [failed] = answers(folder, [hello, "wait", loaded, "wait", [json.dumps(answer) + "\n", 1]])
+    assert failed.failure == Failure("call.exception", "forged", line=3, told_by="submission")
+    assert failed.end is Exit.CHECK_FAILED
+
+
+def test_answers_of_chance_are_answers_to_the_question_or_failures(folder: Path) -> None:
+    """In one run each: a process a message would take long."""
+    draw = random.Random(5)
+    pieces = ['{"id": ', "2", "1", "}", "\n", ",", '"', "NaN", "[", "\xff", '"is": "Profiled"', " "]
+    for _ in range(12):
+        text = "".join(draw.choices(pieces, k=draw.randrange(1, 12))) + "\n"
+        for found in answers(folder, [hello, "wait", loaded, "wait", [text, 1], "exit"]):
+            assert isinstance(found, (SubmissionFailed, Profiled))
+
+
+@pytest.mark.parametrize(
+    "greeting", ["{}", '{"confined": {}}', '{"is": "Greeting", "confined": ["a"]}']
+)
+def test_a_greeting_that_is_none_is_a_failure(greeting: str, folder: Path) -> None:
+    [failed] = answers(folder, [[greeting + "\n", 1], "sleep"])
+    assert isinstance(failed, SubmissionFailed)
