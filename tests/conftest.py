@@ -88,9 +88,8 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 LONGEST = (
     *("test_verdicts", "test_first_builds", "test_bot", "test_comparison", "test_recorded"),
     *("test_climb", "test_check", "test_whole_submissions", "test_stop", "test_submissions"),
-    *("test_batch_processes", "test_batch_ray"),
-    *("test_cli", "test_kernel", "test_agents_page", "test_interrupts", "test_compare"),
-    *("test_every_command",),
+    *("test_batch_processes", "test_batch_ray", "test_cli", "test_kernels", "test_agents_page"),
+    *("test_compare", "test_every_command"),
 )
 """Files that take 15 seconds and more."""
 
