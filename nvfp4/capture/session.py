@@ -75,11 +75,6 @@ class Session:
         self._device = self._run = None
 
     @property
-    def is_on(self) -> bool:
-        """Whether launches go somewhere."""
-        return self._run is not None
-
-    @property
     def device(self) -> Device:
         """The pretended device. Raises UnsupportedCall when none is."""
         if self._device is None:

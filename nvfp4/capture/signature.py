@@ -13,7 +13,6 @@ _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\((.*?)\))?", re.DOTALL)
 _DIRECTIVES = r"\.entry\s+{}\b\s*(?:\([^)]*\))?([^{{;]*)\{{"  # not of a declaration
 _MOST_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d\s,]+)")
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+([\d\s,]+)")
-_VARIABLE = r"^[^/\n]*\.(?:global|const)\s[^=;/]*\s{}\s*[\[=;]"
 _PARAMETER = re.compile(r"\s\.[busf](\d+)\b[^\[]*?[\w$%]+\s*(?:\[\s*(\d+)\s*\])?\s*$")
 
 
@@ -71,8 +70,3 @@ def _directive(name: re.Pattern[str], ptx: str, kernel: str) -> list[int] | None
     found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
     numbers = name.search(found[1]) if found else None
     return [int(each) for each in numbers[1].split(",")] if numbers else None
-
-
-def declares_variable(ptx: str, name: str) -> bool:
-    """Whether a module has a variable of this name in global or constant memory."""
-    return bool(re.search(_VARIABLE.format(re.escape(name)), ptx, re.MULTILINE))

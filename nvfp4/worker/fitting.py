@@ -8,7 +8,7 @@ import torch
 
 from nvfp4.records.launch_errors import RetargetError
 from nvfp4.records.options import Options
-from nvfp4.retarget import extensions, run_time, target_of
+from nvfp4.retarget import extensions, target_of
 from nvfp4.retarget.translator import Translator
 from nvfp4.worker.runner import Refused
 
@@ -25,8 +25,6 @@ class Fitting:
         self._translator: Translator | None = None
         self._capability = torch.cuda.get_device_capability  # which may be told otherwise later
         extensions.start(options.retarget, options.arch, self._capability)
-        if options.retarget != "never":
-            run_time.start_loading(self._translate, self._capability)
 
     def natively_first(self, carry_out: Callable[[], T], again: Callable[[], T]) -> T:
         """What ``carry_out`` returns. Where it fails because of the architecture, everything is
@@ -50,19 +48,12 @@ class Fitting:
         found = self._extensions.kernels()
         return found + (self._translator.kernels() if self._translator else [])
 
-    def _own_translator(self) -> Translator:
-        if self._translator is None:
-            self._translator = Translator(str(target_of(self._capability())))
-        return self._translator
-
-    def _translate(self, ptx: str) -> str:
-        return self._own_translator().translate(ptx)
-
     def _start(self) -> None:
         # It takes a second to import, which most submissions need not spend.
         from nvfp4.retargeting import install
 
-        self._retargeting = install(self._own_translator(), self._options.arch)
+        self._translator = Translator(str(target_of(self._capability())))
+        self._retargeting = install(self._translator, self._options.arch)
 
     def _may_be_retargeted(self, error: BaseException) -> bool:
         if self._options.retarget != "auto" or self._retargeting is not None:

@@ -3,7 +3,6 @@
 import pytest
 
 from nvfp4.capture.cuda.architectures import (
-    BY_TORCH,
     Image,
     advice,
     nvccs_images,
@@ -102,6 +101,6 @@ def test_what_machine_code_is_made_for(image: Image, arch: str) -> None:
 def test_errors_of_an_architecture_name_the_flag_that_helps(
     errors: str, virtual: str, helps: bool
 ) -> None:
-    said = advice(errors, virtual, B200, BY_TORCH)
+    said = advice(errors, virtual, B200)
     flag = 'extra_cuda_cflags=["-gencode=arch=compute_100a,code=sm_100a"]'
     assert (said is not None and said.endswith(flag)) is helps

@@ -21,7 +21,7 @@ def test_packages_that_need_a_gpu_say_so(
 ) -> None:
     (tmp_path / f"{package}.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UnsupportedCall, match=r"needs a GPU\n  hint: CUDA text works through"):
+    with pytest.raises(UnsupportedCall, match=r"needs a GPU\n  hint: CUDA C\+\+ works through"):
         importlib.import_module(package)
     assert package not in sys.modules
 

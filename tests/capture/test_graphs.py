@@ -118,9 +118,9 @@ def test_a_replay_in_a_capture_is_part_of_it() -> None:
     assert count.item() == 2
 
 
-def test_a_fill_by_the_driver_waits_for_the_replay() -> None:
+def test_a_fill_waits_for_the_replay() -> None:
     from nvfp4.capture.cuda import RUNTIME
-    from nvfp4.capture.cuda.driver_calls import fill
+    from nvfp4.capture.cuda.calls import cudaMemset
 
     RUNTIME.begin(lambda launch: None, "sm_100a")
     try:
@@ -128,10 +128,10 @@ def test_a_fill_by_the_driver_waits_for_the_replay() -> None:
         value = ctypes.c_uint32.from_address(address)
         value.value = 1
         graphs.begin()
-        fill(RUNTIME, address, 7, 4, 1)
+        cudaMemset(RUNTIME, address, 7, 4)
         steps = graphs.end()
         assert value.value == 1
         graphs.replay(steps, 0)
-        assert value.value == 7
+        assert value.value == 0x07070707
     finally:
         RUNTIME.end()

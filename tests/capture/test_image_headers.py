@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.architectures import Image
 from nvfp4.capture.cuda.build import Request, Source, build
-from nvfp4.capture.cuda.nvrtc import nvcc_options
 from nvfp4.cli.main import main
 from nvfp4.records.launch_errors import NotInstalled
 
@@ -62,26 +61,6 @@ def test_cutlass_is_in_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = {"cutlass_library": package}
     monkeypatch.setattr(importlib.util, "find_spec", found.get)
     assert image_headers.cutlass_folders() == both(root)
-
-
-@pytest.mark.parametrize(
-    ("folder", "instead"),
-    [
-        ("/opt/cutlass-elsewhere/include", "include"),
-        ("/opt/cutlass-elsewhere/include/", "include"),
-        ("/root/cutlass_4/tools/util/include", "tools/util/include"),
-        ("/opt/mathdx/include", None),
-        ("/opt/cutlass-elsewhere/examples/common", None),
-    ],
-)
-def test_nvrtc_finds_the_cutlass_of_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, instead: str | None
-) -> None:
-    root = checkout(tmp_path)
-    monkeypatch.setenv("CUTLASS_PATH", str(root))
-    expected = f"-I{root / instead}" if instead else f"-I{folder}"
-    for option in (f"-I{folder}", f"-I {folder}", f"--include-path={folder}"):
-        assert nvcc_options([option]) == [expected]
 
 
 def refused(error: str, include: Path) -> NotInstalled | None:

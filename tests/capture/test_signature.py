@@ -2,7 +2,7 @@
 
 import pytest
 
-from nvfp4.capture.signature import declares_variable, most_threads, parameter_bytes
+from nvfp4.capture.signature import most_threads, parameter_bytes
 
 
 @pytest.mark.parametrize(
@@ -33,18 +33,3 @@ def test_launch_bounds_are_those_of_the_definition() -> None:
     assert most_threads(ptx, "k") == 6
     assert most_threads(ptx, "other") == 64
     assert most_threads(ptx, "absent") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "declared"),
-    [
-        (".visible .const .align 4 .b8 table[8];", True),
-        (".global .align 4 .u32 table = 3;", True),
-        (".global .align 4 .u32 other = table;", False),
-        ("// .global .u32 table;", False),
-        (".global .u32 table_2;", False),
-        (".visible .entry table() { ret; }", False),
-    ],
-)
-def test_variables_of_a_module(text: str, declared: bool) -> None:
-    assert declares_variable(f".version 8.6\n{text}\n", "table") is declared

@@ -1,25 +1,26 @@
-"""What the kernels of this corpus share: a launch and a tensor map."""
+"""What the kernels of this corpus share: a launch and a tensor map, of the stand-in's device."""
 
 from __future__ import annotations
 
 import ctypes
+import struct
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from cuda.bindings import driver, nvrtc
 
-HEADER = Path(__file__).with_name("ptx.h")
-"""CUDA C++: each instruction as a function or macro."""
+from nvfp4.capture.codes import CudaError
+from nvfp4.capture.cuda import RUNTIME
+from nvfp4.capture.cuda.compilers import assemble, run_compiler
+from nvfp4.capture.cuda.toolchain import find_toolchain
+from nvfp4.capture.kernel import Resources
+from nvfp4.records.launch_errors import InvalidTensorMap
+from nvfp4.records.tensormap import DataType, Fill, Interleave, Swizzle, TensorMap
 
-SWIZZLES = {
-    0: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
-    32: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_32B,
-    64: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B,
-    128: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-}
-"""By the bytes that a row of a swizzled tile has."""
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""CUtensorMapSwizzle by the bytes that a row of a swizzled tile has."""
 
 
 class Refused(RuntimeError):
@@ -28,23 +29,13 @@ class Refused(RuntimeError):
     code = "refused"
 
 
-def check(result: tuple[Any, ...]) -> Any:
-    """What a call of cuda.bindings returns. Raises Refused."""
-    error, *values = result
-    if error.value:
-        raise Refused(str(error))
-    return values[0] if len(values) == 1 else values
-
-
 class Kernel:
     """A function of a CUDA text, compiled for sm_100a."""
 
     def __init__(self, source: str, name: str = "kernel") -> None:
-        check(driver.cuInit(0))
-        device = check(driver.cuDeviceGet(0))
-        check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(device))))
-        self.module = check(driver.cuModuleLoadData(compiled(source)))
-        self.function = check(driver.cuModuleGetFunction(self.module, name.encode()))
+        ptx, resources = compiled(source)
+        self.function = RUNTIME.new_handle()
+        RUNTIME.register_function(RUNTIME.add_module((ptx,), resources), self.function, name)
 
     def __call__(
         self,
@@ -54,69 +45,57 @@ class Kernel:
         cluster: int = 1,
         programmatic: bool = False,
     ) -> None:
-        """Launch. arguments: tensors, tensor maps and integers (int)."""
-        values, types = [], []
-        for each in arguments:
-            is_tensor = isinstance(each, torch.Tensor)
-            values.append(each.data_ptr() if is_tensor else each)
-            types.append(
-                ctypes.c_void_p if is_tensor else ctypes.c_int if isinstance(each, int) else None
+        """Launch. arguments: tensors, tensor maps (bytes) and integers (int)."""
+        raw = [
+            struct.pack("<Q", each.data_ptr())
+            if isinstance(each, torch.Tensor)
+            else struct.pack("<I", each & 0xFFFFFFFF)
+            if isinstance(each, int)
+            else each
+            for each in arguments
+        ]
+        kept = [ctypes.create_string_buffer(each) for each in raw]
+        pointers = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
+        dims = (grid, 1, 1), (block, 1, 1), (cluster, 1, 1)
+        try:
+            RUNTIME.launch(
+                self.function, *dims, ctypes.addressof(pointers), 0, programmatic=programmatic
             )
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
-        attributes = []
-        if cluster > 1:
-            of_cluster = driver.CUlaunchAttribute()
-            of_cluster.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            dimensions = of_cluster.value.clusterDim
-            dimensions.x, dimensions.y, dimensions.z = cluster, 1, 1
-            attributes.append(of_cluster)
-        if programmatic:
-            early = driver.CUlaunchAttribute()
-            early.id = (
-                driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            )
-            early.value.programmaticStreamSerializationAllowed = 1
-            attributes.append(early)
-        config.attrs, config.numAttrs = attributes, len(attributes)
-        packed = (tuple(values), tuple(types))
-        check(driver.cuLaunchKernelEx(config, self.function, packed, 0))
+        except CudaError as error:
+            raise Refused(str(error)) from error
 
 
-def compiled(source: str) -> bytes:
-    """PTX. Raises RuntimeError with the compiler's messages."""
-    program = check(
-        nvrtc.nvrtcCreateProgram(
-            source.encode(), b"kernel.cu", 1, [HEADER.read_bytes()], [b"ptx.h"]
-        )
-    )
-    options = [b"--gpu-architecture=compute_100a", b"--std=c++17", b"-lineinfo"]
-    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    if error.value:
-        log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
-        check(nvrtc.nvrtcGetProgramLog(program, log))
-        raise RuntimeError(log.decode())
-    ptx = b" " * check(nvrtc.nvrtcGetPTXSize(program))
-    check(nvrtc.nvrtcGetPTX(program, ptx))
-    return ptx
+def compiled(source: str) -> tuple[str, dict[str, Resources]]:
+    """PTX, and what each kernel needs. Raises CompileError with the compiler's messages."""
+    tools = find_toolchain()
+    with tempfile.TemporaryDirectory() as folder:
+        text, ptx = Path(folder, "kernel.cu"), Path(folder, "kernel.ptx")
+        text.write_text(source)
+        command = [
+            *(str(tools.nvcc), "-ccbin", tools.host_compiler, "-std=c++17", "-lineinfo"),
+            *("-arch=compute_100a", "-ptx", "-I", str(Path(__file__).parent)),
+            *("-isystem", str(tools.include), str(text), "-o", str(ptx)),
+        ]
+        run_compiler(tools, command, Path(folder), text.name)
+        return ptx.read_text(), assemble(tools, ptx, "sm_100a")
 
 
-def tensor_map(tensor: torch.Tensor, box: Sequence[int], swizzle: int = 0) -> Any:
+def tensor_map(tensor: torch.Tensor, box: Sequence[int], swizzle: int = 0) -> bytes:
     """A tensor map of a float16 matrix [rows, columns]. box: columns and rows of a tile."""
     rows, columns = tensor.shape
-    return check(
-        driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            2,
-            tensor.data_ptr(),
-            [driver.cuuint64_t(columns), driver.cuuint64_t(rows)],
-            [driver.cuuint64_t(tensor.stride(0) * tensor.element_size())],
-            [driver.cuuint32_t(each) for each in box],
-            [driver.cuuint32_t(1), driver.cuuint32_t(1)],
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            SWIZZLES[swizzle],
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
+    made = TensorMap(
+        data_type=DataType.FLOAT16,
+        address=tensor.data_ptr(),
+        shape=(columns, rows),
+        strides_bytes=(tensor.stride(0) * tensor.element_size(),),
+        box=tuple(box),
+        element_strides=(1, 1),
+        interleave=Interleave(0),
+        swizzle=Swizzle(SWIZZLES[swizzle]),
+        l2_promotion=0,
+        fill=Fill(0),
     )
+    try:
+        return made.pack()
+    except InvalidTensorMap as error:
+        raise Refused(str(error)) from error

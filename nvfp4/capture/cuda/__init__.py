@@ -6,7 +6,7 @@ runs as it is; the CUDA functions it calls are `runtime.cpp`'s, which end in `ru
 
 from collections.abc import Callable
 
-from nvfp4.capture.cuda import calls, driver_calls, nvrtc_calls, packages  # noqa: F401
+from nvfp4.capture.cuda import calls, packages  # noqa: F401
 from nvfp4.capture.cuda.runtime import RUNTIME, FindVariable, checked
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.patches import Patches

@@ -122,17 +122,12 @@ _LACKS = re.compile(
 )
 
 
-BY_TORCH = 'extra_cuda_cflags=["-gencode=arch=compute_{0}a,code=sm_{0}a"]'
-BY_NVRTC = "--gpu-architecture=sm_{0}a"
-"""How to compile for a GPU's own architecture, by its number: of torch.utils.cpp_extension, and of
-what compiles at run time."""
-
-
-def advice(errors: str, virtual: str, capability: Capability, how: str) -> str | None:
-    """What to do about errors of a compiler that come of an architecture without a suffix.
-    virtual: that of the image that the GPU loads. how: BY_TORCH or BY_NVRTC."""
+def advice(errors: str, virtual: str, capability: Capability) -> str | None:
+    """Return what to do about a compiler's errors that come of an architecture without a suffix.
+    virtual: that of the image that the GPU loads."""
     number = "{}{}".format(*capability)
     if virtual.endswith("a") or not _LACKS.search(errors):
         return None
     lacks = virtual.replace("compute_", "sm_")
-    return f"{lacks} lacks it and sm_{number}a has it: {how.format(number)}"
+    own = f'extra_cuda_cflags=["-gencode=arch=compute_{number}a,code=sm_{number}a"]'
+    return f"{lacks} lacks it and sm_{number}a has it: {own}"

@@ -21,7 +21,7 @@ from typing import Any
 
 from nvfp4.capture.activity import busy
 from nvfp4.capture.cuda import flags, headers_of_torch, image_headers
-from nvfp4.capture.cuda.architectures import BY_TORCH, Capability, Image
+from nvfp4.capture.cuda.architectures import Capability, Image
 from nvfp4.capture.cuda.compilers import (
     CompileError,
     assemble,
@@ -295,7 +295,7 @@ class _Compilation:
     def _explained(self, error: CompileError, ptx: Path) -> CompileError:
         """The same with what to do about it, where another architecture helps."""
         of = error.message, ptx, self.request.images[0].virtual, self.request.capability
-        return CompileError(error.message, hint=what_helps(self.tools, *of, BY_TORCH))
+        return CompileError(error.message, hint=what_helps(self.tools, *of))
 
     def _assemble_others(self, ptx: Path) -> None:
         """Raises CompileError where an image fails that the device would not load."""

@@ -38,14 +38,12 @@ _MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 for _name, _method in {
     "register_function": CudaRuntime.register_function,
     "register_variable": CudaRuntime.register_variable,
-    "module_unload": CudaRuntime.drop_module,
     "destroy": CudaRuntime.destroy,
     "alive": CudaRuntime.refuse_destroyed,
 }.items():
     entry(_name)(_method)
 for _name, _method in {
     "register_module": CudaRuntime.register_module,
-    "module_function": CudaRuntime.function,
     "new_handle": CudaRuntime.new_handle,
 }.items():
     entry(_name, gives=_ADDRESS)(_method)

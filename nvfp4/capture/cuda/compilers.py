@@ -16,7 +16,7 @@ from typing import Any
 from nvfp4.capture.cuda import headers_of_torch
 from nvfp4.capture.cuda.architectures import Capability, Image, advice
 from nvfp4.capture.cuda.source_lines import SHOWN_AS
-from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
+from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.capture.device import device_for
 from nvfp4.capture.kernel import Resources
 from nvfp4.records.launch_errors import CaptureError, NotInstalled, UnsupportedCall
@@ -207,10 +207,10 @@ def _source_of(lines: Sequence[str], number: int) -> str | None:
 
 
 def what_helps(
-    tools: Toolchain, errors: str, ptx: Path, virtual: str, capability: Capability, how: str
+    tools: Toolchain, errors: str, ptx: Path, virtual: str, capability: Capability
 ) -> str | None:
     """`advice` about errors of ptxas, if it takes the PTX for the GPU's own architecture."""
-    found = advice(errors, virtual, capability, how)
+    found = advice(errors, virtual, capability)
     if found is None or not ptx.is_file():
         return None
     arch = Image(virtual, virtual).assembled(capability)
@@ -236,27 +236,3 @@ def _refuse_if_too_old(tools: Toolchain, arch: str, errors: str) -> None:
             f"and later takes {most} for {arch}",
             hint="install CUDA 13.0 or later and set CUDA_HOME to its folder",
         )
-
-
-_SOURCES = {
-    "cuda": ("driver.cpp", "driver_kernels.cpp"),
-    "nvrtc": ("nvrtc.cpp",),
-    "cudart": ("runtime.cpp",),
-}
-
-
-@functools.cache
-def library(name: str, soname: str = "") -> Path:
-    """The library for "cuda", "cudart" or "nvrtc"; compiled once. Raises MissingToolchain.
-
-    soname: with one, the loader takes the library for any of this name, once it is loaded.
-    """
-    tools = find_toolchain()
-    command = [
-        *(tools.host_compiler, "-std=c++17", "-O1", "-fPIC", "-shared"),
-        *("-Wl,-Bsymbolic", *([f"-Wl,-soname,{soname}"] if soname else [])),
-        *("-isystem", str(tools.include), "-isystem", python_include()),
-        *(str(Path(__file__).parent / source) for source in _SOURCES[name]),
-        "-ldl",
-    ]
-    return compiled_once(tools, soname, f"libnvfp4_{name}.so", command)

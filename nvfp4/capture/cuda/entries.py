@@ -1,7 +1,6 @@
 """The Python functions that C++ calls by name: what each takes from 64-bit words and gives back.
 
-RUNTIME and DRIVER: the addresses that C++ calls, for functions of the CUDA runtime and for those of
-the driver, whose codes differ.
+RUNTIME: the address that C++ calls.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nvfp4.capture.codes import Code, CudaError, in_the_driver
+from nvfp4.capture.codes import CudaError
 from nvfp4.capture.cuda import runtime
 
 
@@ -41,17 +40,13 @@ class _Entry:
         return 0
 
 
-class Returned(Exception):
-    """Ends a function of another library than the runtime; the argument is its code."""
-
-
 _entries: dict[str, _Entry] = {}
 # What may be called after a fault; all else fails as on a lost device.
 _ALWAYS = {
     *("register_module", "register_function", "register_variable", "register_managed"),
     *("error_text", "error_name", "cudaGetLastError", "cudaPeekAtLastError", "cudaFree"),
     *("device_number", "device_name", "cudaMemGetInfo", "cudaDeviceGetAttribute", "new_handle"),
-    *("driver_error_name", "module_unload", "destroy"),
+    "destroy",
 }
 
 
@@ -77,16 +72,6 @@ def _is_text(function: Callable[..., Any], parameter: str) -> bool:
     return function.__annotations__.get(parameter) in (str, "str")
 
 
-def _call(name: bytes, words: int) -> int:
-    """Carry out a function whose arguments are 64-bit words at an address; its error code."""
-    if name.decode() not in _ALWAYS:
-        runtime.RUNTIME.raise_if_lost()
-    try:
-        return _entries[name.decode()](words)
-    except Returned as returned:
-        return int(returned.args[0])
-
-
 def text_at(address: int) -> str:
     """A C string."""
     return ctypes.string_at(address).decode(errors="replace") if address else ""
@@ -97,30 +82,17 @@ def store(address: int, value: int, kind: Any = ctypes.c_uint64) -> None:
     kind.from_address(address).value = value
 
 
-_KIND = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)
-
-
-@_KIND
-def _runtime(name: bytes, words: int) -> int:
+@ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)
+def _call(name: bytes, words: int) -> int:
+    """Carry out a function whose arguments are 64-bit words; return its error code."""
     try:
-        return _call(name, words)
+        if name.decode() not in _ALWAYS:
+            runtime.RUNTIME.raise_if_lost()
+        return _entries[name.decode()](words)
     except CudaError as error:
         return runtime.RUNTIME.fail(error, name.startswith(b"launch"))
     except BaseException as error:
         return runtime.RUNTIME.keep(error)
 
 
-@_KIND
-def _driver(name: bytes, words: int) -> int:
-    if not runtime.RUNTIME.is_on:
-        return Code.NO_DEVICE  # packages keep the library beyond the emulation
-    try:
-        return _call(name, words)
-    except CudaError as error:
-        return runtime.RUNTIME.refuse(in_the_driver(error.code), error.message)
-    except BaseException as error:
-        return runtime.RUNTIME.keep(error)
-
-
-RUNTIME = ctypes.cast(_runtime, ctypes.c_void_p).value
-DRIVER = ctypes.cast(_driver, ctypes.c_void_p).value
+RUNTIME = ctypes.cast(_call, ctypes.c_void_p).value

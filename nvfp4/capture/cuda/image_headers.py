@@ -27,7 +27,6 @@ _OF_CUTLASS = re.compile(
     r"is not a member of .(?:cutlass|cute)\b).*$",
     re.MULTILINE,
 )
-_CUTLASS_FOLDER = re.compile(r"/cutlass[^/]*/(tools/util/)?include/?$")
 
 
 @dataclass(frozen=True)
@@ -102,15 +101,6 @@ def _cutlass_roots() -> Iterator[Path]:
     for folder in (package.submodule_search_locations or []) if package else []:
         yield Path(folder, "source")
     yield Path("/opt/cutlass")
-
-
-def found_instead(folder: str) -> str:
-    """An include folder; where it is CUTLASS's of another machine, the one of this machine."""
-    match = _CUTLASS_FOLDER.search(folder)
-    if match is None or Path(folder).is_dir():
-        return folder
-    here = cutlass_folders()[1 if match[1] else 0 :]
-    return str(here[0]) if here else folder
 
 
 def identity() -> str:

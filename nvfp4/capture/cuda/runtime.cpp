@@ -5,20 +5,71 @@
 // toolkit that compiled the submission are included, so that the compiler checks each signature and
 // structures have the layout of that version.
 
-#include "call_python.h"
-
+#include <Python.h>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 namespace {
 
+using Callback = int (*)(const char *name, const uint64_t *words);
+
+Callback find_callback() {
+  PyObject *module = PyImport_ImportModule("nvfp4.capture.cuda.entries");
+  PyObject *address = module ? PyObject_GetAttrString(module, "RUNTIME") : nullptr;
+  void *found = address ? PyLong_AsVoidPtr(address) : nullptr;
+  if (!found) {
+    PyErr_Print();
+    std::abort();
+  }
+  Py_XDECREF(address);
+  Py_XDECREF(module);
+  return reinterpret_cast<Callback>(found);
+}
+
+template <class T>
+uint64_t word(T value) {
+  if constexpr (std::is_pointer_v<T>) {
+    return reinterpret_cast<uint64_t>(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return static_cast<uint64_t>(static_cast<std::underlying_type_t<T>>(value));
+  } else {
+    static_assert(std::is_integral_v<T>);
+    return static_cast<uint64_t>(value);
+  }
+}
+
+bool python_has_ended() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return !Py_IsInitialized() || Py_IsFinalizing();
+#else
+  return !Py_IsInitialized() || _Py_IsFinalizing();
+#endif
+}
+
+int call_words(const char *name, const uint64_t *words) {
+  if (python_has_ended()) return cudaErrorCudartUnloading;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  // A destructor may call while an exception is on its way.
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  static const Callback callback = find_callback();
+  const int code = callback(name, words);
+  PyErr_Restore(type, value, traceback);
+  PyGILState_Release(state);
+  return code;
+}
+
 template <class... Arguments>
 cudaError_t ask(const char *name, Arguments... arguments) {
-  return static_cast<cudaError_t>(call_python("RUNTIME", name, arguments...));
+  const uint64_t words[] = {word(arguments)..., 0};
+  return static_cast<cudaError_t>(call_words(name, words));
 }
 
 // What is done in a stream, or waits for an event: an error if that has been destroyed.

@@ -27,7 +27,7 @@ from nvfp4.capture.kernel import (
     refuse_other_architectures,
 )
 from nvfp4.capture.session import Session
-from nvfp4.capture.signature import declares_variable, parameters_at
+from nvfp4.capture.signature import parameters_at
 from nvfp4.records.launch import Buffer, Dim3, Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall, refused
 
@@ -43,13 +43,10 @@ FindVariable = Callable[[str, str], Buffer]
 
 @dataclass
 class _Module:
-    """ptx: texts. resources: of each kernel. functions: handles of kernels that were asked for.
-    made_for: as of `build.Request`.
-    """
+    """ptx: texts. resources: of each kernel. made_for: as of `build.Request`."""
 
     ptx: tuple[str, ...]
     resources: dict[str, Resources]
-    functions: dict[str, int] = field(default_factory=dict)
     made_for: tuple[str, ...] = ()
 
     def kernel(self, name: str) -> Kernel | None:
@@ -201,12 +198,6 @@ class CudaRuntime(Session):
         self._modules[handle] = _Module(ptx, resources)
         return handle
 
-    def drop_module(self, handle: int) -> None:
-        """Forget a module and its kernels. Raises CudaError."""
-        for function in self._module(handle).functions.values():
-            del self._kernels[function]
-        del self._modules[handle]
-
     def _module(self, handle: int) -> _Module:
         if handle not in self._modules:
             raise CudaError(Code.INVALID_RESOURCE_HANDLE, "no such module is loaded")
@@ -217,27 +208,6 @@ class CudaRuntime(Session):
         kernel = self._module(module).kernel(name)
         if kernel is not None:
             self._kernels[function] = kernel
-
-    def function(self, module: int, name: str) -> int:
-        """A handle of a kernel of a module, the same each time. Raises CudaError."""
-        known = self._module(module)
-        if name not in known.functions:
-            kernel = known.kernel(name)
-            if kernel is None:
-                raise CudaError(Code.NOT_FOUND, f"the module has no kernel {name}")
-            handle = self.new_handle()
-            self._kernels[handle] = kernel
-            known.functions[name] = handle
-        return known.functions[name]
-
-    def variable_of(self, module: int, name: str) -> Buffer:
-        """The memory of a __device__ or __constant__ variable of a module. Raises CudaError."""
-        for text in self._module(module).ptx:
-            if self.find_variable is not None and declares_variable(text, name):
-                found = self.find_variable(text, name)
-                self._found_variables[found.address] = found
-                return found
-        raise CudaError(Code.NOT_FOUND, f"the module has no variable {name}")
 
     def register_variable(self, module: int, address: int, name: str) -> None:
         """The host's shadow of a __device__ or __constant__ variable."""
