@@ -43,5 +43,5 @@ def test_a_kernel_of_numba_is_refused(emulated: Emulation) -> None:
     def one(out: Any) -> None:
         out[0] = 1
 
-    with pytest.raises(UnsupportedCall, match="need a GPU"):
+    with pytest.raises(UnsupportedCall, match="needs a GPU"):
         one[1, 32](torch.zeros(1, device="cuda"))

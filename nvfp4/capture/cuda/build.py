@@ -27,6 +27,7 @@ from nvfp4.capture.cuda.compilers import (
     assemble,
     cache_folder,
     compiled_once,
+    locked,
     own_identity,
     remembered,
     run_compiler,
@@ -36,7 +37,6 @@ from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_inclu
 from nvfp4.capture.kernel import Resources
 
 _HERE = Path(__file__).parent
-SLIM_HEADERS = _HERE / "headers"
 _CUDA_FUNCTION = re.compile(
     r"^(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc)\w*$"
 )
@@ -138,9 +138,11 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
     texts = [each.text for each in request.sources]
     said, hint = "", None
     for headers in Headers:
+        if headers is not Headers.TORCH and any(map(headers_of_torch.overloads, texts)):
+            continue
         if headers is Headers.SLIM_WITH_EVERYTHING and not headers_of_torch.misses_a_name(said):
             continue
-        if headers is Headers.TORCH and not headers_of_torch.torch_may_know(said, texts):
+        if headers is Headers.TORCH and said and not headers_of_torch.torch_may_know(said, texts):
             continue
         try:
             return _Compilation(request, tools, folder, headers).run()
@@ -201,7 +203,7 @@ class _Compilation:
         }
 
     def _own_sources(self) -> list[str]:
-        return ["runtime.cpp", "slim_torch.cpp" if self.slim else "torch_cuda.cpp"]
+        return ["runtime.cpp", "slim_torch/slim_torch.cpp" if self.slim else "torch_cuda.cpp"]
 
     def _written(self) -> list[tuple[int, Source, Path]]:
         """Each source with its number and the file that has its text."""
@@ -268,7 +270,7 @@ class _Compilation:
         return [f"-I{folder}" for folder in self.request.include_paths] + self._system_includes()
 
     def _system_includes(self) -> list[str]:
-        torch = [SLIM_HEADERS] if self.slim else headers_of_torch.include_paths()
+        torch = slim_headers() if self.slim else headers_of_torch.include_paths()
         folders = [*torch, self.tools.include, Path(python_include())]
         if self.headers is not Headers.SLIM:
             folders.append(headers_of_torch.LIBRARY_HEADERS)  # what the toolkit has comes first
@@ -348,6 +350,39 @@ def _with_standard(given: list[str], slim: bool) -> list[str]:
         return given
     others = [word for word in given if word not in chosen]
     return ["-std=c++17" if slim else "-std=c++20", *others]
+
+
+_INSTEAD_OF = {
+    "torch.h": (
+        *("torch/all.h", "torch/extension.h", "torch/library.h", "torch/python.h"),
+        *("torch/script.h", "torch/torch.h", "torch/types.h", "torch/csrc/utils/pybind.h"),
+        *("ATen/ATen.h", "ATen/Dispatch.h", "ATen/Functions.h", "ATen/Tensor.h"),
+        *("ATen/core/Tensor.h", "c10/core/ScalarType.h", "c10/core/TensorOptions.h"),
+        *("c10/macros/Macros.h", "c10/util/Exception.h", "c10/util/Half.h"),
+        *("c10/util/BFloat16.h", "c10/util/Optional.h", "pybind11/pybind11.h", "pybind11/stl.h"),
+    ),
+    "cuda.h": (
+        *("ATen/cuda/CUDAContext.h", "ATen/cuda/CUDAContextLight.h", "ATen/cuda/CUDAUtils.h"),
+        *("ATen/cuda/Exceptions.h", "c10/cuda/CUDAException.h", "c10/cuda/CUDAFunctions.h"),
+        *("c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "torch/cuda.h"),
+    ),
+}
+"""Headers of torch by the one of slim_torch/ that stands for them. The others are torch's own."""
+
+
+def slim_headers() -> list[Path]:
+    """Return a folder of headers that stand for torch's: each includes one of slim_torch/."""
+    folder = cache_folder() / f"own-{own_identity(find_toolchain()).hex()[:16]}" / "headers"
+    with locked(folder.parent):
+        if not folder.is_dir():
+            part = Path(tempfile.mkdtemp(dir=folder.parent))
+            for ours, names in _INSTEAD_OF.items():
+                for name in names:
+                    path = part / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(f"#include <slim_torch/{ours}>\n", encoding="utf-8")
+            os.replace(part, folder)
+    return [folder, _HERE]
 
 
 def build_shared_objects() -> None:

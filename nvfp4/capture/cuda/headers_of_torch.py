@@ -19,7 +19,14 @@ _NO_FILE = re.compile(r"(?:cannot open source file \"|error: )([^\s\":]+)(?:\"|:
 _OF_TORCH = re.compile(
     r"[A-Z][A-Z0-9_]+|at|c10|torch|pybind11|py|caffe2|(?:cublas|cusolver|cusparse)\w*"
 )
+_BOUND = re.compile(r'\.def\(\s*"(\w+)"\s*,')
 _USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|c10|torch)\b")
+
+
+def overloads(source: str) -> bool:
+    """Return whether a source may bind two functions to one name, which ours do not."""
+    names = _BOUND.findall(source)
+    return len(names) > len(set(names))
 
 
 def misses_a_name(errors: str) -> bool:

@@ -1,4 +1,4 @@
-// at::Tensor's methods, each a call of Python.
+// at::Tensor's methods, each a call of Python; dtypes, devices and streams.
 
 namespace slim {
 
@@ -59,6 +59,9 @@ Ref method(const at::Tensor& tensor, const char* name, const Args&... arguments)
   return call(get(tensor, name), arguments...);
 }
 
+at::Tensor to_tensor(const Ref& object) { return at::Tensor::slim_wrap(object.get()); }
+void* to_pointer(const Ref& object) { return PyLong_AsVoidPtr(object.get()); }
+
 void read_integers(const Ref& tuple, std::vector<int64_t>* values) {
   values->clear();
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple.get()); ++i) {
@@ -66,53 +69,159 @@ void read_integers(const Ref& tuple, std::vector<int64_t>* values) {
   }
 }
 
-std::vector<at::Tensor> to_tensors(const Ref& sequence) {
-  std::vector<at::Tensor> tensors;
-  const Items items(sequence.get());
-  for (Py_ssize_t i = 0; i < items.size(); ++i) {
-    tensors.push_back(at::Tensor::slim_wrap(items[i]));
+// torch's names of dtypes in C++ and in Python, in ScalarType's order.
+constexpr struct {
+  const char *cpp, *python;
+} dtype_names[] = {
+    {"Byte", "uint8"}, {"Char", "int8"}, {"Short", "int16"}, {"Int", "int32"}, {"Long", "int64"},
+    {"Half", "float16"}, {"Float", "float32"}, {"Double", "float64"}, {"ComplexHalf", "complex32"},
+    {"ComplexFloat", "complex64"}, {"ComplexDouble", "complex128"}, {"Bool", "bool"},
+    {"QInt8", "qint8"}, {"QUInt8", "quint8"}, {"QInt32", "qint32"}, {"BFloat16", "bfloat16"},
+    {"QUInt4x2", "quint4x2"}, {"QUInt2x4", "quint2x4"}, {"Bits1x8", "bits1x8"},
+    {"Bits2x4", "bits2x4"}, {"Bits4x2", "bits4x2"}, {"Bits8", "bits8"}, {"Bits16", "bits16"},
+    {"Float8_e5m2", "float8_e5m2"}, {"Float8_e4m3fn", "float8_e4m3fn"},
+    {"Float8_e5m2fnuz", "float8_e5m2fnuz"}, {"Float8_e4m3fnuz", "float8_e4m3fnuz"},
+    {"UInt16", "uint16"}, {"UInt32", "uint32"}, {"UInt64", "uint64"}, {"UInt1", "uint1"},
+    {"UInt2", "uint2"}, {"UInt3", "uint3"}, {"UInt4", "uint4"}, {"UInt5", "uint5"},
+    {"UInt6", "uint6"}, {"UInt7", "uint7"}, {"Int1", "int1"}, {"Int2", "int2"}, {"Int3", "int3"},
+    {"Int4", "int4"}, {"Int5", "int5"}, {"Int6", "int6"}, {"Int7", "int7"},
+    {"Float8_e8m0fnu", "float8_e8m0fnu"}, {"Float4_e2m1fn_x2", "float4_e2m1fn_x2"},
+    {"Undefined", nullptr}};
+constexpr int dtype_count = static_cast<int>(c10::ScalarType::Undefined);
+
+// The torch.dtype objects; null for those that this torch lacks.
+PyObject* const* dtype_objects() {
+  static PyObject* objects[dtype_count];
+  if (!objects[0]) {
+    const Ref torch = import("torch");
+    for (int i = dtype_count - 1; i >= 0; --i) {
+      objects[i] = PyObject_GetAttrString(torch.get(), dtype_names[i].python);
+      PyErr_Clear();
+    }
   }
-  return tensors;
+  return objects;
 }
 
-std::tuple<at::Tensor, at::Tensor> to_pair(const Ref& sequence) {
-  std::vector<at::Tensor> tensors = to_tensors(sequence);
-  return {tensors.at(0), tensors.at(1)};
+bool load_dtype(PyObject* source, at::ScalarType* value) {
+  PyObject* const* objects = dtype_objects();
+  PyObject* const* found = std::find(objects, objects + dtype_count, source);
+  *value = static_cast<at::ScalarType>(found - objects);
+  return *value != at::ScalarType::Undefined;
 }
 
-// What options leave open, from a tensor.
-at::TensorOptions filled_in(const at::TensorOptions& options, const at::Tensor& tensor) {
-  const at::TensorOptions filled = options.has_dtype() ? options : options.dtype(tensor.dtype());
-  return filled.has_device() ? filled : filled.device(std::optional<at::Device>(tensor.device()));
+PyObject* cast_dtype(at::ScalarType value) {
+  const auto i = static_cast<unsigned>(value);
+  PyObject* object = i < dtype_count ? dtype_objects()[i] : nullptr;
+  TORCH_CHECK_TYPE(object, "this torch has no dtype ", value);
+  Py_INCREF(object);
+  return object;
+}
+
+bool load_device(PyObject* source, at::Device* value) {
+  std::string text;
+  if (!is_a(source, "device") || !load_string(Ref(PyObject_Str(source)).get(), &text)) {
+    return false;
+  }
+  *value = at::Device(text);
+  return true;
+}
+PyObject* cast_device(const at::Device& value) {
+  return call(torch_attribute("device"), value.str()).release();
 }
 
 // The keyword arguments of a function that makes a tensor.
-Keywords factory_keywords(
-    const at::TensorOptions& options, std::optional<at::MemoryFormat> format = std::nullopt) {
-  TORCH_CHECK(options.layout() == at::kStrided, "only strided tensors are supported");
+Keywords keywords(const at::TensorOptions& options) {
   Keywords keywords;
-  keywords.set_if("dtype", options.dtype_opt_scalar_type())
-      .set_if("device", options.device_opt())
-      .set_if("requires_grad", options.requires_grad_opt())
-      .set_if("pin_memory", options.pinned_memory_opt());
-  return std::move(keywords.set_if(
-      "memory_format", format ? format : options.memory_format_opt()));
+  return std::move(keywords.set_if("dtype", options.dtype_opt_scalar_type())
+                       .set_if("device", options.device_opt())
+                       .set_if("requires_grad", options.requires_grad_opt()));
+}
+
+void* current_stream() {
+  const WithGil gil;
+  const Ref cuda = torch_attribute("cuda");
+  const Ref stream = call(attribute(cuda.get(), "current_stream"));
+  return PyLong_AsVoidPtr(attribute(stream.get(), "cuda_stream").get());
+}
+void set_current_stream(void* handle) {
+  const WithGil gil;
+  const Ref cuda = torch_attribute("cuda");
+  const Ref stream = call(
+      attribute(cuda.get(), "ExternalStream"), reinterpret_cast<uintptr_t>(handle));
+  call(attribute(cuda.get(), "set_stream"), stream);
 }
 
 }  // namespace slim
 
-// Bodies of methods that are one call. aten's operators have the C++ signatures' arguments.
+namespace c10 {
+
+const char* toString(ScalarType type) {
+  const auto i = static_cast<unsigned>(type);
+  return i <= slim::dtype_count ? slim::dtype_names[i].cpp : "UNKNOWN_SCALAR";
+}
+
+size_t elementSize(ScalarType type) {
+  const slim::WithGil gil;
+  const slim::Ref dtype(slim::cast_dtype(type));
+  return static_cast<size_t>(slim::to_int(slim::attribute(dtype.get(), "itemsize")));
+}
+
+Device::Device(const std::string& text) : type_(kCPU), index_(-1) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  const std::string type = text.substr(0, colon), index = text.substr(colon);
+  TORCH_CHECK(
+      (type == "cpu" || type == "cuda") &&
+          (index.empty() || (index.size() == 2 && index[1] >= '0' && index[1] <= '9')),
+      "Invalid device string: '", text, "'");
+  type_ = type == "cuda" ? kCUDA : kCPU;
+  index_ = index.empty() ? -1 : static_cast<DeviceIndex>(index[1] - '0');
+}
+std::string Device::str() const {
+  return (is_cuda() ? "cuda" : "cpu") + (has_index() ? ":" + std::to_string(index_) : "");
+}
+
+caffe2::TypeMeta TensorOptions::dtype() const {
+  const slim::WithGil gil;
+  ScalarType type = dtype_.value_or(kFloat);
+  if (!dtype_) {
+    slim::load_dtype(slim::call(slim::torch_attribute("get_default_dtype")).get(), &type);
+  }
+  return type;
+}
+
+}  // namespace c10
+
+namespace caffe2 {
+
+std::ostream& operator<<(std::ostream& out, TypeMeta type) {
+  switch (type.toScalarType()) {
+    case c10::kByte: return out << "unsigned char";
+    case c10::kChar: return out << "signed char";
+    case c10::kShort: return out << "short int";
+    case c10::kInt: return out << "int";
+    case c10::kLong: return out << "long int";
+    case c10::kFloat: return out << "float";
+    case c10::kDouble: return out << "double";
+    case c10::kBool: return out << "bool";
+    default: return out << "c10::" << c10::toString(type.toScalarType());
+  }
+}
+
+}  // namespace caffe2
+
+// Bodies of methods that are one call.
 #define METHOD(convert, ...)                  \
   {                                           \
     const slim::WithGil gil;                  \
     return slim::convert(slim::__VA_ARGS__);  \
   }
-#define TENSOR(...) METHOD(to_tensor, __VA_ARGS__)
-#define ATEN(name, ...) TENSOR(call(slim::aten(name), *this, ##__VA_ARGS__))
-#define IN_PLACE(name, ...)                    \
+#define TENSOR(...) METHOD(to_tensor, method(*this, __VA_ARGS__))
+#define MAKE(name, ...)                                                                  \
+  METHOD(to_tensor, call_with(slim::torch_attribute(name), slim::keywords(options), __VA_ARGS__))
+#define IN_PLACE(...)                          \
   {                                            \
     const slim::WithGil gil;                   \
-    slim::method(*this, name, ##__VA_ARGS__);  \
+    slim::method(*this, __VA_ARGS__);          \
     return const_cast<Tensor&>(*this);         \
   }
 
@@ -133,11 +242,6 @@ Tensor& Tensor::operator=(Tensor&& other) & noexcept {
   return *this;
 }
 Tensor::~Tensor() { slim::drop(state_); }
-void Tensor::reset() {
-  slim::drop(state_);
-  state_ = nullptr;
-}
-bool Tensor::is_same(const Tensor& other) const { return slim_object() == other.slim_object(); }
 
 Tensor Tensor::slim_wrap(PyObject* borrowed) {
   Tensor tensor;
@@ -149,53 +253,6 @@ Tensor Tensor::slim_wrap(PyObject* borrowed) {
 PyObject* Tensor::slim_object() const { return state_ ? state_->object : nullptr; }
 
 // An undefined tensor has one dimension of no elements.
-int64_t Tensor::dim() const {
-  if (!state_) {
-    return 1;
-  }
-  METHOD(to_int, method(*this, "dim"))
-}
-int64_t Tensor::size(int64_t dim) const {
-  if (!state_ && (dim == 0 || dim == -1)) {
-    return 0;
-  }
-  METHOD(to_int, method(*this, "size", dim))
-}
-int64_t Tensor::stride(int64_t dim) const
-    METHOD(to_int, method(*this, "stride", dim))
-int64_t Tensor::numel() const {
-  if (!state_) {
-    return 0;
-  }
-  METHOD(to_int, method(*this, "numel"))
-}
-int64_t Tensor::storage_offset() const
-    METHOD(to_int, method(*this, "storage_offset"))
-size_t Tensor::itemsize() const METHOD(to_int, method(*this, "element_size"))
-size_t Tensor::nbytes() const { return static_cast<size_t>(numel()) * itemsize(); }
-bool Tensor::is_cuda() const {
-  if (!state_) {
-    return false;
-  }
-  METHOD(to_bool, get(*this, "is_cuda"))
-}
-bool Tensor::is_contiguous(MemoryFormat format) const {
-  const slim::WithGil gil;
-  slim::Keywords keywords;
-  keywords.set("memory_format", format);
-  return slim::to_bool(slim::call_with(slim::get(*this, "is_contiguous"), keywords));
-}
-bool Tensor::is_non_overlapping_and_dense() const
-    METHOD(to_bool, call(slim::aten("is_non_overlapping_and_dense"), *this))
-bool Tensor::is_floating_point() const
-    METHOD(to_bool, method(*this, "is_floating_point"))
-bool Tensor::is_complex() const METHOD(to_bool, method(*this, "is_complex"))
-bool Tensor::is_signed() const METHOD(to_bool, method(*this, "is_signed"))
-bool Tensor::is_pinned() const METHOD(to_bool, method(*this, "is_pinned"))
-bool Tensor::requires_grad() const METHOD(to_bool, get(*this, "requires_grad"))
-const Tensor& Tensor::set_requires_grad(bool value) const IN_PLACE("requires_grad_", value)
-Layout Tensor::layout() const { return options().layout(); }
-
 IntArrayRef Tensor::sizes() const {
   static const int64_t none = 0;
   if (!state_) {
@@ -205,19 +262,36 @@ IntArrayRef Tensor::sizes() const {
   slim::read_integers(slim::get(*this, "shape"), &state_->sizes);
   return state_->sizes;
 }
+int64_t Tensor::dim() const { return static_cast<int64_t>(sizes().size()); }
+int64_t Tensor::numel() const {
+  int64_t count = 1;
+  for (int64_t size : sizes()) {
+    count *= size;
+  }
+  return count;
+}
+int64_t Tensor::size(int64_t dim) const {
+  if (!state_ && (dim == 0 || dim == -1)) {
+    return 0;
+  }
+  METHOD(to_int, method(*this, "size", dim))
+}
+int64_t Tensor::stride(int64_t dim) const METHOD(to_int, method(*this, "stride", dim))
 IntArrayRef Tensor::strides() const {
   slim::object_of(*this);
   const slim::WithGil gil;
   slim::read_integers(slim::method(*this, "stride"), &state_->strides);
   return state_->strides;
 }
+int64_t Tensor::storage_offset() const METHOD(to_int, method(*this, "storage_offset"))
+bool Tensor::is_cuda() const { return state_ && device().is_cuda(); }
+bool Tensor::is_contiguous() const METHOD(to_int, method(*this, "is_contiguous"))
 ScalarType Tensor::scalar_type() const {
-  if (!state_) {
-    return ScalarType::Undefined;
-  }
-  const slim::WithGil gil;
   ScalarType type = ScalarType::Undefined;
-  slim::load_dtype(slim::get(*this, "dtype").get(), &type);
+  if (state_) {
+    const slim::WithGil gil;
+    slim::load_dtype(slim::get(*this, "dtype").get(), &type);
+  }
   return type;
 }
 Device Tensor::device() const {
@@ -226,21 +300,8 @@ Device Tensor::device() const {
   slim::load_device(slim::get(*this, "device").get(), &device);
   return device;
 }
-TensorOptions Tensor::options() const {
-  const slim::WithGil gil;
-  TORCH_CHECK(
-      slim::get(*this, "layout").get() == slim::torch_attribute("strided").get(),
-      "only strided tensors are supported");
-  return TensorOptions(scalar_type()).device(std::optional<Device>(device())).layout(kStrided);
-}
-std::string Tensor::toString() const {
-  return std::string(is_cuda() ? "CUDA" : "CPU") + c10::toString(scalar_type()) + "Type";
-}
 
-void* Tensor::data_ptr() const {
-  const slim::WithGil gil;
-  return PyLong_AsVoidPtr(slim::method(*this, "data_ptr").get());
-}
+void* Tensor::data_ptr() const METHOD(to_pointer, method(*this, "data_ptr"))
 void* Tensor::checked_data_ptr(ScalarType wanted) const {
   const ScalarType found = scalar_type();
   TORCH_CHECK(wanted == found, "expected scalar type ", wanted, " but found ", found);
@@ -249,110 +310,131 @@ void* Tensor::checked_data_ptr(ScalarType wanted) const {
 Scalar Tensor::item() const {
   const slim::WithGil gil;
   const slim::Ref value = slim::method(*this, "item");
-  Scalar scalar;
-  TORCH_CHECK(slim::load_scalar(value.get(), &scalar), "item() of a complex tensor");
-  return scalar;
+  if (PyBool_Check(value.get())) {
+    return value.get() == Py_True;
+  }
+  TORCH_CHECK(!PyComplex_Check(value.get()), "item() of a complex tensor");
+  return PyFloat_Check(value.get()) ? Scalar(PyFloat_AS_DOUBLE(value.get()))
+                                    : Scalar(slim::to_int(value));
 }
 
-Tensor Tensor::contiguous(MemoryFormat format) const {
-  const slim::WithGil gil;
-  slim::Keywords keywords;
-  keywords.set("memory_format", format);
-  return slim::to_tensor(slim::call_with(slim::get(*this, "contiguous"), keywords));
-}
-Tensor Tensor::view(IntArrayRef size) const TENSOR(method(*this, "view", size))
-Tensor Tensor::view(ScalarType dtype) const TENSOR(method(*this, "view", dtype))
-Tensor Tensor::view_as(const Tensor& other) const { return view(other.sizes()); }
-Tensor Tensor::reshape(IntArrayRef shape) const TENSOR(method(*this, "reshape", shape))
-Tensor Tensor::reshape_as(const Tensor& other) const { return reshape(other.sizes()); }
-Tensor Tensor::permute(IntArrayRef dims) const TENSOR(method(*this, "permute", dims))
-Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const
-    TENSOR(method(*this, "transpose", dim0, dim1))
-Tensor Tensor::t() const TENSOR(method(*this, "t"))
-Tensor Tensor::squeeze() const TENSOR(method(*this, "squeeze"))
-Tensor Tensor::squeeze(int64_t dim) const TENSOR(method(*this, "squeeze", dim))
-Tensor Tensor::unsqueeze(int64_t dim) const TENSOR(method(*this, "unsqueeze", dim))
-Tensor Tensor::flatten(int64_t start, int64_t end) const
-    TENSOR(method(*this, "flatten", start, end))
-Tensor Tensor::expand(IntArrayRef size, bool) const TENSOR(method(*this, "expand", size))
-Tensor Tensor::expand_as(const Tensor& other) const { return expand(other.sizes()); }
-Tensor Tensor::repeat(IntArrayRef repeats) const TENSOR(method(*this, "repeat", repeats))
+Tensor Tensor::contiguous() const TENSOR("contiguous")
+Tensor Tensor::view(IntArrayRef size) const TENSOR("view", size)
+Tensor Tensor::view(ScalarType dtype) const TENSOR("view", dtype)
+Tensor Tensor::reshape(IntArrayRef shape) const TENSOR("reshape", shape)
+Tensor Tensor::permute(IntArrayRef dims) const TENSOR("permute", dims)
+Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const TENSOR("transpose", dim0, dim1)
+Tensor Tensor::t() const TENSOR("t")
+Tensor Tensor::squeeze() const TENSOR("squeeze")
+Tensor Tensor::squeeze(int64_t dim) const TENSOR("squeeze", dim)
+Tensor Tensor::unsqueeze(int64_t dim) const TENSOR("unsqueeze", dim)
+Tensor Tensor::flatten() const TENSOR("flatten")
 Tensor Tensor::as_strided(
     IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset) const
-    TENSOR(method(*this, "as_strided", size, stride, storage_offset))
+    TENSOR("as_strided", size, stride, storage_offset)
 Tensor Tensor::slice(
-    int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step) const
-    ATEN("slice", dim, start, end, step)
-Tensor Tensor::select(int64_t dim, int64_t index) const
-    TENSOR(method(*this, "select", dim, index))
-Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const
-    TENSOR(method(*this, "narrow", dim, start, length))
-Tensor Tensor::operator[](int64_t index) const { return select(0, index); }
-Tensor Tensor::operator[](const Scalar& index) const {
-  TORCH_CHECK_INDEX(index.isIntegral(false), "Can only index tensors with integral scalars");
-  return select(0, index.toLong());
-}
-Tensor Tensor::operator[](const Tensor& index) const {
-  TORCH_CHECK_INDEX(
-      index.defined() && index.dim() == 0,
-      "Can only index with tensors that are scalars (zero-dim)");
-  return (*this)[index.item()];
-}
-
-Tensor Tensor::to(
-    TensorOptions options, bool non_blocking, bool copy,
-    std::optional<MemoryFormat> format) const {
-  TORCH_CHECK(
-      !options.requires_grad_opt(),
-      "to(options) expects unset requires_grad flag, but got options.requires_grad set as ",
-      options.requires_grad());
+    int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step) const {
   const slim::WithGil gil;
-  slim::Keywords keywords;
-  keywords.set_if("device", options.device_opt())
-      .set_if("dtype", options.dtype_opt_scalar_type())
-      .set("non_blocking", non_blocking)
-      .set("copy", copy)
-      .set_if("memory_format", format ? format : options.memory_format_opt());
+  const slim::Ref aten = slim::attribute(slim::torch_attribute("ops").get(), "aten");
+  return slim::to_tensor(
+      slim::call(slim::attribute(aten.get(), "slice"), *this, dim, start, end, step));
+}
+Tensor Tensor::select(int64_t dim, int64_t index) const TENSOR("select", dim, index)
+Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const
+    TENSOR("narrow", dim, start, length)
+
+Tensor Tensor::to(TensorOptions options, bool non_blocking, bool copy) const {
+  const slim::WithGil gil;
+  slim::Keywords keywords = slim::keywords(options);
+  keywords.set_if("non_blocking", std::optional(non_blocking)).set_if("copy", std::optional(copy));
   return slim::to_tensor(slim::call_with(slim::get(*this, "to"), keywords));
 }
-Tensor Tensor::to(
-    Device device, ScalarType dtype, bool non_blocking, bool copy,
-    std::optional<MemoryFormat> format) const {
-  return to(
-      TensorOptions(dtype).device(std::optional<Device>(device)), non_blocking, copy, format);
-}
-Tensor Tensor::to(
-    ScalarType dtype, bool non_blocking, bool copy, std::optional<MemoryFormat> format) const {
-  return to(TensorOptions(dtype), non_blocking, copy, format);
-}
-Tensor Tensor::to(
-    const Tensor& other, bool non_blocking, bool copy, std::optional<MemoryFormat> format) const {
-  return to(other.device(), other.scalar_type(), non_blocking, copy, format);
-}
-Tensor Tensor::clone(std::optional<MemoryFormat> format) const {
-  const slim::WithGil gil;
-  slim::Keywords keywords;
-  keywords.set_if("memory_format", format);
-  return slim::to_tensor(slim::call_with(slim::get(*this, "clone"), keywords));
-}
-Tensor Tensor::detach() const TENSOR(method(*this, "detach"))
-Tensor Tensor::new_empty(IntArrayRef size, TensorOptions options) const {
-  return at::empty(size, slim::filled_in(options, *this));
-}
-Tensor Tensor::new_zeros(IntArrayRef size, TensorOptions options) const {
-  return at::zeros(size, slim::filled_in(options, *this));
-}
-Tensor Tensor::new_ones(IntArrayRef size, TensorOptions options) const {
-  return at::ones(size, slim::filled_in(options, *this));
-}
-Tensor Tensor::new_full(IntArrayRef size, const Scalar& value, TensorOptions options) const {
-  return at::full(size, value, slim::filled_in(options, *this));
-}
+Tensor Tensor::clone() const TENSOR("clone")
 Tensor& Tensor::fill_(const Scalar& value) const IN_PLACE("fill_", value)
-Tensor& Tensor::fill_(const Tensor& value) const IN_PLACE("fill_", value)
 Tensor& Tensor::zero_() const IN_PLACE("zero_")
 Tensor& Tensor::copy_(const Tensor& source, bool non_blocking) const
     IN_PLACE("copy_", source, non_blocking)
-Tensor& Tensor::resize_(IntArrayRef size) const IN_PLACE("resize_", size)
+
+// Functions that make tensors: torch.<name>(...), as it stands in Python at the time.
+Tensor empty(IntArrayRef size, TensorOptions options) MAKE("empty", size)
+Tensor zeros(IntArrayRef size, TensorOptions options) MAKE("zeros", size)
+Tensor ones(IntArrayRef size, TensorOptions options) MAKE("ones", size)
+Tensor full(IntArrayRef size, const Scalar& value, TensorOptions options) MAKE("full", size, value)
+Tensor empty_like(const Tensor& like, TensorOptions options) MAKE("empty_like", like)
+Tensor zeros_like(const Tensor& like, TensorOptions options) MAKE("zeros_like", like)
+Tensor ones_like(const Tensor& like, TensorOptions options) MAKE("ones_like", like)
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  if (!tensor.defined()) {
+    return out << "[ Tensor (undefined) ]";
+  }
+  const slim::WithGil gil;
+  std::string text;
+  slim::load_string(slim::Ref(PyObject_Str(tensor.slim_object())).get(), &text);
+  return out << text;
+}
+
+}  // namespace at
+
+// at::from_blob: a DLPack capsule of bytes that somebody else owns.
+
+namespace slim {
+
+// The structures of DLPack's version 0 (dlpack.h).
+struct Bytes {
+  void* data;
+  int32_t device_type, device_index;
+  int32_t dimensions;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+};
+struct ManagedBytes {
+  Bytes tensor;
+  void* context;
+  void (*deleter)(ManagedBytes*);
+};
+struct Blob {
+  ManagedBytes managed;
+  int64_t bytes;
+  std::function<void(void*)> free;
+};
+
+void delete_blob(ManagedBytes* managed) {
+  Blob* blob = static_cast<Blob*>(managed->context);
+  if (blob->free) {
+    blob->free(blob->managed.tensor.data);
+  }
+  delete blob;
+}
+
+}  // namespace slim
+
+namespace at {
+
+Tensor from_blob(
+    void* data, IntArrayRef size, const std::function<void(void*)>& deleter,
+    TensorOptions options) {
+  const ScalarType dtype = options.dtype().toScalarType();
+  auto bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  for (int64_t each : size) {
+    bytes *= each;
+  }
+  const slim::WithGil gil;
+  constexpr int32_t cpu = 1, cuda = 2;
+  auto* blob = new slim::Blob{
+      {{data, options.device().is_cuda() ? cuda : cpu, 0, 1, 1, 8, 1, nullptr, nullptr, 0},
+       nullptr,
+       slim::delete_blob},
+      bytes,
+      deleter};
+  blob->managed.tensor.shape = &blob->bytes;
+  blob->managed.context = blob;
+  const slim::Ref capsule(PyCapsule_New(&blob->managed, "dltensor", nullptr));
+  const slim::Ref from = slim::attribute(slim::torch_attribute("_C").get(), "_from_dlpack");
+  return slim::to_tensor(slim::call(from, capsule)).view(dtype).view(size);
+}
 
 }  // namespace at

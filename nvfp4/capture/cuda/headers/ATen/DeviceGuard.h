@@ -1,4 +1,0 @@
-#pragma once
-
-#include <slim_torch/tensor.h>
-#include <slim_torch/cuda.h>

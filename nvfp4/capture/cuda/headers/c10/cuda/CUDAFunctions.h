@@ -1,3 +1,0 @@
-#pragma once
-
-#include <slim_torch/cuda.h>

@@ -1,4 +1,0 @@
-#pragma once
-
-#include <optional>
-#include <slim_torch/array_ref.h>

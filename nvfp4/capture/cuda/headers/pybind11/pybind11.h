@@ -1,4 +1,0 @@
-#pragma once
-
-#include <Python.h>
-#include <slim_torch/module.h>

@@ -1,4 +1,0 @@
-#pragma once
-
-#include <torch/types.h>
-#include <torch/cuda.h>

@@ -1,4 +1,0 @@
-#pragma once
-
-#include <ATen/ATen.h>
-#include <torch/library.h>

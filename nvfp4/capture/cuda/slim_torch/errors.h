@@ -1,0 +1,96 @@
+// c10::Error, the macros that throw it, and the macros of c10/macros/Macros.h.
+#pragma once
+
+#ifdef SLIM_TORCH_EVERYTHING
+#include "everything.h"
+#endif
+
+#include <cstdint>
+#include <exception>
+#include <sstream>
+#include <string>
+
+#ifdef __CUDACC__
+#define C10_HOST_DEVICE __host__ __device__
+#define C10_DEVICE __device__
+#else
+#define C10_HOST_DEVICE
+#define C10_DEVICE
+#endif
+#define C10_LIKELY(expr) (__builtin_expect(static_cast<bool>(expr), 1))
+#define C10_UNLIKELY(expr) (__builtin_expect(static_cast<bool>(expr), 0))
+#define C10_STRINGIZE_IMPL(x) #x
+#define C10_STRINGIZE(x) C10_STRINGIZE_IMPL(x)
+#define C10_CONCATENATE_IMPL(a, b) a##b
+#define C10_CONCATENATE(a, b) C10_CONCATENATE_IMPL(a, b)
+
+namespace c10 {
+
+class Error : public std::exception {
+ public:
+  explicit Error(std::string message) : message_(std::move(message)) {}
+  const char* what() const noexcept override { return message_.c_str(); }
+  const char* what_without_backtrace() const noexcept { return message_.c_str(); }
+  const std::string& msg() const { return message_; }
+
+ private:
+  std::string message_;
+};
+
+#define SLIM_ERROR(name)       \
+  class name : public Error {  \
+    using Error::Error;        \
+  };
+SLIM_ERROR(IndexError)
+SLIM_ERROR(ValueError)
+SLIM_ERROR(TypeError)
+SLIM_ERROR(NotImplementedError)
+#undef SLIM_ERROR
+
+// The text of all arguments, one after the other.
+template <typename... Args>
+std::string str(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+inline std::string str() { return std::string(); }
+
+}  // namespace c10
+
+namespace slim {
+template <typename... Args>
+std::string message_or(const char* otherwise, const Args&... args) {
+  return sizeof...(Args) ? ::c10::str(args...) : otherwise;
+}
+}  // namespace slim
+
+#define SLIM_CHECK(error_t, cond, ...)                                                            \
+  if (C10_UNLIKELY(!(cond))) {                                                                    \
+    throw ::c10::error_t(::slim::message_or(                                                      \
+        "Expected " #cond " to be true, but got false.  (Could this error message be improved?"   \
+        "  If so, please report an enhancement request to PyTorch.)",                             \
+        ##__VA_ARGS__));                                                                          \
+  }
+#define TORCH_CHECK(cond, ...) SLIM_CHECK(Error, cond, ##__VA_ARGS__)
+#define TORCH_CHECK_INDEX(cond, ...) SLIM_CHECK(IndexError, cond, ##__VA_ARGS__)
+#define TORCH_CHECK_VALUE(cond, ...) SLIM_CHECK(ValueError, cond, ##__VA_ARGS__)
+#define TORCH_CHECK_TYPE(cond, ...) SLIM_CHECK(TypeError, cond, ##__VA_ARGS__)
+#define TORCH_CHECK_NOT_IMPLEMENTED(cond, ...) \
+  SLIM_CHECK(NotImplementedError, cond, ##__VA_ARGS__)
+#define TORCH_INTERNAL_ASSERT(cond, ...)                                                    \
+  SLIM_CHECK(                                                                               \
+      Error, cond,                                                                          \
+      #cond " INTERNAL ASSERT FAILED at " __FILE__ ":" C10_STRINGIZE(__LINE__)              \
+      ", please report a bug to PyTorch. ", ##__VA_ARGS__)
+#define AT_ERROR(...)                      \
+  do {                                     \
+    TORCH_CHECK(false, ##__VA_ARGS__);     \
+  } while (false)
+
+namespace at {
+using namespace c10;
+}
+namespace torch {
+using namespace at;
+}

@@ -1,0 +1,15 @@
+// What the slim headers declare: tensors, bindings and operators by way of Python's C API.
+//
+// Compiled once and linked into the shared object of every submission, with hidden visibility.
+#include <atomic>
+#include <new>
+#include <stdexcept>
+
+#include "cuda.h"
+#include "torch.h"
+
+extern "C" const char* slim_torch_registration_error();
+
+#include "python.inl"
+#include "tensor.inl"
+#include "bindings.inl"

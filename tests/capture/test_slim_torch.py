@@ -1,0 +1,242 @@
+"""The headers that stand for torch's: what C++ built on them does is what it does with torch's."""
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import cpp_extension
+
+from nvfp4.capture.cuda.headers_of_torch import overloads
+from nvfp4.emulation import Emulation
+
+SOURCE = Path(__file__).with_name("slim_torch.cu")
+
+
+@pytest.fixture(scope="module")
+def built(emulated: Emulation) -> Any:
+    """The functions of slim_torch.cu."""
+    return cpp_extension.load("slim_torch_test", [str(SOURCE)])
+
+
+@pytest.fixture
+def x(emulated: Emulation) -> torch.Tensor:
+    return torch.arange(12.0, device="cuda").reshape(4, 3)
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+
+
+def test_what_a_build_takes_torchs_own_headers_for() -> None:
+    assert not overloads('m.def("f", &f); m.def("g", &g); m.def("f(Tensor x) -> Tensor");')
+    assert overloads('m.def("f", py::overload_cast<int>(&f)); m.def("f", &g);')
+
+
+def test_a_module_has_what_was_put_into_it(built: Any) -> None:
+    assert built.scaled.__doc__.startswith("scaled(x: torch.Tensor, factor: float = 2.0) -> ")
+    assert "Scales x." in built.scaled.__doc__
+    assert built.scaled.__name__ == "scaled"
+
+
+def test_kernels_read_and_write_tensors(built: Any, x: torch.Tensor) -> None:
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        assert same(built.scaled(x.to(dtype), factor=3), x.to(dtype) * 3)
+    with pytest.raises(NotImplementedError, match="\"scaled\" not implemented for 'Int'"):
+        built.scaled(x.int())
+    assert same(built.added(x[0].half(), x[1].bfloat16()), (x[0] + x[1]).half())
+    with pytest.raises(RuntimeError, match=r"^expected scalar type Half but found Float"):
+        built.added(x[0], x[1])
+
+
+def test_tensors_come_back_as_they_went_in(built: Any, x: torch.Tensor) -> None:
+    assert built.same(x) is x
+    assert built.undefined() is None
+    assert built.both(x, x[0])[1] is x
+    assert [t is x for t in built.listed([x, x[0]])] == [True, False, True]
+    assert [built.is_defined(), built.is_defined(None), built.is_defined(x)] == [False, False, True]
+    with pytest.raises(TypeError, match=r"torch\.Tensor"):
+        built.same([1.0])
+
+
+def test_facts_of_a_tensor(built: Any, x: torch.Tensor) -> None:
+    assert built.facts(x[1:, 1:]) == (4, [3, 2], [3, 1], False, "Float")
+    assert built.facts(x.to(torch.float8_e4m3fn))[4] == "Float8_e4m3fn"
+    assert built.product_of_sizes(x) == 12
+    assert built.undefined_sizes() == [0, 0]
+    assert built.items(torch.tensor(2.5)) == (2.5, 2, True)
+
+
+def test_methods_of_tensors(built: Any, x: torch.Tensor) -> None:
+    expected = [
+        *(x[1:3], x[0], x[:, 1:], x[2], x[2, 1], x.t(), x.view(2, 6).t().flatten()),
+        *(x.flatten()[1:6:4], x.flatten()),
+    ]
+    assert all(same(a, b) for a, b in zip(built.shapes(x), expected, strict=True))
+    expected = [
+        *(x.half(), x.int(), x.bool(), x, x.view(torch.int32), x, x.cpu(), x),
+    ]
+    assert all(same(a, b) for a, b in zip(built.converted(x), expected, strict=True))
+    assert built.converted(x)[3] is x
+
+
+def test_functions_that_make_tensors(built: Any, x: torch.Tensor) -> None:
+    expected = [
+        torch.zeros(2, 3, dtype=torch.int32, device="cuda"),
+        torch.ones(2, device="cuda"),
+        torch.full((2, 1), 3.5).half(),
+        torch.zeros(4, 3, dtype=torch.uint8, device="cuda"),
+        torch.empty(0, 4, dtype=torch.bfloat16),
+        torch.zeros(3, dtype=torch.int64),
+        torch.tensor([[1.0, 1.0], [4.0, 4.0]], dtype=torch.float64, device="cuda"),
+    ]
+    assert all(same(a, b) for a, b in zip(built.made(x), expected, strict=True))
+
+
+def test_memory_of_others_is_freed_with_the_tensor(built: Any) -> None:
+    tensor = built.of_memory(2)
+    assert tensor.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert not built.was_freed()
+    del tensor
+    assert built.was_freed()
+
+
+def test_numbers_strings_and_containers(built: Any) -> None:
+    assert built.numbers(1, 2) == "1 2 3 0.5 1 255"
+    assert built.numbers(-1, b=2**40, f=7, d=2, e=0) == f"-1 {2**40} 3 2 0 7"
+    assert built.numbers(torch.tensor(4), True, 2**32 - 1).startswith("4 1 4294967295")
+    assert built.texts("ü", b"b") == "üb"
+    assert built.sum_of([1, 2]) == 4
+    assert built.sum_of((1, torch.tensor(2)), more={3, 4.5}) == 10
+    assert built.options(None, torch.float16) == (None, torch.float16)
+    assert built.options(5, torch.bool) == (5, torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords"),
+    [
+        ((1.5, 2), {}),
+        ((2**31, 2), {}),
+        ((1, 2, -1), {}),
+        ((1, 2, 3, 4, 5, 256), {}),
+        (("1", 2), {}),
+        ((None, 2), {}),
+        ((1,), {}),
+        ((1, 2, 3, 4, 5, 6, 7), {}),
+        ((1, 2), {"g": 3}),
+        ((1, 2), {"a": 3}),
+    ],
+)
+def test_wrong_arguments(built: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    with pytest.raises(TypeError) as error:
+        built.numbers(*arguments, **keywords)
+    text = str(error.value)
+    assert text.startswith("numbers(): incompatible function arguments. The following argument")
+    assert "a: " in text
+    assert all(f"{value!r}" in text for value in arguments)
+    assert all(f"{key}={value!r}" in text for key, value in keywords.items())
+
+
+FAILURES = {
+    "runtime_error": (RuntimeError, RuntimeError, "^runtime_error$"),
+    "invalid_argument": (RuntimeError, ValueError, "^invalid_argument$"),
+    "out_of_range": (RuntimeError, IndexError, "^out_of_range$"),
+    "TORCH_CHECK": (RuntimeError, RuntimeError, "^Expected false to be true, but got false"),
+    "VALUE": (ValueError, ValueError, "^VALUE$"),
+    "INDEX": (IndexError, IndexError, "^INDEX$"),
+    "TYPE": (TypeError, TypeError, "^TYPE$"),
+    "NOT_IMPLEMENTED": (NotImplementedError, NotImplementedError, "^NOT_IMPLEMENTED$"),
+    "AT_ERROR": (RuntimeError, RuntimeError, "^value is 3$"),
+    "ASSERT": (RuntimeError, RuntimeError, "^how.empty.. INTERNAL ASSERT FAILED at .*no"),
+    "view": (RuntimeError, RuntimeError, r"shape '\[4\]' is invalid for input of size 6"),
+    "item": (RuntimeError, RuntimeError, "Tensor with 2 elements cannot be converted to Scalar"),
+    "index": (IndexError, IndexError, "index 5"),
+    "undefined": (RuntimeError, RuntimeError, "Expected a proper Tensor but got None"),
+    "cuda": (RuntimeError, RuntimeError, "^CUDA error: invalid argument"),
+    "guard": (RuntimeError, RuntimeError, "Expected a CUDA device, but got cpu"),
+}
+"""What C++ throws, and what Python gets of it: wrapped as torch does, and of pybind11 alone."""
+
+
+@pytest.mark.parametrize("how", FAILURES)
+def test_exceptions(built: Any, how: str) -> None:
+    wrapped, plain, message = FAILURES[how]
+    for function, kind in ((built.fail, wrapped), (built.fail_plainly, plain)):
+        with pytest.raises(kind, match=message) as error:
+            function(how)
+        assert type(error.value) is kind
+    assert "is invalid for input of size 6" in built.caught()
+
+
+def test_small_floats_round_as_torch_rounds(built: Any) -> None:
+    for name, dtype in (("half", torch.float16), ("bfloat16", torch.bfloat16)):
+        values = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+        floats = values.float()
+        rounded = (floats * 1.0009765).to(dtype)
+        assert getattr(built, f"wrong_{name}")(values, floats, rounded) == 0
+
+
+def test_streams_are_torchs(built: Any) -> None:
+    assert built.current() == 0
+    before, inside, after = built.switched()
+    assert before == after == 0
+    assert inside != 0
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert built.current() == torch.cuda.current_stream().cuda_stream != 0
+    assert built.multiprocessors() == 148
+
+
+def test_references_are_not_leaked(built: Any, x: torch.Tensor) -> None:
+    def use() -> None:
+        for function in (built.same, built.facts, built.product_of_sizes, built.shapes):
+            function(x)
+        built.listed([x, x])
+        built.converted(x)
+        with pytest.raises(TypeError):
+            built.numbers(x, x)
+        with pytest.raises(RuntimeError):
+            built.added(x, x)
+        torch.ops.slim_test.plus(torch.ones(2), 1.0, bias=torch.ones(2))
+
+    use()
+    before = sys.getrefcount(x), sys.getrefcount(torch.float32), sys.getrefcount(None)
+    for _ in range(5):
+        use()
+    after = sys.getrefcount(x), sys.getrefcount(torch.float32), sys.getrefcount(None)
+    assert after[:2] == before[:2]
+    assert abs(after[2] - before[2]) < 50
+
+
+def test_threads_share_a_tensor(built: Any, x: torch.Tensor) -> None:
+    results: list[int] = []
+    threads = [
+        threading.Thread(
+            target=lambda: results.extend(built.product_of_sizes(x) for _ in range(50))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [12] * 200
+    assert sys.getrefcount(x) < 10
+
+
+def test_operators_of_a_library(built: Any) -> None:
+    ops, x = torch.ops.slim_test, torch.arange(6.0).reshape(2, 3)
+    assert same(ops.plus(x, 1.5), x + 3)
+    assert same(ops.plus(x, 1.5, 3, bias=x), x + 4.5 + x)
+    assert same(ops.plus(x, value=1.0, times=2), x + 2)
+    assert same(ops.twice(x)[0], x)
+    assert same(ops.row(x, 1), x[1])
+    y = x.clone()
+    assert ops.clear(y, [1, 2]) is None
+    assert same(y, x * 0)
+    assert str(ops.twice.default._schema) == (
+        "slim_test::twice(Tensor _0) -> (Tensor _0, Tensor _1)"
+    )
+    with pytest.raises(NotImplementedError):
+        ops.plus(x.to("meta"), 1.0)
