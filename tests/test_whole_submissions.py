@@ -11,8 +11,6 @@ from conftest import torch_source
 from field.expectation import all_cases, expectation
 from kept import Outcome, invoke, judged
 
-from nvfp4.capture.cuda.toolchain import Toolchain
-
 has_triton = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not has_triton, reason="Triton is not installed")
 
@@ -196,23 +194,6 @@ def test_what_a_target_lacks_is_refused_at_its_line(flag: str, target: str, tmp_
         (error,) = re.findall(r"^mine\.py:(\d+): error: .*e2m1x2' not supported on .*$", said, re.M)
         assert "asm(" in source[: source.index(source.split("\n")[int(error)])]
         assert said.endswith(f"extra_cuda_cflags=[{FLAG}]")
-
-
-@pytest.mark.parametrize(
-    ("options", "target"),
-    [
-        ((), "sm_75"),  # NVRTC's own
-        (("--gpu-architecture=sm_100",), "sm_100"),  # torch.cuda._compile_kernel
-        (("-arch=compute_100a",), "sm_100a"),
-    ],
-)
-def test_nvrtc_compiles_for_what_its_options_say(
-    toolchain: Toolchain, tmp_path: Path, options: tuple[str, ...], target: str
-) -> None:
-    from nvfp4.capture.cuda.nvrtc import Program, compile_program
-
-    program = Program('extern "C" __global__ void k() {}', "k", options=options)
-    assert f".target {target}\n" in compile_program(program, tmp_path).ptx
 
 
 # Right for the contest's shapes alone; see specialised/README.md.

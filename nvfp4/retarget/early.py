@@ -15,7 +15,7 @@ from typing import Any
 
 from nvfp4.capture.cuda import flags
 from nvfp4.capture.cuda.architectures import fits
-from nvfp4.capture.cuda.build import SLIM_HEADERS
+from nvfp4.capture.cuda.build import slim_headers
 from nvfp4.capture.cuda.toolchain import python_include
 from nvfp4.retarget.rewrite import rewrite
 from nvfp4.retarget.targets import Target, refusal, target_of
@@ -57,7 +57,8 @@ class Early:
         with tempfile.TemporaryDirectory(prefix="early-") as made:
             target = Path(made, "k.ptx")
             command: list[str | Path] = [self.nvcc, "-ptx", f"-arch={virtual}", "-lineinfo", *words]
-            command += ["-isystem", SLIM_HEADERS, "-isystem", python_include()]
+            headers: list[str | Path] = [*slim_headers(Path(made, "headers")), python_include()]
+            command += [word for folder in headers for word in ("-isystem", folder)]
             command += [source, "-o", target]
             try:
                 subprocess.run(command, check=True, capture_output=True, timeout=_LONGEST_S)

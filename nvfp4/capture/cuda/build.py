@@ -27,7 +27,6 @@ from nvfp4.capture.cuda.compilers import (
     assemble,
     cache_folder,
     compiled_once,
-    locked,
     own_identity,
     remembered,
     run_compiler,
@@ -172,6 +171,9 @@ class _Compilation:
         self.headers = headers
         self.slim = headers is not Headers.TORCH
         self.work = Path(tempfile.mkdtemp(prefix="compile-", dir=folder))
+        self.torch = (
+            slim_headers(self.work / "headers") if self.slim else headers_of_torch.include_paths()
+        )
 
     def run(self) -> dict[str, Any]:
         """Compile the sources side by side and link them."""
@@ -270,8 +272,7 @@ class _Compilation:
         return [f"-I{folder}" for folder in self.request.include_paths] + self._system_includes()
 
     def _system_includes(self) -> list[str]:
-        torch = slim_headers() if self.slim else headers_of_torch.include_paths()
-        folders = [*torch, self.tools.include, Path(python_include())]
+        folders = [*self.torch, self.tools.include, Path(python_include())]
         if self.headers is not Headers.SLIM:
             folders.append(headers_of_torch.LIBRARY_HEADERS)  # what the toolkit has comes first
         folders += image_headers.cutlass_folders()
@@ -370,18 +371,14 @@ _INSTEAD_OF = {
 """Headers of torch by the one of slim_torch/ that stands for them. The others are torch's own."""
 
 
-def slim_headers() -> list[Path]:
-    """Return a folder of headers that stand for torch's: each includes one of slim_torch/."""
-    folder = cache_folder() / f"own-{own_identity(find_toolchain()).hex()[:16]}" / "headers"
-    with locked(folder.parent):
-        if not folder.is_dir():
-            part = Path(tempfile.mkdtemp(dir=folder.parent))
-            for ours, names in _INSTEAD_OF.items():
-                for name in names:
-                    path = part / name
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(f"#include <slim_torch/{ours}>\n", encoding="utf-8")
-            os.replace(part, folder)
+def slim_headers(folder: Path) -> list[Path]:
+    """Write headers of torch's names to a folder, each of which includes one of slim_torch/; return
+    the folders that a compiler needs."""
+    for ours, names in _INSTEAD_OF.items():
+        for name in names:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"#include <slim_torch/{ours}>\n", encoding="utf-8")
     return [folder, _HERE]
 
 
