@@ -112,6 +112,7 @@ finding_codes = {
     "output_dtype": "c has another dtype than float16, which the contest takes.",
     "tolerance": "An error over the limit, which only the contest's rounding lets through.",
     "unjoined_stream": "A kernel runs in a stream that the current one does not wait for.",
+    "own_stream": "A kernel runs in a stream of its own: it fails no case.",
     "software_conversion": (
         "Conversions are software because of the architecture that the file is compiled for; "
         "`count` is the warp instructions that they take. It fails no case."

@@ -87,11 +87,12 @@ def test_a_cuda_allocation_is_opened_in_another_process() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there are no sealed files")
-def test_the_other_side_cannot_cut_the_file_short() -> None:
+@pytest.mark.parametrize("size", [0, 1 << 30])
+def test_the_other_side_cannot_change_the_size_of_the_file(size: int) -> None:
     buffers = create_buffers(8, 64, 1, torch.device("cpu"))
     assert buffers.fd is not None
     with pytest.raises(PermissionError):
-        os.ftruncate(buffers.fd, 0)
+        os.ftruncate(buffers.fd, size)
     buffers.close()
 
 

@@ -2,12 +2,14 @@
 
 import fcntl
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 from conftest import run_python, with_the_judge
 
+from nvfp4.records.files import clear
 from nvfp4.sandbox import caches as sandbox_caches
 from nvfp4.sandbox.caches import cache_variables, prune, trim
 from nvfp4.sandbox.machine import size_bytes
@@ -96,6 +98,28 @@ def test_a_submission_writes_its_own_cache_and_no_other(caches: Path, tmp_path: 
     assert [path.name for path in (caches / "submissions").glob("*/own")] == ["own"]
 
 
+def test_a_fresh_process_gets_what_was_in_the_cache_before_the_judgement(
+    caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = variables("a = 1\n", tmp_path)
+    cache, secret = Path(known["XDG_CACHE_HOME"]), tmp_path / "secret"
+    secret.write_text("the user's")
+    for path in (cache / "numba" / "index", cache / "draw"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(path.name)
+        os.utime(path, (1, 1))
+    (cache / "link").symlink_to(secret)
+    os.mkfifo(cache / "pipe")
+    monkeypatch.setattr(sandbox_caches, "_BEGAN_S", time.time() + 1)
+    (earlier,) = sandbox_caches.earlier_cache(known, tmp_path).values()
+    found = {path.name: path.stat().st_mtime for path in Path(earlier).rglob("*") if path.is_file()}
+    assert found == {"index": 1, "draw": 1}
+    shutil.rmtree(earlier)
+    monkeypatch.setattr(sandbox_caches, "_BEGAN_S", time.time() - 3600)
+    (earlier,) = sandbox_caches.earlier_cache(known, tmp_path).values()
+    assert list(Path(earlier).iterdir()) == [], "dates that a submission sets count for nothing"
+
+
 def make(folder: Path, nbytes: int, age_s: float) -> Path:
     folder.mkdir(parents=True)
     (folder / "file").write_bytes(bytes(nbytes))
@@ -165,7 +189,7 @@ def test_a_folder_that_nobody_may_list_is_deleted(caches: Path, tmp_path: Path) 
     (folder / "locked").chmod(0)
     prune(folder.parent, kept_s := -1.0, 1 << 30)
     assert kept_s < 0 and folder.exists(), "the newest is in use"
-    sandbox_caches.remove(folder)
+    clear(folder)
     assert not folder.exists()
 
 

@@ -290,6 +290,12 @@ def test_wrong_usage_ends_with_2_and_one_reason(
     assert "Traceback" not in done.output
 
 
+def test_a_name_in_an_error_is_shown_as_text_on_its_line() -> None:
+    done = CliRunner().invoke(main, ["eval", "\x1b[2J\npassed: 20 tests.py"])
+    assert done.exit_code == 2
+    assert done.output.startswith(r"error: cannot read \x1b[2J passed: 20 tests.py")
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

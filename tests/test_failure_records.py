@@ -89,6 +89,10 @@ def test_a_fault_behind_another_exception_is_the_one_that_is_told() -> None:
         ("import surely_no_module\n", True, "call.exception", 1, "ModuleNotFoundError"),
         ("x = 1\ny = = 2\n", False, "import.syntax", 2, "SyntaxError"),
         ("class E(Exception):\n  code = 5\nraise E\n", True, "call.exception", 3, "E"),
+        ("raise MemoryError\n", True, "call.exception", 1, "MemoryError"),
+        ("import errno\nraise OSError(errno.ENOMEM, 'no')\n", True, "call.exception", 2, "OSError"),
+        ("bytearray(1 << 62)\n", True, "machine.limit", 1, "MemoryError"),
+        ("try:\n  bytearray(1 << 62)\nfinally:\n  pass\n", True, "machine.limit", 2, "MemoryError"),
     ],
 )
 def test_an_exception_has_the_line_of_the_submission(

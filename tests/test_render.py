@@ -26,7 +26,6 @@ from nvfp4.cli.history.database import History
 from nvfp4.cli.history.judgements import keep, show_log
 from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import Bot
-from nvfp4.cli.judging.processes import clear
 from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.text import first_lines, microseconds, most_lines, seconds, visible, visible_json
@@ -43,6 +42,7 @@ from nvfp4.cli.verdict import (
 )
 from nvfp4.judge.findings import findings_of
 from nvfp4.records.failures import Failure, Finding, read_findings
+from nvfp4.records.files import clear
 from nvfp4.records.messages import Called, Ended
 from nvfp4.records.options import Options
 
@@ -475,5 +475,17 @@ def test_a_folder_of_any_depth_is_cleared(tmp_path: Path) -> None:
         os.chmod(".", 0)
     finally:
         os.chdir(here)
-    clear(top)
+    clear(top, within_s=60)
     assert not top.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_takes_long_to_clear_has_gone_at_once(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "file").touch()
+    process = clear(top, within_s=0)
+    assert not top.exists()
+    assert process is not None
+    process.wait(30)
+    assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import with_the_judge
@@ -243,11 +244,27 @@ def test_what_lies_in_folders_counts_whoever_has_written_it(
     monkeypatch.setattr(totals, "disk_bytes", 10 * mebibyte)
     monkeypatch.setattr(totals, "_NOTICED_BYTES", 4 * mebibyte)
     free = [100 * mebibyte]
-    monkeypatch.setattr(machine, "free_bytes", lambda folder: free[0])
+    monkeypatch.setattr(machine, "free_bytes", lambda folder, with_files=False: free[0])
     watched = Totals(os.getpid(), [tmp_path])
     (tmp_path / "file").write_bytes(bytes(20 * mebibyte))
     assert watched.exceeded() is None, "nothing is missing on the disk"
     free[0] -= 20 * mebibyte
+    assert watched.exceeded() == "its files took more than 0.0 GiB"
+
+
+def test_files_without_contents_are_seen_and_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "disk_bytes", 10 * mebibyte)
+    found = os.statvfs(tmp_path)
+    left = [5000]
+    names = [name for name in dir(found) if name.startswith("f_")]
+    same = {name: getattr(found, name) for name in names}
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**same | {"f_favail": left[0]}))
+    watched = Totals(os.getpid(), [tmp_path])
+    for number in range(400):
+        (tmp_path / str(number)).touch()
+    left[0] -= 4999
     assert watched.exceeded() == "its files took more than 0.0 GiB"
 
 
@@ -284,7 +301,7 @@ def test_a_submission_that_takes_too_much_is_stopped_and_told_why(
 
 
 def _start_with_less(
-    module: str, submission: Path, fd: int, options: object, folder: Path
+    module: str, submission: Path, fd: int, options: object, folder: Path, anew: bool
 ) -> subprocess.Popen[bytes]:
     """A worker that may take 1.5 GiB."""
     from nvfp4.sandbox import isolation

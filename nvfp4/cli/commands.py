@@ -128,9 +128,10 @@ def report(
     """
     from nvfp4.cli.invocation import Invocation
     from nvfp4.cli.report.page import write_report
+    from nvfp4.cli.text import visible
     from nvfp4.records.options import Options
 
     chosen = Options(device=device, flush=flush)
     size = write_report(named, Invocation(chosen, output=output, kept=kept), cost)
     shown = f"{size / 1e6:.1f} MB" if size > 1e6 else f"{size / 1e3:.0f} kB"
-    click.echo(f"wrote {output}, {shown}")
+    click.echo(visible(f"wrote {output}, {shown}"))

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 
 import click
 
+from nvfp4.cli.text import visible
+
 json_schema = 3
 """Version of the JSON object; docs/verdict.schema.json describes it."""
 
@@ -49,7 +51,9 @@ def print_error(error: SetupError | click.UsageError, as_json: bool) -> None:
     if not as_json:
         if isinstance(error, click.UsageError):
             raise error
-        click.echo(f"error: {error}\nhint: {error.hint}", err=True)
+        # Both may name files, and quote what others have written.
+        sentence, hint = (visible(each.replace("\n", " ")) for each in (str(error), error.hint))
+        click.echo(f"error: {sentence}\nhint: {hint}", err=True)
         return
     if isinstance(error, click.UsageError):
         content = error_object("usage", error.format_message())

@@ -190,6 +190,7 @@ def _find(specimen: Specimen, verdict: Verdict) -> Finding:
         outcome = "skipped" if verdict.unclear else "passed" if verdict.passed else "failed"
         return Finding(specimen, outcome, how)
     warned = [f"{each.code}: {each.message}" for each in verdict.warnings if each.code in _catching]
+    warned += [f"{each.code}: {each.message}" for test in verdict.results for each in test.findings]
     matches = [text for text in [*warned, *said] if re.search(specimen.caught, text)]
     if verdict.passed and not matches:
         return Finding(specimen, "escaped", "nothing")

@@ -29,7 +29,7 @@ from nvfp4.emulator.software import software_conversions
 from nvfp4.executor.admission import Admission
 from nvfp4.executor.faults import fault_of
 from nvfp4.executor.machine_code import compiled_since
-from nvfp4.executor.mapped_memory import NotMappable, contents
+from nvfp4.executor.mapped_memory import NotMappable, NotShareable, contents
 from nvfp4.model.assembly import start_assembling
 from nvfp4.model.counting import Samples, accesses_of, counted
 from nvfp4.model.errors import NoPrediction
@@ -59,6 +59,16 @@ _most_text_bytes = 64 << 20
 
 _most_region_bytes = 4 << 30
 """Of all memory of a submission that its launches may touch."""
+
+_IMPLICIT = (0, 1, 2)
+"""The default stream by its names."""
+
+_OWN_STREAM = Note(
+    "own_stream",
+    "the kernel ran on a stream of its own; that something waits for it is what the submission's "
+    "own process says",
+    "on a GPU the judge's clock sees work that no stream joins",
+)
 
 _lowest_address, _end_of_addresses = 1 << 16, 1 << 47
 
@@ -208,7 +218,7 @@ class Gpu:
             return self._fault(error, request)
         except NotMappable as error:
             return self._fault(EmulatorFailed(f"memory cannot be mapped: {error}"), request)
-        except Malformed as error:
+        except (Malformed, NotShareable) as error:
             return self._fault(EmulatorError(str(error)), request)
         except Exception as error:
             return self._fault(EmulatorFailed(f"{type(error).__name__}: {error}"), request)
@@ -360,6 +370,8 @@ class Gpu:
         other = counted_with_suffix(launch, self._admission.require) if predicts else None
         samples = accesses_of(launch) if predicts else None
         report = emulator.run(launch, session.check, worlds=self._worlds, under_way=self._under_way)
+        if request.stream not in _IMPLICIT:
+            report.findings.append(noted(_OWN_STREAM, report.kernel))
         call.reports.append(report)
         call.notes += [[each.code, each.message] for each in launch.notes]
         if predicts:

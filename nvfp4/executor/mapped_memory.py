@@ -11,6 +11,11 @@ import numpy as np
 from nvfp4.records.ranges import Ranges
 
 _page_bytes = mmap.PAGESIZE
+_size_stays = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+_MOST_SHARED_BYTES = 4 << 30
+"""Of files that another process has made: when it closes them, they count for this one alone."""
+
 _read_write, _shared, _private, _anonymous, _keep_others = 3, 0x01, 0x02, 0x20, 0x100000
 _failed = ctypes.c_void_p(-1).value
 
@@ -19,6 +24,10 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 class NotMappable(Exception):
     """Something of this process lies there."""
+
+
+class NotShareable(Exception):
+    """Another process's file may be mapped only if its size is known and stays."""
 
 
 class MappedMemory:
@@ -40,10 +49,13 @@ class MappedMemory:
         self._file = address, nbytes
 
     def map_shared(self, fd: int, nbytes: int, address: int) -> None:
-        """A file that stays until ``drop``. Raises NotMappable."""
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        if not seals & fcntl.F_SEAL_SHRINK or os.fstat(fd).st_size < nbytes:
-            raise NotMappable("the file is not sealed, or too small")
+        """A file that stays until ``drop``. Raises NotMappable, NotShareable."""
+        if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _size_stays != _size_stays:
+            raise NotShareable("the size of a shared file is not sealed")
+        if os.fstat(fd).st_size != nbytes:
+            raise NotShareable("a shared file has another size")
+        if sum(each for _, each in self._shared) + nbytes > _MOST_SHARED_BYTES:
+            raise NotShareable(f"host and device may share {_MOST_SHARED_BYTES >> 30} GiB")
         _map(address, nbytes, _shared | _keep_others, fd)
         self._shared.append((address, nbytes))
 

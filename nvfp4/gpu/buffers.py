@@ -3,10 +3,8 @@
 They lie in an anonymous file or in memory of a device. Both map it by a descriptor.
 """
 
-import fcntl
 import mmap
 import os
-import tempfile
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +12,7 @@ import torch
 from nvfp4.contract.layout import layouts
 from nvfp4.contract.task import output_dtypes
 from nvfp4.gpu.device_memory import Place, allocate, open_memory
+from nvfp4.records.files import sealed_file
 
 output_name = "output"
 """The buffer for what custom_kernel returned, [l, m, 1] of any dtype."""
@@ -51,7 +50,8 @@ def create_buffers(m: int, k: int, l: int, device: torch.device) -> SharedBuffer
     if device.type == "cuda":
         fd, place = allocate(mapped_bytes(sizes), device)
         return SharedBuffers(_tensors(place, sizes), fd)
-    fd = _anonymous_file(mapped_bytes(sizes))
+    with sealed_file(mapped_bytes(sizes)) as file:
+        fd = os.dup(file.fileno())
     return SharedBuffers(_tensors(_file(fd, sizes), sizes), fd)
 
 
@@ -70,17 +70,6 @@ def _with_guard(nbytes: int) -> int:
 
 def mapped_bytes(sizes: dict[str, int]) -> int:
     return page_bytes + sum(_with_guard(nbytes) for nbytes in sizes.values())
-
-
-def _anonymous_file(nbytes: int) -> int:
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
-    os.ftruncate(fd, nbytes)
-    return fd
 
 
 def whole_bytes(m: int, k: int, l: int) -> int:

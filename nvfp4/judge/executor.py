@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
+from nvfp4.records.files import clear
 from nvfp4.records.messages import Ended, Failed, Greeting, pack, unpack
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import (
     copy_of_trusted,
     passed_on,
     private_variable,
-    remove,
     trusted_variables,
 )
 
@@ -80,7 +80,7 @@ class Executor:
         atexit.unregister(self.stop)
         isolation.kill_tree(self._process)
         self._channel.close()
-        remove(self._scratch)
+        clear(self._scratch)
         self._process = self._channel = self._scratch = None
 
     def ask(self, request: object, answer: type[T], timeout_s: float, fd: int | None = None) -> T:

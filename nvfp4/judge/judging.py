@@ -52,7 +52,7 @@ def judge_cases(request: Request) -> Exit:
         if request.mode == "test":
             if not options.repeat:
                 return judge.test(cases)
-            with closing(SubmissionProcess(submission, options, process.gpu)) as fresh:
+            with closing(SubmissionProcess(submission, options, process.gpu, anew=True)) as fresh:
                 return judge.test(cases, Repetition(CaseSetup(fresh, device, request.deadline)))
         if request.mode == "profile":
             return judge.profile(cases)

@@ -21,6 +21,7 @@ from nvfp4.judge.executor import Executor, ExecutorFailed
 from nvfp4.judge.protocol import Exit
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 from nvfp4.records.failures import BY_SUBMISSION, Failure, read_failure
+from nvfp4.records.files import clear
 from nvfp4.records.messages import (
     Connect,
     Connected,
@@ -37,7 +38,6 @@ from nvfp4.records.options import Options
 from nvfp4.records.processes import Tail
 from nvfp4.records.unanswered import last_state, stack_of_hang
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import remove
 from nvfp4.sandbox.namespaces import uses_gpu
 from nvfp4.sandbox.workers import Process, start_worker
 
@@ -142,8 +142,10 @@ class SubmissionProcess:
         submission: Path | Source,
         options: Options | None = None,
         gpu: Executor | None = None,
+        anew: bool = False,
     ) -> None:
-        """gpu: that of an earlier worker, which loses it then."""
+        """gpu: that of an earlier worker, which loses it then. anew: as of ``start_worker``."""
+        self._anew = anew
         self.options = options or Options()
         self.gpu = gpu
         self._connected = False
@@ -167,7 +169,7 @@ class SubmissionProcess:
     def close(self) -> None:
         """Stops it for good."""
         self.stop()
-        remove(self.scratch)
+        clear(self.scratch)
 
     def _new_scratch(self) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
@@ -187,13 +189,18 @@ class SubmissionProcess:
             self.gpu = Executor()
             self.gpu.start()
         if self._used:
-            remove(self.scratch)
+            clear(self.scratch)
             self.scratch = self._new_scratch()
         self._used = True
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = start_worker(
-                "nvfp4.worker", self.submission, theirs.fileno(), self.options, self.scratch
+                "nvfp4.worker",
+                self.submission,
+                theirs.fileno(),
+                self.options,
+                self.scratch,
+                self._anew,
             )
         assert self._process.stdout and self._process.stderr
         self.stdout, self._stderr = Tail(self._process.stdout), Tail(self._process.stderr)

@@ -28,8 +28,8 @@ UNKNOWN = "unknown"
 BY_JUDGE, BY_SUBMISSION = "judge", "submission"
 """Whose word a failure or a finding is; the latter means that of the submission's own process."""
 
-ADVICE = frozenset({"software_conversion"})
-"""Codes of findings about time alone, which fail a case under no option."""
+ADVICE = frozenset({"software_conversion", "own_stream"})
+"""Codes of findings that fail a case under no option: what they tell is no mistake."""
 
 _code = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 

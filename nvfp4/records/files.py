@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pathlib
+import secrets
 import stat
+import subprocess
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
+
+_clearing_s = 2.0
+"""How long to wait for a folder to be deleted: a submission may fill it with a million files."""
 
 _to_look = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -50,15 +56,44 @@ def read_plain_file(folder: Path, name: str, most_bytes: int) -> bytes | None:
 
 
 def sealed_file(nbytes: int) -> BinaryIO:
-    """A file whose size stays."""
-    file = os.fdopen(os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING), "r+b", 0)
+    """A file whose size stays, so that no one who has it can take more memory by it. Where there
+    are no seals (outside of Linux) it is an ordinary one without a name."""
+    seals = 0
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    else:
+        with tempfile.TemporaryFile() as unnamed:
+            fd = os.dup(unnamed.fileno())
+    file = os.fdopen(fd, "r+b", 0)
     file.truncate(nbytes)
-    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-    fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals)
+    if seals:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     return file
 
 
-def write_whole(path: pathlib.Path, text: str) -> None:
+def clear(folder: Path, within_s: float = _clearing_s) -> subprocess.Popen[bytes] | None:
+    """Delete a folder of any depth, whatever it holds and whatever may be done with that. Its name
+    is free at once. What takes longer is deleted by a process that goes on by itself, which is
+    returned."""
+    aside = folder.with_name(f"{folder.name}.cleared-{secrets.token_hex(4)}")
+    try:
+        os.rename(folder, aside)
+    except FileNotFoundError:
+        return None
+    except OSError:  # a folder that this process may not change
+        aside = folder
+    command = ["sh", "-c", 'chmod -R u+rwx "$1"; rm -rf "$1"', "sh", str(aside)]
+    nothing = subprocess.DEVNULL
+    process = subprocess.Popen(
+        command, stdin=nothing, stdout=nothing, stderr=nothing, cwd="/", start_new_session=True
+    )
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(within_s)
+    return process
+
+
+def write_whole(path: Path, text: str) -> None:
     """Replaces a file in one step, so that an interruption leaves the old or the new one."""
     target = path.resolve()
     beside = target.with_name(f".{target.name}.{os.getpid()}")

@@ -5,38 +5,70 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO
 
 _LOOK_S = 0.005
 
 
+class ForkServer:
+    """The socket of ``sandbox.fork_server``, for the process that asks."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    def fork(self, request: bytes, fds: Sequence[int]) -> ForkedProcess:
+        """A process for a request, with these files; returns before it has started. Raises OSError
+        where the server has ended."""
+        told, tell = os.pipe()
+        try:
+            socket.send_fds(self._socket, [request], [*fds, tell])
+        except OSError:
+            os.close(told)
+            raise
+        finally:
+            os.close(tell)
+        return ForkedProcess(told)
+
+    def close(self) -> None:
+        """End the server."""
+        self._socket.close()
+
+
 class ForkedProcess:
-    """What of ``subprocess.Popen`` is used of it. The server leaves it to this process, whose child
-    it is then. stdout, stderr: where it has pipes.
-    """
+    """The part of ``subprocess.Popen``'s interface that we use."""
 
     stdout: IO[bytes]
     stderr: IO[bytes]
+    """Set where it has pipes."""
 
-    def __init__(self, pid: int | None = None) -> None:
+    def __init__(self, told: int) -> None:
+        """told: the file into which the process writes its number when it has started, as a child
+        of this one."""
         self.returncode: int | None = None
-        self._pid = pid
+        self._told: int | None = told
+        self._pid = 0
         self._waiting = threading.RLock()  # a signal may come meanwhile
 
     @property
     def pid(self) -> int:
-        """Its number. Raises ProcessLookupError if it never started."""
-        if self._pid is None:
+        """Wait until it has started. Raises ProcessLookupError if it never does."""
+        with self._waiting:
+            if self._told is not None:
+                self._pid = int(os.read(self._told, 64) or 0)
+                os.close(self._told)
+                self._told = None
+        if not self._pid:
             raise ProcessLookupError
         return self._pid
 
     def poll(self) -> int | None:
-        """As of Popen; 1 where nobody can tell."""
+        """As Popen.poll; 1 if the exit code is not known."""
         with self._waiting:
             if self.returncode is None:
                 try:
@@ -48,7 +80,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """As of Popen. Raises subprocess.TimeoutExpired."""
+        """As Popen.wait. Raises subprocess.TimeoutExpired."""
         deadline = time.monotonic() + (timeout or 0.0)
         while (code := self.poll()) is None:
             if timeout is not None and time.monotonic() > deadline:
@@ -57,13 +89,13 @@ class ForkedProcess:
         return code
 
     def send_signal(self, number: signal.Signals) -> None:
-        """As of Popen."""
+        """As Popen.send_signal."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """As of Popen."""
+        """As Popen.terminate."""
         self.send_signal(signal.SIGTERM)
 
 

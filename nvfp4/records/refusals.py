@@ -6,10 +6,13 @@ what they hold; those that C++ raises have nothing but words.
 
 from __future__ import annotations
 
+import dis
 import errno
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import TracebackType
 
 _longest_chain = 8
 
@@ -52,13 +55,31 @@ def _needs_the_cuda_build(error: BaseException) -> bool:
     if isinstance(error, AttributeError):
         of_torch = error.obj is sys.modules.get("torch._C") is not None
         return of_torch and str(error.name).startswith(_of_the_cuda_build)
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
+    last = _innermost(error)
     if last is None:
         return False
     frame = last.tb_frame
     return (frame.f_globals.get("__name__"), frame.f_code.co_name) in _raised_without_it
+
+
+def _innermost(error: BaseException) -> TracebackType | None:
+    """Where it was raised."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last
+
+
+def _is_raised_by_hand(error: BaseException) -> bool:
+    """Whether a statement of the submission raised it: the system says so itself if it is short."""
+    last = _innermost(error)
+    if last is None or _LIBRARY.search(last.tb_frame.f_code.co_filename):
+        return False
+    instruction = last.tb_frame.f_code.co_code[last.tb_lasti]
+    return dis.opname[instruction] == "RAISE_VARARGS"
+
+
+_LIBRARY = re.compile(r"/(?:(?:site|dist)-packages|lib/python[\d.]+)/|/nvfp4/")
 
 
 def _in_words(kind: type[BaseException], *words: str) -> Callable[[BaseException], bool]:
@@ -119,9 +140,12 @@ signs = (
     Sign(
         "machine.limit",
         lambda error: (
-            isinstance(error, MemoryError)
-            or getattr(error, "errno", None) in _limits
-            or _is_short_of_memory(error)
+            (
+                isinstance(error, MemoryError)
+                or getattr(error, "errno", None) in _limits
+                or _is_short_of_memory(error)
+            )
+            and not _is_raised_by_hand(error)
         ),
         "more memory than this machine has",
         on_gpu=True,

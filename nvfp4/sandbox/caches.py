@@ -21,6 +21,7 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
+from nvfp4.records.files import clear, open_plain_file
 from nvfp4.records.options import Options
 from nvfp4.sandbox.machine import size_bytes
 
@@ -42,6 +43,12 @@ _numba = "NUMBA_CACHE_DIR"
 _build_s = 60.0
 _look_s = 0.05
 _to_trim: set[Path] = set()
+
+_EARLIER_VARIABLE = "NVFP4_EARLIER_CACHE"
+_BEGAN_S = time.time()
+"""This process, or the server that has forked it, began before any process of the submission."""
+
+_most_earlier_bytes = 256 << 20
 
 
 def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> dict[str, str]:
@@ -70,11 +77,48 @@ def trusted_variables() -> dict[str, str]:
     folder = cache_root() / "trusted" / _numba.lower()
     try:
         if size_bytes(folder, kept_trusted_bytes) > kept_trusted_bytes:
-            remove(folder)
+            clear(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return {}
     return {_numba: str(folder)} if os.access(folder, os.W_OK) else {}
+
+
+def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
+    """A variable for a process that is to find its cache as it was before this judgement: a copy of
+    the files that have not changed since, which is shown in the cache's place. What this process
+    compiles goes with its scratch folder."""
+    cache, copy = Path(variables[_folder_variable]), scratch / "cache"
+    left_bytes = _most_earlier_bytes
+    with contextlib.suppress(OSError):  # it compiles what is missing
+        _copy(cache_root() / "trusted", copy)
+    for here, _, names in os.walk(cache):
+        for path in (Path(here, name).relative_to(cache) for name in names):
+            with contextlib.suppress(OSError), open_plain_file(cache, str(path)) as file:
+                found = os.fstat(file.fileno())
+                left_bytes -= found.st_size
+                # The system sets this time, whatever a submission says.
+                if found.st_ctime < _BEGAN_S and left_bytes >= 0:
+                    (copy / path).parent.mkdir(parents=True, exist_ok=True)
+                    with (copy / path).open("wb") as whole:
+                        shutil.copyfileobj(file, whole)
+                    os.utime(copy / path, ns=(found.st_atime_ns, found.st_mtime_ns))
+                    (copy / path).chmod(stat.S_IMODE(found.st_mode))
+    return {_EARLIER_VARIABLE: str(copy)}
+
+
+def shown_cache() -> dict[Path, Path]:
+    """The submission's cache, and the folder that is shown in its place."""
+    cache, earlier = os.environ.get(_folder_variable), os.environ.pop(_EARLIER_VARIABLE, None)
+    return {Path(cache): Path(earlier or cache)} if cache else {}
+
+
+def use_instead(cache: Path, other: Path) -> None:
+    """Name another folder in the variables of this process, where it cannot be shown in place of
+    its cache."""
+    for name, value in os.environ.items():
+        if Path(value).is_relative_to(cache):
+            os.environ[name] = str(other / Path(value).relative_to(cache))
 
 
 def copy_of_trusted(scratch: Path) -> dict[str, str]:
@@ -133,7 +177,7 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
             if for_extensions:
                 _build_trusted(trusted)
             part = folder.with_suffix(".part")
-            remove(part)
+            clear(part)
             _copy(trusted, part) if trusted.is_dir() else part.mkdir()
             part.rename(folder)
         os.utime(folder)
@@ -174,17 +218,7 @@ def _trim_all() -> None:
 def trim(folder: Path) -> None:
     """Deletes the folder of a submission that has left too much in it."""
     if size_bytes(folder, kept_each_bytes) > kept_each_bytes:
-        remove(folder)
-
-
-def remove(folder: Path) -> None:
-    """Deletes a folder of any depth, whatever may be done with what lies in it."""
-    with contextlib.suppress(RecursionError):
-        shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-            command.append(str(folder))
-            subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        clear(folder)
 
 
 def _build_trusted(folder: Path) -> None:
@@ -223,7 +257,7 @@ def prune(folder: Path, longest_s: float, most_bytes: int, kept: Path | None = N
     for number, (used, path) in enumerate(sorted(found, reverse=True)):
         left_bytes -= size_bytes(path, max(left_bytes, 0))
         if number and (used < time.time() - longest_s or left_bytes < 0):
-            remove(path)
+            clear(path)
 
 
 _passed = re.compile(

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from nvfp4.sandbox import isolation, namespaces
-from nvfp4.sandbox.caches import private_folders
+from nvfp4.sandbox.caches import private_folders, shown_cache, use_instead
 from nvfp4.sandbox.system_calls import refuse_system_calls
 
 
@@ -16,10 +16,9 @@ def confine(closed: bool = False) -> dict[str, str]:
     Goes on in a child; see ``namespaces.enter``. Returns what is in force: mechanism to
     description; "none: ..." says why there is none.
     """
-    caches = os.environ.get("XDG_CACHE_HOME")
-    writable = [Path.cwd(), *([Path(caches)] if caches else [])]
-    private = private_folders()
-    how = namespaces.enter(writable, private)
+    caches, private = shown_cache(), private_folders()
+    how = namespaces.enter({Path.cwd(): Path.cwd(), **caches}, private)
+    writable = [Path.cwd(), *caches]
     isolation.die_with_parent()
     if closed:
         isolation.close_to_others()
@@ -27,6 +26,10 @@ def confine(closed: bool = False) -> dict[str, str]:
     if " mount" in how:
         writable += [Path("/tmp"), Path("/dev/shm")]  # its own
         private = []  # already hidden
+    else:
+        for cache, other in caches.items():
+            use_instead(cache, other)
+            writable = [Path.cwd(), other]
     for mechanism, confines in (
         ("files", lambda: confine_files(writable, private)),
         ("system_calls", refuse_system_calls),

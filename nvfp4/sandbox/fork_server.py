@@ -1,8 +1,16 @@
-"""A process that loads torch once and forks workers from then on, which never answer it.
+"""Processes that load torch once and fork others, which take less than a second to begin then.
 
-python -m nvfp4.sandbox.fork_server SOCKET
+    python -m nvfp4.sandbox.fork_server judges|workers SOCKET [PACKAGE ...]
+
+PACKAGE: what the submission imports, loaded once, too.
+
+The command starts a server of judges and asks over the socket. That never reads what a judge is
+asked to do, nor does the server of workers that each judge begins with: no worker comes from a
+process that has known a seed.
 """
 
+import atexit
+import contextlib
 import importlib
 import json
 import os
@@ -15,61 +23,135 @@ import tempfile
 import time
 from typing import Any
 
-from nvfp4.sandbox import isolation
+from nvfp4.sandbox import isolation, workers
+from nvfp4.sandbox.caches import passed_on, trusted_variables
 from nvfp4.sandbox.namespaces import close_all_but, open_files
 
-_longest_request_bytes = 1 << 18
+_longest_request_bytes = 1 << 20
+_MOST_FILES = 4
 
 
-def serve(fd: int) -> None:
-    """Forks a worker for each request that comes over a socket, which runs the module that the
-    request names. Returns in the worker, when that has ended.
+def serve_judges(fd: int, packages: list[str]) -> None:
+    """Fork judges; return in a judge or a worker only, when that has ended."""
+    wanted = {**passed_on(), **trusted_variables()}
+    if os.environ != wanted:  # what it begins with, a worker can read
+        command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", *sys.argv[1:]]
+        os.execve(sys.executable, command, wanted)
+    sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
+    isolation.close_to_others()
+    _load()
+    for package in packages:
+        with contextlib.suppress(Exception):  # which the submission will meet, too
+            importlib.import_module(package)
+    _, fds = _fork_for_requests(socket.socket(fileno=fd))
+    _become_judge(*fds)
+
+
+def serve_workers(fd: int) -> None:
+    """Fork a worker for each request, which names the module to run; return in the worker only,
+    when that has ended.
 
     A worker has the arguments, the folder, the environment and the files of the request, and is a
     child of the judge. It is not confined yet.
     """
     isolation.die_with_parent()
     isolation.close_to_others()
-    load()
-    text, fds = fork_for_requests(socket.socket(fileno=fd))
+    _load()
+    text, fds = _fork_for_requests(socket.socket(fileno=fd))
     _become_worker(json.loads(text), fds)
     runpy.run_module(sys.argv[0], run_name="__main__")
 
 
-def fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
-    """Forks a process for each request, which has three files with it, and answers with its pid.
+def _load() -> None:
+    """Import what every worker would load for itself."""
+    importlib.import_module("nvfp4.worker.choose_runner")
 
-    Returns in each of them, with its request. It is a child of the process that had started this
-    one, and leads a session. This process ends when nobody can ask any more.
+
+def _fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
+    """Fork a process for each request, with the request's files; see ``ForkServer.fork``.
+
+    Returns in each of them, with its request. It leads a session, is a child of the process that
+    started this one, and writes its number into the last file. This process ends when no one can
+    ask any more.
     """
-    parent, (tell, told) = os.getppid(), os.pipe()
+    parent = os.getppid()
     while True:
-        text, fds, _, _ = socket.recv_fds(asked, _longest_request_bytes, 3)
+        text, fds, _, _ = socket.recv_fds(asked, _longest_request_bytes, _MOST_FILES)
         if not text:
             os._exit(0)
         between = os.fork()
         if between == 0:
-            child = os.fork()
-            if child == 0:
-                asked.close()
-                os.setsid()
-                # A signal at its death would come too early; it may have ended meanwhile.
-                while os.getppid() != parent:
-                    if os.getppid() == 1 != parent:
-                        os._exit(1)
-                    time.sleep(0.0005)
-                return text, fds
-            os.write(told, str(child).encode())
-            os._exit(0)
+            if os.fork():
+                os._exit(0)
+            asked.close()
+            os.setsid()
+            # A signal at its death would come too early; it may have ended meanwhile.
+            while os.getppid() != parent:
+                if os.getppid() == 1 != parent:
+                    os._exit(1)
+                time.sleep(0.0005)
+            tell = fds.pop()
+            os.write(tell, str(os.getpid()).encode())
+            os.close(tell)
+            return text, fds
         os.waitpid(between, 0)
-        asked.send(os.read(tell, 64))  # now that it is the parent's child
         for each in fds:
             os.close(each)
 
 
-def load() -> None:
-    """What every worker would load for itself."""
-    importlib.import_module("nvfp4.worker.choose_runner")
+def _become_judge(channel: int, out: int, err: int) -> None:
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    close_all_but([0, 1, 2, channel], open_files())
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        _become_server_of_workers(theirs.detach())
+        return
+    theirs.close()
+    workers.use(ours)
+    with socket.socket(fileno=channel) as connection:
+        text, fds, _, _ = socket.recv_fds(connection, _longest_request_bytes, _MOST_FILES)
+    request = json.loads(text)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.environ.update(zip(request["files"], map(str, fds), strict=True))
+    tempfile.tempdir = None
+    _share_cores()
+    os.chdir(request["folder"])
+    sys.argv = ["nvfp4.judge", *request["arguments"]]
+    try:
+        runpy.run_module("nvfp4.judge", run_name="__main__")
+    except SystemExit as ended:
+        if isinstance(ended.code, int):
+            _end_at_once(ended.code)
+        raise
+
+
+def _end_at_once(code: int) -> None:
+    """End without taking apart what torch has loaded, which takes half a second."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _share_cores() -> None:
+    """Use half of them: there is another judge beside this one, and both have processes that
+    emulate. A thread of torch that waits for a core spins."""
+    import torch
+
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+
+
+def _become_server_of_workers(fd: int) -> None:
+    close_all_but([0, 1, 2, fd], open_files())
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nothing, number)
+    os.close(nothing)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    serve_workers(fd)
 
 
 def _become_worker(request: dict[str, Any], fds: list[int]) -> None:
@@ -97,4 +179,7 @@ def _become_worker(request: dict[str, Any], fds: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    if sys.argv[1] == "judges":
+        serve_judges(int(sys.argv[2]), sys.argv[3:])
+    else:
+        serve_workers(int(sys.argv[2]))

@@ -188,10 +188,12 @@ def size_bytes(folder: Path, enough: int = unlimited) -> int:
     return taken
 
 
-def free_bytes(folder: Path) -> int:
-    """On its disk."""
+def free_bytes(folder: Path, with_files: bool = False) -> int:
+    """What its disk has room for. with_files: and as much as ``size_bytes`` adds for each file
+    that it can still hold, so that files without contents are seen."""
     try:
         found = os.statvfs(folder)
     except OSError:
         return 0
-    return found.f_bavail * found.f_frsize
+    files = found.f_favail if with_files else 0
+    return found.f_bavail * found.f_frsize + files * _ENTRY_BYTES

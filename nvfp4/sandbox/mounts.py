@@ -40,7 +40,7 @@ class MountError(OSError):
 
 
 def show_only(
-    writable: list[Path],
+    writable: dict[Path, Path],
     private: list[Path],
     sockets: list[str],
     fresh_proc: bool,
@@ -48,13 +48,14 @@ def show_only(
 ) -> None:
     """Mounts the view over this process's mount namespace, which must be its own.
 
-    private: folders that are empty but for what is writable. sockets: files to hide. fresh_proc:
-    this process is in a pid namespace of its own. gpus: whether there are any. The current folder
-    stays. Raises MountError.
+    writable: see ``namespaces.enter``. private: folders that are empty but for what is writable.
+    sockets: files to hide. fresh_proc: this process is in a pid namespace of its own. gpus: whether
+    there are any. The current folder stays. Raises MountError.
     """
     folder = Path.cwd()
     kept = _opened(hidden_program_folders())
-    given = _opened(writable)
+    opened_once = _opened(writable.values())
+    given = {path: opened_once[other] for path, other in writable.items() if other in opened_once}
     names = (*_devices, *(_gpus if gpus else ()))
     devices = _opened(path for name in names for path in Path("/dev").glob(name))
     _mount(None, "/", None, _recursive | _private)
@@ -85,7 +86,7 @@ def show_only(
     for socket in sockets:
         with contextlib.suppress(MountError):  # of a folder that others cannot enter
             _mount("/dev/null", socket, None, _bind)
-    for opened in (kept, given, devices):
+    for opened in (kept, opened_once, devices):
         for fd in opened.values():
             os.close(fd)
     os.chdir(folder)

@@ -47,9 +47,10 @@ def uses_gpu() -> bool:
     return any(any(Path("/dev").glob(name)) for name in ("nvidia[0-9]*", "dxg"))
 
 
-def enter(writable: list[Path], private: list[Path]) -> str:
-    """Continues in a process with namespaces of its own, in which only some folders are writable.
-    private: folders in which only these are to be seen.
+def enter(writable: dict[Path, Path], private: list[Path]) -> str:
+    """Continues in a process with namespaces of its own, in which only some folders are writable:
+    each is shown at another path, or at its own. private: folders in which only these are to be
+    seen.
 
     Returns what is in force there, "none: ..." where nothing is possible. Call it before the first
     thread starts. The process that called waits and ends as the one that returns.
@@ -90,7 +91,7 @@ def drop_capabilities() -> None:
     libc.prctl(_no_new_privileges, 1, 0, 0, 0)
 
 
-def _continue_inside(writable: list[Path], private: list[Path], with_pids: bool) -> None:
+def _continue_inside(writable: dict[Path, Path], private: list[Path], with_pids: bool) -> None:
     """Returns in the innermost process only. Raises _NotPossible, with nothing changed."""
     read_fd, write_fd = os.pipe()
     outermost, sockets = os.getpid(), sockets_of_others()
@@ -131,7 +132,7 @@ def _refuse_without_cuda() -> None:
         raise OSError("CUDA does not start in namespaces of its own")
 
 
-def _continue_watched(writable: list[Path]) -> None:
+def _continue_watched(writable: dict[Path, Path]) -> None:
     """Returns in a child, which this process watches and ends as."""
     outermost, files = os.getpid(), open_files()
     child = os.fork()
@@ -144,7 +145,11 @@ def _continue_watched(writable: list[Path]) -> None:
     isolation.adopt_orphans()  # or they would be nobody's of those that are watched
     close_all_but([2], files)
     with contextlib.suppress(OSError):  # of Linux before 5.3
-        _watch(child, os.pidfd_open(child), Totals(child, writable, gives_way=not uses_gpu()))
+        _watch(
+            child,
+            os.pidfd_open(child),
+            Totals(child, list(writable.values()), gives_way=not uses_gpu()),
+        )
     _, status = os.waitpid(child, 0)
     _end_as(status)
 
@@ -155,8 +160,9 @@ def _leave_session() -> None:
         os.setsid()
 
 
-def _watch(child: int, ended: int, totals: Totals) -> None:
+def _watch(child: int, ended: int, writable: dict[Path, Path]) -> None:
     """Returns when something can be read; kills a child that takes too much, with all below it."""
+    totals = Totals(child, list(writable.values()), gives_way=not uses_gpu())
     while not select.select([ended], [], [], look_s)[0]:
         why = totals.exceeded()
         if why:
@@ -169,7 +175,7 @@ def _watch(child: int, ended: int, totals: Totals) -> None:
             return
 
 
-def _wait_outside(child: int, read_fd: int, writable: list[Path]) -> None:
+def _wait_outside(child: int, read_fd: int, writable: dict[Path, Path]) -> None:
     """Ends as the innermost process does. Raises _NotPossible if that was never started."""
     said = os.read(read_fd, 4096)
     if not said.startswith(_ready):
@@ -180,7 +186,7 @@ def _wait_outside(child: int, read_fd: int, writable: list[Path]) -> None:
     isolation.adopt_orphans()
     said = said.removeprefix(_ready)
     if not said:
-        _watch(child, read_fd, Totals(child, writable, gives_way=not uses_gpu()))
+        _watch(child, read_fd, writable)
         said = os.read(read_fd, 4096)
     _, status = os.waitpid(child, 0)
     _end_as(int(said) if said else status)

@@ -50,9 +50,9 @@ class Totals:
         self._least_left_bytes = min(_LEAST_LEFT_BYTES, machine.left_bytes() // 2)
         self._short_since: float | None = None
         self._threads = min(own_threads, machine.left_threads() * 3 // 4)
-        self._free_bytes = [machine.free_bytes(folder) for folder in writable]
+        self._room_bytes = [machine.free_bytes(folder, True) for folder in writable]
         self._most_bytes = (options_of_environment().limit_gib << 30) or unlimited
-        spare = (free // 2 for free in self._free_bytes)
+        spare = (machine.free_bytes(folder) // 2 for folder in writable)
         self._disk_bytes = min(disk_bytes, self._most_bytes, *spare)
 
     def exceeded(self) -> str | None:
@@ -121,13 +121,13 @@ class Totals:
             raise _Exceeded(f"this machine has {_gib(left)} of memory left")
 
     def _look_at_disk(self) -> None:
-        free = [machine.free_bytes(folder) for folder in self._writable]
+        room = [machine.free_bytes(folder, True) for folder in self._writable]
         if all(
             before - now < _NOTICED_BYTES
-            for before, now in zip(self._free_bytes, free, strict=True)
+            for before, now in zip(self._room_bytes, room, strict=True)
         ):
             return
-        self._free_bytes = free
+        self._room_bytes = room
         nbytes = sum(machine.size_bytes(folder, self._disk_bytes) for folder in self._writable)
         if nbytes > self._disk_bytes:
             raise _Exceeded(f"its files took more than {_gib(self._disk_bytes)}")

@@ -111,7 +111,7 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toolchain: Toolch
     home = toolchain.nvcc.resolve().parent.parent
     monkeypatch.setenv("CUDA_HOME", str(home))
     # Nor does a server that believes it serve other tests.
-    monkeypatch.setattr(workers._ForkServer, "_running", [])
+    monkeypatch.setattr(workers, "_servers", [])
     monkeypatch.setattr(SubmissionProcess, "_connect", lambda self, timeout_s: None)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{home}/lib64:{home}/lib")
     return folder / "submission.py"

@@ -66,7 +66,7 @@ def result_line(line: Line) -> Text:
     if any(each.get("unverified") for each in line.get("benchmarks", [])):
         text.append("  unverified", style="yellow")
     if line["same_as"]:
-        text.append(f"  same as {visible(line['same_as'])}", style="dim")
+        text.append(f"  same as {one_line(line['same_as'])}", style="dim")
     elif line["elapsed_s"] is not None:
         text.append(f"  in {seconds(line['elapsed_s'])}", style="dim")
     return text
@@ -86,7 +86,7 @@ def live_table(console: Console, tally: Tally) -> list[Text]:
     rows = rows[: max(1, console.height - _lines_below)]
     columns = [
         Column("where", [place for place, *_ in rows], 1, right=False),
-        Column("file", [visible(file) for _, file, _ in rows], right=False),
+        Column("file", [one_line(file) for _, file, _ in rows], right=False),
         Column("time", [f"{seconds(now - started):>8}" for *_, started in rows], 2),
     ]
     lines = table_lines(console, columns) if rows else []
@@ -108,7 +108,7 @@ def figures(tally: Tally) -> Iterator[Text]:
         yield Text("failed: " + ", ".join(f"{n} {code}" for code, n in tally.causes.most_common()))
     if tally.timed:
         time_us, path, *_ = min(tally.timed)
-        yield Text(f"best: {microseconds(time_us)} us, {visible(path)}")
+        yield Text(f"best: {microseconds(time_us)} us, {one_line(path)}")
 
 
 def _outcomes(tally: Tally) -> str:
@@ -123,7 +123,7 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
         names = [name for *_, name, _ in best]
         columns = [
             Column("#", [str(number) for number in range(1, len(best) + 1)], 2),
-            Column("file", [visible(path) for _, path, *_ in best], right=False),
+            Column("file", [one_line(path) for _, path, *_ in best], right=False),
             Column("geomean us", [microseconds(time_us) for time_us, *_ in best]),
             Column("of floor", [percent(floor_us, time_us) for time_us, *_, floor_us in best], 1),
             Column("GPU", names if len(set(names)) > 1 else [""] * len(best), 3, right=False),
@@ -135,7 +135,7 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
         predicted = [predicted_text(each) for *_, each in least]
         columns = [
             Column("#", [str(number) for number in range(1, len(least) + 1)], 2),
-            Column("file", [visible(path) for _, path, _ in least], right=False),
+            Column("file", [one_line(path) for _, path, _ in least], right=False),
             Column("B200 >= us", [microseconds(bound) for bound, *_ in least], note=bound_note),
             Column("B200 pred. us", predicted, 1, note=predicted_note),
         ]
@@ -146,7 +146,7 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
         columns = [
             Column("failed by", [code for code, _ in causes], right=False),
             Column("files", [str(count) for _, count in causes]),
-            Column("such as", [visible(tally.first[code]) for code, _ in causes], 1, right=False),
+            Column("such as", [one_line(tally.first[code]) for code, _ in causes], 1, right=False),
         ]
         show_table(console, "Failures", columns)
         say(console)
@@ -154,10 +154,10 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
     if stopped:
         left = several(tally.total - tally.done, "file")
         sentence = f"interrupted: {counts}; {left} left, which --resume judges"
-        say(console, f"{sentence}: {visible(str(out))}", "bold yellow")
+        say(console, f"{sentence}: {one_line(str(out))}", "bold yellow")
         return
     style = "bold red" if tally.failed else "bold yellow" if tally.unclear else "bold green"
-    say(console, f"{several(tally.total, 'file')}: {counts}: {visible(str(out))}", style)
+    say(console, f"{several(tally.total, 'file')}: {counts}: {one_line(str(out))}", style)
 
 
 class Tally:

@@ -28,7 +28,7 @@ from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.unclear_policy import is_ours
 from nvfp4.cli.problem import Shape, case_line, load_problem, shape_of
-from nvfp4.cli.text import first_lines, visible
+from nvfp4.cli.text import first_lines, one_line, visible
 from nvfp4.records.channel import NotPlain
 from nvfp4.records.options import Options
 
@@ -97,7 +97,7 @@ def explain_and_show(
         source = visible(content.decode("utf-8", "replace")).split("\n")
         console = new_console()
         for each in found:
-            for line in _shown(each, submission.name, source, options, console.width):
+            for line in _shown(each, one_line(submission.name), source, options, console.width):
                 console.print(line, soft_wrap=True)
     if passed:
         return exits.passed

@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from nvfp4.cli.judging.processes import Process, clear, end, prepare, start, watched
+from nvfp4.cli.judging.processes import Process, end, prepare, start, watched
 from nvfp4.cli.problem import Problem, flat_files, package_path
 from nvfp4.cli.text import visible
-from nvfp4.records.files import open_plain_file
+from nvfp4.records.files import clear, open_plain_file
 from nvfp4.records.options import Options
 from nvfp4.records.processes import VARIABLE, Tail, Turn
 

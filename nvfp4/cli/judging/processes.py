@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from nvfp4.cli.problem import problem_folder
-from nvfp4.records.processes import ForkedProcess
+from nvfp4.records.processes import ForkedProcess, ForkServer
 
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 """Variables that a library reads as it is loaded."""
@@ -40,7 +40,7 @@ Process = subprocess.Popen[bytes] | ForkedProcess
 
 
 class _JudgeServer:
-    """The command's side of ``sandbox.judge_server``."""
+    """The command's side of ``sandbox.fork_server``."""
 
     _running: ClassVar[dict[tuple[object, ...], _JudgeServer]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -60,12 +60,11 @@ class _JudgeServer:
     def __init__(self, environment: dict[str, str], packages: tuple[str, ...]) -> None:
         if ctypes.CDLL(None).prctl(_set_child_subreaper, 1, 0, 0, 0) != 0:
             raise NoServer
-        self._asking = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             number = str(theirs.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "nvfp4.sandbox.judge_server", number, *packages],
+                [sys.executable, "-m", "nvfp4.sandbox.fork_server", "judges", number, *packages],
                 env={
                     k: v for k, v in environment.items() if not k.startswith(("POPCORN_", "NVFP4_"))
                 },
@@ -76,10 +75,11 @@ class _JudgeServer:
                 cwd="/",
                 start_new_session=True,
             )
+        self._server = ForkServer(ours)
         atexit.register(self._end)
 
     def _end(self) -> None:
-        self._socket.close()
+        self._server.close()
         self._process.kill()
         self._process.wait()
 
@@ -96,7 +96,7 @@ class _JudgeServer:
         read_fd, write_fd = os.pipe()
         nothing = os.open(os.devnull, os.O_RDWR)
         try:
-            pid = self._forked([theirs.fileno(), nothing, write_fd])
+            judge = self._server.fork(b"judge", (theirs.fileno(), nothing, write_fd))
             request = {
                 "arguments": arguments,
                 "folder": str(folder),
@@ -104,7 +104,9 @@ class _JudgeServer:
                 "files": list(files),
             }
             socket.send_fds(ours, [json.dumps(request).encode()], list(files.values()))
-        except (OSError, ValueError):
+            if judge.poll() is not None:
+                raise OSError("the server has ended")
+        except OSError:
             os.close(read_fd)
             raise NoServer from None
         finally:
@@ -112,15 +114,8 @@ class _JudgeServer:
                 os.close(fd)
             ours.close()
             theirs.close()
-        judge = ForkedProcess(pid)
         judge.stderr = os.fdopen(read_fd, "rb")
         return judge
-
-    def _forked(self, fds: list[int]) -> int:
-        """The pid of a judge with these files. Raises OSError, ValueError."""
-        with self._asking:
-            socket.send_fds(self._socket, [b"judge"], fds)
-            return int(self._socket.recv(64))
 
 
 def _packages(folder: Path) -> tuple[str, ...]:
@@ -198,9 +193,3 @@ def end(processes: Sequence[Process], within_s: float) -> None:
             process.wait(max(0.0, deadline - time.monotonic()))
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-
-
-def clear(folder: Path) -> None:
-    """Deletes a folder of any depth and with any permissions."""
-    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-        subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

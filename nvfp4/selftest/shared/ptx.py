@@ -29,7 +29,7 @@ ROUND = """
 """
 
 
-def round_off(result, data, trick="", bounds="", threads=128):
+def round_off(result, data, trick="", bounds="", threads=128, stream=0):
     """Writes c from a result [m, 1, l] and returns it."""
     from nvfp4.capture.cuda import RUNTIME
     from nvfp4.records.launch import Launch
@@ -44,5 +44,5 @@ def round_off(result, data, trick="", bounds="", threads=128):
     parameters.append(struct.pack("<I", count))
     grid, block = (-(-count // threads), 1, 1), (threads, 1, 1)
     launches = next(each for each in gc.get_objects() if type(each) is ForwardedLaunches)
-    launches._take(Launch(text, "round", grid, block, parameters, memory=RUNTIME))
+    launches._take(Launch(text, "round", grid, block, parameters, memory=RUNTIME, stream=stream))
     return c
