@@ -7,12 +7,14 @@ from typing import Any
 
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines, kernel_notes
 from nvfp4.cli.explain.listing import Layout, costly_sentences, kernel_heading, listing, short_count
-from nvfp4.cli.explain.records import (
+from nvfp4.cli.problem import Shape
+from nvfp4.records.costs import (
+    AccessCost,
     Code,
     Kernel,
+    LineCost,
+    ReadCost,
 )
-from nvfp4.cli.problem import Shape
-from nvfp4.records.costs import AccessCost, LineCost, ReadCost
 
 KERNELS = Path(__file__).parent / "explained"
 SHAPE = Shape(128, 1536, 1)

@@ -24,14 +24,13 @@ from screens.verdicts import benchmark_lines, verdicts
 
 from nvfp4.cli import invocation as judging
 from nvfp4.cli.explain.command import Explained
-from nvfp4.cli.explain.records import Kernel
 from nvfp4.cli.history.database import History
 from nvfp4.cli.invocation import Invocation
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.report import source
 from nvfp4.cli.verdict import Submission, Verdict
-from nvfp4.records.costs import LineCost
+from nvfp4.records.costs import Kernel, LineCost
 from nvfp4.records.failures import Finding
 
 pytest.importorskip("matplotlib")

@@ -62,12 +62,12 @@ def tensor_us(cycles: float) -> float:
 sector_bytes = 32
 
 _needed = ("sectors_distinct", "warp_instructions_total", "bank_conflicts", "divergent_branches")
-_plain = ("bool", "str", "float", "list[str]", "dict[str, float]")
+_plain = (bool, str, float, list[str], dict[str, float])
 """Types of what the judge writes: a flag, a name, a count, or several of them."""
 
 
-def _is_count(value: object) -> bool:
-    return fits("float", value) and value >= 0  # type: ignore[operator]
+def _is_count(value: Any) -> bool:
+    return fits(float, value) and value >= 0
 
 
 def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] | None:

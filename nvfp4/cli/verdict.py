@@ -339,9 +339,9 @@ def read_device(values: dict[str, str]) -> Device | None:
 
 
 _of_a_rewritten_kernel = {
-    **dict.fromkeys(("kernel", "source", "target"), "str"),
-    **dict.fromkeys(("instructions", "added"), "int"),
-    "rewritten": "dict[str, int]",
+    **dict.fromkeys(("kernel", "source", "target"), str),
+    **dict.fromkeys(("instructions", "added"), int),
+    "rewritten": dict[str, int],
 }
 
 

@@ -9,8 +9,9 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 Message = dict[str, Any]
 
@@ -110,29 +111,46 @@ class NotPlain(ValueError):
     """A value is not the record that it must be; ``str`` says which field."""
 
 
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def record(kind: type[T], value: object) -> T:
     """A record from an object that has each of its fields. Raises NotPlain."""
     if not isinstance(value, Mapping):
         raise NotPlain(f"{kind.__name__} is no object")
     values = {}
     for each in fields(kind):  # type: ignore[arg-type]
-        values[each.name] = given = value.get(each.name)
-        if not fits(str(each.type), given):
-            raise NotPlain(f"{kind.__name__} has no {each.name} of type {each.type}")
+        try:
+            values[each.name] = read(_types(kind)[each.name], value.get(each.name))
+        except TypeError:
+            raise NotPlain(f"{kind.__name__} has no {each.name} of type {each.type}") from None
     return kind(**values)
 
 
-def fits(wanted: str, value: Any) -> bool:
-    """Whether a value is of a type that is written as in an annotation."""
-    if wanted.endswith(" | None"):
-        return value is None or fits(wanted.removesuffix(" | None"), value)
-    if wanted in ("int", "float"):
-        number = type(value) is int or (wanted == "float" and type(value) is float)
-        return number and -_LARGEST < value < _LARGEST
-    outer, _, inner = wanted.removesuffix("]").partition("[")
-    if outer == "list":
-        return isinstance(value, list) and all(fits(inner, each) for each in value)
-    if outer == "dict":
-        inner = inner.removeprefix("str, ")
-        return isinstance(value, dict) and all(fits(inner, each) for each in value.values())
-    return wanted not in ("str", "bool") or type(value).__name__ == wanted
+def read(wanted: Any, value: Any) -> Any:
+    """A value that is of a type, with records from objects. Raises TypeError, NotPlain."""
+    arguments, kind = get_args(wanted), get_origin(wanted) or wanted
+    if type(None) in arguments:
+        return None if value is None else read(arguments[0], value)
+    if is_dataclass(kind):
+        return record(kind, value)
+    if kind is list and isinstance(value, list):
+        return [read(arguments[0], each) for each in value]
+    if kind is dict and isinstance(value, dict):
+        return {name: read(arguments[1], each) for name, each in value.items()}
+    right = type(value) is kind or (kind is float and type(value) is int)
+    if kind in (int, float):
+        right = right and -_LARGEST < value < _LARGEST
+    if kind is not Any and not right:
+        raise TypeError
+    return value
+
+
+def fits(wanted: Any, value: Any) -> bool:
+    """Whether a value is of a type."""
+    with suppress(TypeError, NotPlain):
+        read(wanted, value)
+        return True
+    return False

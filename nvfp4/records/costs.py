@@ -1,8 +1,12 @@
-"""What a line of source costs a launch: the emulator counts it, `nvfp4 explain` shows it."""
+"""What the kernels of a call cost by line: the emulator counts it, `nvfp4 explain` shows it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from nvfp4.records.failures import Finding
+from nvfp4.records.prediction import Prediction
 
 slots_a_pass = 4
 """An SM issues four warp instructions in the cycle of one pass of shared memory, or of four sectors
@@ -101,3 +105,57 @@ class LineCost:
     def slots(self) -> float:
         """The cost: issue slots of an SM, of which a sector takes one."""
         return self.instructions + self.sectors + slots_a_pass * self.passes
+
+
+@dataclass(frozen=True)
+class Code:
+    """An instruction of PTX or SASS at a line of source; count: how many warps ran it, None for
+    SASS.
+    """
+
+    file: str | None
+    line: int | None
+    text: str
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """See `emulator.cost.KernelCost`. assembled_registers, spilled_bytes: None without ptxas.
+    no_sass: why there is none. findings: those that advise, with their lines.
+    """
+
+    kernel: str
+    grid: list[int]
+    block: list[int]
+    shared_bytes: int
+    local_bytes: int
+    ctas_run: int
+    ctas_total: int
+    launches: int
+    instructions: int
+    registers: int
+    lines: list[LineCost]
+    assembled_registers: int | None
+    spilled_bytes: int | None
+    ptx: list[Code]
+    sass: list[Code]
+    no_sass: str | None
+    predicted: Prediction | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    def total(self, name: str) -> int:
+        """A count of all lines, such as ``tensor_cycles`` of all multiprocessors together."""
+        return sum(getattr(line, name) for line in self.lines)
+
+    @property
+    def slots(self) -> float:
+        """The cost of all lines."""
+        return sum(line.slots for line in self.lines)
+
+
+def all_lines(kernels: list[Kernel]) -> Iterator[tuple[Kernel, LineCost]]:
+    """Every line of every kernel."""
+    for kernel in kernels:
+        for line in kernel.lines:
+            yield kernel, line

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nvfp4.cli.explain.records import Kernel, all_lines
 from nvfp4.cli.problem import Shape
-from nvfp4.records.costs import AccessCost, LineCost, ReadCost, slots_a_pass
+from nvfp4.records.costs import AccessCost, Kernel, LineCost, ReadCost, all_lines, slots_a_pass
 
 noticeable = 0.02
 """Of the cost of all kernels: what wastes less is not mentioned."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,16 @@ from nvfp4.cli.explain.listing import (
     savings,
     time_legend,
 )
-from nvfp4.cli.explain.records import Kernel, read_explanations
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.unclear_policy import is_ours
 from nvfp4.cli.problem import Shape, case_line, load_problem, shape_of
-from nvfp4.cli.text import first_lines, one_line, visible
-from nvfp4.records.channel import NotPlain
+from nvfp4.cli.text import first_lines, one_line, visible, visible_json
+from nvfp4.records.channel import NotPlain, record
+from nvfp4.records.costs import Kernel
+from nvfp4.records.failures import read_findings
 from nvfp4.records.options import Options
+from nvfp4.records.prediction import read_prediction
 
 instructions_a_launch = 4_000_000
 """Warp instructions after which a launch is a sample: it takes two seconds to emulate them."""
@@ -130,6 +132,38 @@ def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[E
         unclear = is_ours(result["code"])
         found.append(Explained(case, shape, kernels, costly, result["error"], unclear))
     return found
+
+
+_most_entries = 100_000
+
+
+def read_explanations(text: str) -> list[dict[str, Any]]:
+    """An object for each case: `kernels` as Kernel records, or `error` and its `code`. Raises
+    NotPlain."""
+    found = []
+    for case in _list(visible_json(text)):
+        if not isinstance(case, dict):
+            raise NotPlain("a case is no object")
+        error, code = case.get("error"), case.get("code")
+        kernels = [] if error is not None else list(map(_kernel, _list(case.get("kernels"))))
+        said = {"error": None if error is None else str(error), "kernels": kernels}
+        found.append({**said, "code": code if isinstance(code, str) else None})
+    return found
+
+
+def _kernel(value: Any) -> Kernel:
+    plain = {"ptx": [], "sass": [], **value} if isinstance(value, dict) else {}
+    for name in ("lines", "ptx", "sass"):
+        _list(plain.get(name))
+    found = record(Kernel, {**plain, "predicted": None, "findings": []})
+    predicted, findings = map(plain.get, ("predicted", "findings"))
+    return replace(found, predicted=read_prediction(predicted), findings=read_findings(findings))
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > _most_entries:
+        raise NotPlain("a list is missing")
+    return value
 
 
 def _failed(case: str, error: str) -> Explained:

@@ -6,9 +6,8 @@ from textwrap import wrap
 
 from nvfp4.cli.b200 import tensor_us
 from nvfp4.cli.explain.advice import CostlyLine, kernel_notes
-from nvfp4.cli.explain.records import Code, Kernel
 from nvfp4.cli.text import microseconds
-from nvfp4.records.costs import LineCost
+from nvfp4.records.costs import Code, Kernel, LineCost
 
 narrowest_source = 24
 """Columns that a line of source gets however narrow the terminal is."""
@@ -64,7 +63,7 @@ def kernel_heading(kernel: Kernel) -> Iterator[str]:
         yield f"{kernel.predicted.gpu}, predicted by a model: {kernel.predicted.text}"
     if kernel.assembled_registers is None:
         yield "registers a thread are not known: no ptxas here takes this PTX"
-    if kernel.tensor_cycles:
+    if kernel.total("tensor_cycles"):
         yield _tensor_cores(kernel)
     for note in kernel_notes(kernel):
         yield f"note: {note}"
@@ -75,7 +74,7 @@ def kernel_heading(kernel: Kernel) -> Iterator[str]:
 
 def _tensor_cores(kernel: Kernel) -> str:
     """How long tensor cores are busy, and with which lines."""
-    cycles = kernel.tensor_cycles
+    cycles = kernel.total("tensor_cycles")
     lines = sorted(kernel.lines, key=lambda line: -line.tensor_cycles)[:_shown_callers]
     shares = ", ".join(
         f"line {line.line} {line.tensor_cycles / cycles:.0%}"
@@ -83,9 +82,10 @@ def _tensor_cores(kernel: Kernel) -> str:
         if line.tensor_cycles
     )
     bound_us = microseconds(tensor_us(cycles))
-    moved = f", {kernel.tensor_bytes:,} bytes to and from tensor memory" * bool(kernel.tensor_bytes)
+    products, moved_bytes = kernel.total("tensor_products"), kernel.total("tensor_bytes")
+    moved = f", {moved_bytes:,} bytes to and from tensor memory" if moved_bytes else ""
     return (
-        f"{kernel.tensor_products:,} products of tensor cores{moved}; they are busy for "
+        f"{products:,} products of tensor cores{moved}; they are busy for "
         f"{short_count(cycles)} cycles, {bound_us} us if all of a B200 work: {shares}"
     )
 

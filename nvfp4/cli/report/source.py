@@ -8,11 +8,11 @@ from nvfp4.cli.display.sentences import summarise
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name
 from nvfp4.cli.explain.listing import short_count
-from nvfp4.cli.explain.records import Kernel, all_lines
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Verdict
+from nvfp4.records.costs import Kernel, all_lines
 
 longest_source = 600_000
 """Characters of all sources of a report together: it stays under 3 MB."""
