@@ -39,7 +39,8 @@ def rung_text(name: str) -> str:
     """The source of a rung, whose number may be left out. Raises SetupError, with names like it,
     where there is none."""
     wanted = name.removeprefix("ladder/").removesuffix(".py")
-    known = {key: path for each, path in rungs().items() for key in (each, _unnumbered(each))}
+    unnumbered = {re.sub(r"/\d+_", "/", name): path for name, path in rungs().items()}
+    known = unnumbered | rungs()
     if wanted in known:
         return known[wanted].read_text(encoding="utf-8")
     by_stem = {each.rpartition("/")[2]: each for each in known}
@@ -47,10 +48,6 @@ def rung_text(name: str) -> str:
     near = dict.fromkeys(by_stem.get(each, each) for each in like)
     hint = f"Did you mean {', '.join(near)}?" if near else f"There are {', '.join(rungs())}."
     raise SetupError(f"the ladder has no rung {name}", hint, "usage")
-
-
-def _unnumbered(name: str) -> str:
-    return re.sub(r"/\d+_", "/", name)
 
 
 def _write(text: str, output: Path, force: bool) -> None:

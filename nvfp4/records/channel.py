@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -112,7 +112,7 @@ class NotPlain(ValueError):
 
 
 @cache
-def _types(kind: type) -> dict[str, Any]:
+def _types(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
@@ -134,7 +134,7 @@ def read(wanted: Any, value: Any) -> Any:
     arguments, kind = get_args(wanted), get_origin(wanted) or wanted
     if type(None) in arguments:
         return None if value is None else read(arguments[0], value)
-    if is_dataclass(kind):
+    if hasattr(kind, "__dataclass_fields__"):
         return record(kind, value)
     if kind is list and isinstance(value, list):
         return [read(arguments[0], each) for each in value]

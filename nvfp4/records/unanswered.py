@@ -163,9 +163,6 @@ def stack_of_hang(
             lines += [f"    {text}"] if text else []
     if last:
         path, number, function = frames[0]
-        lines.append(f"  inside {_of_library(path)}:{number}, in {function}")
+        path = re.sub(r".*/(?:(?:site|dist)-packages|lib/python[\d.]+)/", "", path)
+        lines.append(f"  inside {path}:{number}, in {function}")
     return plain("\n".join(lines[: 2 * _most_frames + 2]), scratch / file, name)
-
-
-def _of_library(path: str) -> str:
-    return re.sub(r".*/(?:(?:site|dist)-packages|lib/python[\d.]+)/", "", path)

@@ -140,15 +140,6 @@ def cache_root() -> Path:
     return Path(os.environ.get(_folder_variable) or Path.home() / ".cache") / "nvfp4"
 
 
-def _make_root() -> None:
-    """Closed to other users: a submission may leave programs there that run as this one, and copies
-    of what only this one can read. Raises OSError."""
-    root = cache_root()
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if stat.S_IMODE(root.stat().st_mode) & 0o077:
-        root.chmod(0o700)
-
-
 def private_variable() -> dict[str, str]:
     """Tells a process that is to be confined which folders of the user's it may not see: a lock on
     a file that others lock too would stop them."""
@@ -167,10 +158,17 @@ def private_folders() -> list[Path]:
 
 def _prepare(folder: Path, for_extensions: bool) -> None:
     """Makes the folder of a submission, and deletes others that are old. Raises OSError."""
-    _make_root()
+    root = cache_root()
+    # Closed to other users: a submission may leave programs there that run as this one, and copies
+    # of what only this one can read.
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if stat.S_IMODE(root.stat().st_mode) & 0o077:
+        root.chmod(0o700)
     folder.parent.mkdir(exist_ok=True)
-    trusted = cache_root() / "trusted"
-    _trim_at_the_end(folder)
+    trusted = root / "trusted"
+    if folder not in _to_trim:  # at the end of this process, which has then ended the submission's
+        _to_trim.add(folder)
+        atexit.register(trim, folder)
     with _locked(folder.parent / "lock"):
         trim(folder)
         if not folder.is_dir():
@@ -201,18 +199,6 @@ def _locked(path: Path) -> Iterator[None]:
                     ) from None
                 time.sleep(_look_s)
         yield
-
-
-def _trim_at_the_end(folder: Path) -> None:
-    """When this process ends, which has then ended the submission's."""
-    if not _to_trim:
-        atexit.register(_trim_all)
-    _to_trim.add(folder)
-
-
-def _trim_all() -> None:
-    for each in _to_trim:
-        trim(each)
 
 
 def trim(folder: Path) -> None:
@@ -274,17 +260,14 @@ def variables(
     # ncu needs many of its own.
     passed = passed_on()
     if os.environ.get("POPCORN_NCU") == "1":
-        ours = ("POPCORN_S", "POPCORN_F", "NVFP4_")
-        passed |= {name: os.environ[name] for name in os.environ if not name.startswith(ours)}
-    return {**passed, **cache_variables(submission, scratch, emulates), **_ours(options)}
+        hidden = ("POPCORN_S", "POPCORN_F", "NVFP4_")
+        passed |= {name: os.environ[name] for name in os.environ if not name.startswith(hidden)}
+    # What our side of the process needs: the options, and when the judge ends.
+    ours = {**options.as_variable(), **private_variable()}
+    ours["NVFP4_DEADLINE"] = str(time.monotonic() + options.timeout_s)
+    return {**passed, **cache_variables(submission, scratch, emulates), **ours}
 
 
 def passed_on() -> dict[str, str]:
     """What a submission may know of the environment of this process."""
     return {name: value for name, value in os.environ.items() if _passed.fullmatch(name)}
-
-
-def _ours(options: Options) -> dict[str, str]:
-    """What our side of the process needs: the options, and when the judge ends."""
-    deadline = time.monotonic() + options.timeout_s
-    return {**options.as_variable(), **private_variable(), "NVFP4_DEADLINE": str(deadline)}

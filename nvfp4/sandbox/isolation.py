@@ -116,12 +116,13 @@ def limit_resources() -> str:
     physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = {
         resource.RLIMIT_CORE: 0,
-        **_of_linux(),
         resource.RLIMIT_NOFILE: open_files,
         resource.RLIMIT_FSIZE: output_bytes,
         resource.RLIMIT_NPROC: threads,
         resource.RLIMIT_DATA: int(data_share * physical_bytes),
     }
+    if sys.platform == "linux":  # other systems do not know it
+        limits[resource.RLIMIT_SIGPENDING] = _PENDING_SIGNALS
     for kind, soft in limits.items():
         _, hard = resource.getrlimit(kind)
         within = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
@@ -131,13 +132,6 @@ def limit_resources() -> str:
         f"{data_share:.0%} of memory, {open_files} files, {output_bytes >> 30} GiB a file, "
         f"{processes} processes"
     )
-
-
-def _of_linux() -> dict[int, int]:
-    """Limits that other systems do not know."""
-    if sys.platform != "linux":
-        return {}
-    return {resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS}
 
 
 def start_worker(

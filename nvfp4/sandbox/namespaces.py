@@ -145,11 +145,7 @@ def _continue_watched(writable: dict[Path, Path]) -> None:
     isolation.adopt_orphans()  # or they would be nobody's of those that are watched
     close_all_but([2], files)
     with contextlib.suppress(OSError):  # of Linux before 5.3
-        _watch(
-            child,
-            os.pidfd_open(child),
-            Totals(child, list(writable.values()), gives_way=not uses_gpu()),
-        )
+        _watch(child, os.pidfd_open(child), writable)
     _, status = os.waitpid(child, 0)
     _end_as(status)
 

@@ -63,7 +63,9 @@ def _judge(
     file.drop(lambda line: line["submission"]["path"] in ours and not _counts(line, options))
     known: dict[str, dict[str, Line]] = {}
     for line in file.found:
-        if _counts(line, options) and _same_options(line, options):
+        # What was judged in time needs no limit.
+        same = {**line["options"], "limit_s": None} == {**options, "limit_s": None}
+        if same and _counts(line, options):
             path, sha256 = line["submission"]["path"], line["submission"]["sha256"]
             known.setdefault(sha256, {})[path] = line
 
@@ -119,8 +121,3 @@ def _counts(line: Line, options: dict[str, Any]) -> bool:
     if "error" not in line:
         return True
     return line["error"]["code"] == "batch.limit" and line["options"] == options
-
-
-def _same_options(line: Line, options: dict[str, Any]) -> bool:
-    """Whether another judgement would be the same. What was judged in time needs no limit."""
-    return {**line["options"], "limit_s": None} == {**options, "limit_s": None}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nvfp4.cli.problem import Shape
-from nvfp4.records.costs import AccessCost, Kernel, LineCost, ReadCost, all_lines, slots_a_pass
+from nvfp4.records.costs import Kernel, LineCost, ReadCost, all_lines, slots_a_pass
 
 noticeable = 0.02
 """Of the cost of all kernels: what wastes less is not mentioned."""
@@ -128,7 +128,8 @@ def _uncoalesced(line: LineCost, context: _Context) -> Iterator[Advice]:
         asked, least = access.sectors / access.requests, access.least_sectors / access.requests
         apart = ""
         if access.stride_bytes:
-            apart = f": neighbouring threads {_verb(access)} {access.stride_bytes:,} bytes apart"
+            verb = "write" if access.opcode.startswith("st") else "read"
+            apart = f": neighbouring threads {verb} {access.stride_bytes:,} bytes apart"
         yield Advice(
             "uncoalesced",
             f"each warp asks for {_number(asked)} sectors where {_number(least)} would do{apart}; "
@@ -184,7 +185,9 @@ def _redundant(line: LineCost, context: _Context) -> Iterator[Advice]:
         if read.times < _bad_ratio + 0.4:
             continue
         sectors = line.sectors * read.requested_bytes / requested
-        if _is_shared(read) and not _too_many(sectors, context):
+        # With few rows, each needs the thread that loads what all share.
+        rows = context.shape.m * context.shape.l
+        if _is_shared(read) and (rows < _rows_to_spare or sectors < _too_often * context.sectors):
             continue
         loads = sum(each.requests for each in line.accesses) * read.requested_bytes / requested
         least = "at least " if context.kernel.ctas_run < context.kernel.ctas_total else ""
@@ -198,12 +201,6 @@ def _redundant(line: LineCost, context: _Context) -> Iterator[Advice]:
             (sectors + loads) * (1 - 1 / read.times),
             {"buffer": read.buffer, "times": read.times},
         )
-
-
-def _too_many(sectors: float, context: _Context) -> bool:
-    """Whether loads of what all rows share could be fewer: with few rows, each needs its thread."""
-    rows = context.shape.m * context.shape.l
-    return rows >= _rows_to_spare and sectors >= _too_often * context.sectors
 
 
 def _is_shared(read: ReadCost) -> bool:
@@ -277,20 +274,12 @@ def _blameless(line: LineCost) -> str:
         said.append("no bank conflicts")
     opcodes: Counter[str] = Counter()
     for opcode, count in line.opcodes.items():
-        opcodes[_without_hints(opcode)] += count
+        # Without what it tells the caches.
+        opcodes[".".join(part for part in opcode.split(".") if "::" not in part)] += count
     total = max(opcodes.total(), 1)
     most = opcodes.most_common(_shown_opcodes)
     mix = ", ".join(f"{count / total:.0%} {opcode}" for opcode, count in most)
     return f"no waste was found{''.join(f', {each}' for each in said)}: {mix}"
-
-
-def _without_hints(opcode: str) -> str:
-    """Without what it tells the caches."""
-    return ".".join(part for part in opcode.split(".") if "::" not in part)
-
-
-def _verb(access: AccessCost) -> str:
-    return "write" if access.opcode.startswith("st") else "read"
 
 
 def _some(numbers: list[int]) -> str:

@@ -120,11 +120,11 @@ def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[E
     try:
         results = read_explanations(text)
     except NotPlain as bad:
-        return [_failed(case, f"the submission's process sent bad counts: {bad}") for case in cases]
+        error = f"the submission's process sent bad counts: {bad}"
+        results = [{"error": error, "code": None, "kernels": []}]
     if len(results) != len(cases):  # it could not be loaded
-        why: dict[str, Any] = results[0] if results else {"error": None, "code": None}
-        error, unclear = why["error"] or "no counts came", is_ours(why["code"])
-        return [Explained(case, shape_of(case), [], [], error, unclear) for case in cases]
+        why = results[0] if results else {"error": None, "code": None}
+        results = [{**why, "error": why["error"] or "no counts came", "kernels": []}] * len(cases)
     found = []
     for case, result in zip(cases, results, strict=True):
         shape, kernels = shape_of(case), result["kernels"]
@@ -164,10 +164,6 @@ def _list(value: Any) -> list[Any]:
     if not isinstance(value, list) or len(value) > _most_entries:
         raise NotPlain("a list is missing")
     return value
-
-
-def _failed(case: str, error: str) -> Explained:
-    return Explained(case, shape_of(case), [], [], error)
 
 
 def _plain(explained: Explained, options: ExplainOptions) -> dict[str, Any]:
@@ -221,7 +217,9 @@ def _shown(
         for line in listing(kernel, staged_name, name, source, layout):
             yield Text(line)
     yield Text(f"\n{legend}\n", style="dim")
-    yield Text(_heading(explained.costly), style="bold")
+    count = len(explained.costly)
+    heading = "The line that costs most" if count == 1 else f"The {count} lines that cost most"
+    yield Text(heading, style="bold")
     several = len(explained.kernels) > 1
     for line in costly_sentences(explained.costly, several, min(columns, widest_sentence)):
         yield Text(line)
@@ -231,9 +229,3 @@ def _shown(
         yield Text("\nIf a line cost nothing, predicted by the model", style="bold")
         yield from map(Text, saved)
         yield Text(time_legend, style="dim")
-
-
-def _heading(costly: list[CostlyLine]) -> str:
-    if len(costly) == 1:
-        return "The line that costs most"
-    return f"The {len(costly)} lines that cost most"

@@ -37,7 +37,8 @@ def keep(verdict: Verdict, content: bytes, history: History | None = None) -> in
 
     Never raises: a judgement counts whether or not it can be kept.
     """
-    if os.environ.get(off_variable, "0") not in ("", "0") or not _says_something(verdict):
+    judged = not verdict.interrupted or any(each.status != "skipped" for each in verdict.results)
+    if not judged or os.environ.get(off_variable, "0") not in ("", "0"):
         return None
     try:
         history = history or History()
@@ -52,10 +53,6 @@ def keep(verdict: Verdict, content: bytes, history: History | None = None) -> in
 def benchmarks_key(lines: list[str]) -> str:
     """Which shapes were judged: geometric means over the same ones can be compared."""
     return ", ".join(str(shape_of(line)) for line in lines)
-
-
-def _says_something(verdict: Verdict) -> bool:
-    return not verdict.interrupted or any(each.status != "skipped" for each in verdict.results)
 
 
 def entry_values(verdict: Verdict) -> dict[str, Any]:

@@ -80,7 +80,9 @@ def against_bounds(benchmarks: Sequence[BenchmarkResult]) -> str:
             (-0.15, 0.28, memory, _first, "memory, B200 >="),
             (0.15, 0.28, issue, _second, "issue, B200 >="),
         ):
-            _bars(axes, offset, height, values, color, label)
+            known = [(row + offset, value) for row, value in enumerate(values) if value]
+            if known:
+                axes.barh(*zip(*known, strict=True), height, color=color, label=label, alpha=0.6)
         floors = [each.floor_us if each.timed else None for each in shown]
         sol = [each.sol_us for each in shown]
         for values, color, label in (
@@ -93,7 +95,8 @@ def against_bounds(benchmarks: Sequence[BenchmarkResult]) -> str:
         every = [x for each in (timed, memory, issue, floors, sol) for x in each if x]
         if max(every) > 20 * min(every):
             axes.set_xscale("log")
-            _plain_numbers(axes.xaxis)
+            axes.xaxis.set_major_formatter("{x:g}")  # plain numbers, at powers of ten alone
+            axes.xaxis.set_minor_formatter("")
         axes.set_yticks(rows, [_label(each) for each in shown])
         axes.set(xlabel="us", ylim=(len(shown) - 0.5, -0.5))
         axes.grid(False, axis="y")
@@ -104,26 +107,6 @@ def against_bounds(benchmarks: Sequence[BenchmarkResult]) -> str:
 def _label(benchmark: BenchmarkResult) -> str:
     mark = "\n(unverified)" if benchmark.emulation and benchmark.unverified else ""
     return f"{shape_of(benchmark.spec)}{mark}"
-
-
-def _bars(
-    axes: Any,
-    offset: float,
-    height: float,
-    values: Sequence[float | None],
-    color: str,
-    label: str,
-) -> None:
-    known = [(row + offset, value) for row, value in enumerate(values) if value]
-    if known:
-        rows, widths = zip(*known, strict=True)
-        axes.barh(rows, widths, height, color=color, label=label, alpha=0.6)
-
-
-def _plain_numbers(axis: Any) -> None:
-    """Of a logarithmic axis, at powers of ten alone."""
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter("")
 
 
 def distribution(benchmarks: Sequence[BenchmarkResult]) -> str:
