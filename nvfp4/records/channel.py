@@ -120,10 +120,10 @@ def record(kind: type[T], value: object) -> T:
     """A record from an object that has each of its fields. Raises NotPlain."""
     if not isinstance(value, Mapping):
         raise NotPlain(f"{kind.__name__} is no object")
-    values = {}
+    values, types = {}, _types(kind)  # type: ignore[arg-type]
     for each in fields(kind):  # type: ignore[arg-type]
         try:
-            values[each.name] = read(_types(kind)[each.name], value.get(each.name))
+            values[each.name] = read(types[each.name], value.get(each.name))
         except TypeError:
             raise NotPlain(f"{kind.__name__} has no {each.name} of type {each.type}") from None
     return kind(**values)
