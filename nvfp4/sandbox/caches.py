@@ -92,6 +92,7 @@ def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
     left_bytes = _most_earlier_bytes
     with contextlib.suppress(OSError):  # it compiles what is missing
         _copy(cache_root() / "trusted", copy)
+    copy.mkdir(exist_ok=True)
     for here, _, names in os.walk(cache):
         for path in (Path(here, name).relative_to(cache) for name in names):
             with contextlib.suppress(OSError), open_plain_file(cache, str(path)) as file:
