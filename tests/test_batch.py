@@ -1,5 +1,6 @@
 """`nvfp4 batch`: what is judged, what is known already, and what the file holds."""
 
+import io
 import json
 import os
 import re
@@ -439,6 +440,12 @@ def test_times_of_a_cpu_are_no_ranking() -> None:
     assert tally.timed == []
 
 
-def test_a_name_shows_no_control_characters() -> None:
-    line = line_for("\x1b[2J.py", verdict_of(b"mistaken"))
-    assert result_line(line).plain == r"fail  \x1b[2J.py  mistake.syntax: invalid syntax"
+@pytest.mark.parametrize("name", ["\x1b[2J.py", "a\npass  b.py", "[bold]a[/bold].py"])
+def test_a_name_is_shown_as_text_on_its_line(name: str) -> None:
+    line = line_for(name, verdict_of(b"mistaken"))
+    shown = name.replace("\x1b", r"\x1b").replace("\n", r"\n")
+    assert result_line(line).plain == f"fail  {shown}  mistake.syntax: invalid syntax"
+    tally, console = Tally(1), Console(file=io.StringIO(), width=200)
+    tally.add(line)
+    summarise(console, tally, Path(name), stopped=False)
+    assert console.file.getvalue().count(shown) == 2  # type: ignore[attr-defined]
