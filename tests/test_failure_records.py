@@ -27,6 +27,7 @@ from nvfp4.records.messages import Call
 from nvfp4.records.source import SourceLine
 from nvfp4.records.unanswered import RequestState, StateWriter, last_state, stack_of_hang
 from nvfp4.worker.raised import failure_of
+from nvfp4.worker.tracebacks import explained
 
 submission = Path("/scratch/submission.py")
 
@@ -45,6 +46,15 @@ def raised(source: str) -> BaseException:
     except Exception as error:
         return error
     raise AssertionError(source)
+
+
+@pytest.mark.parametrize("name", ["mine.py", "my-submission.py", "my submission.py", "a\\1.py"])
+def test_a_message_calls_the_file_by_its_own_name_once(name: str) -> None:
+    error = raised("raise ValueError('/scratch/submission.py is odd')")
+    assert explained(error, submission, name).splitlines()[1:] == [
+        f'  File "{name}", line 1, in <module>',
+        f"ValueError: {name} is odd",
+    ]
 
 
 def test_a_fault_has_its_code_its_place_and_its_arguments() -> None:

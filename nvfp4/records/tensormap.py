@@ -315,6 +315,9 @@ def encode_tensor_map(
     Raises InvalidTensorMap where the driver would refuse.
     """
     interleave, swizzle, promotion, fill = modes
+    given = (target, shape, box, element_strides, *([strides] if rank > 1 else []))
+    if not all(given) or not 1 <= rank <= 5:
+        raise InvalidTensorMap(f"a null pointer, or {rank} dimensions, where 1 to 5 are allowed")
     tensor_map = TensorMap(
         data_type=DataType(data_type),
         address=address,

@@ -17,9 +17,9 @@ _temporary = re.compile(r"(?:/var)?/tmp/[^\s'\":,()<>]*/|(?:/var)?/tmp/(?=[^\s'\
 def plain(text: str, submission: Path, name: str) -> str:
     """Without escape sequences, scratch folders and addresses, which differ from run to run."""
     text = _escapes.sub("", text)
-    text = text.replace(str(submission), name).replace(f"{submission.parent}/", "")
-    text = re.sub(rf"\b{re.escape(submission.name)}\b", name, text)
-    text = _temporary.sub("", text)
+    text = text.replace(f"{submission.parent}/", "")
+    own = "|".join(map(re.escape, (name, submission.name)))  # a name may end in the other
+    text = _temporary.sub("", re.sub(rf"(?<![\w.-])(?:{own})\b", lambda _: name, text))
     return _address.sub("0x...", _object_address.sub("", text))
 
 

@@ -1,7 +1,16 @@
+import ctypes
+
 import pytest
 
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
-from nvfp4.records.tensormap import DataType, Fill, Interleave, Swizzle, TensorMap
+from nvfp4.records.tensormap import (
+    DataType,
+    Fill,
+    Interleave,
+    Swizzle,
+    TensorMap,
+    encode_tensor_map,
+)
 
 
 def make(**changes: object) -> TensorMap:
@@ -44,6 +53,18 @@ def test_foreign_bytes_are_no_tensor_map() -> None:
 def test_an_encode_call_against_the_rules_is_named(change: dict, words: str) -> None:
     with pytest.raises(InvalidTensorMap, match=words):
         make(**change)
+
+
+@pytest.mark.parametrize("missing", ["target", "shape", "strides", "box", "element_strides"])
+def test_a_null_pointer_of_an_encode_call_is_an_error_and_never_read(missing: str) -> None:
+    buffer = ctypes.create_string_buffer(128)
+    pointers = dict.fromkeys(
+        ("target", "shape", "strides", "box", "element_strides"), ctypes.addressof(buffer)
+    )
+    with pytest.raises(InvalidTensorMap, match="null pointer"):
+        encode_tensor_map(
+            data_type=0, rank=3, address=16, modes=(0, 0, 0, 0), **{**pointers, missing: 0}
+        )
 
 
 @pytest.mark.parametrize(
