@@ -205,7 +205,19 @@ def tensor(site: Site) -> Action:
         transfer(at, tile, start, smem)
         return tile.box_bytes
 
-    return _copies(site, "copy", move, way)
+    def run(ex: Execution, *values: Array) -> None:
+        positions = ex.positions()
+        lanes = ex.group.lanes[positions]
+        if loads and way.mask is None and lanes.size > 1:
+            own = [ex.group.spread(each)[positions] for each in values]
+            nbytes = tiles.load_together(site, ex.batch, lanes, own)
+            if nbytes:
+                copy_engine.complete(site, ex.batch, lanes, own[-1], np.full(lanes.size, nbytes))
+                copy_engine.advance(ex.batch, lanes)
+                return
+        copy_by_lane(site, ex, values, move, way)
+
+    return site.action("copy", run)
 
 
 @instruction("cp.async.bulk.commit_group")

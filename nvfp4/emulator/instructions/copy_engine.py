@@ -160,22 +160,37 @@ def note(
     at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool = False,
     atomic: bool = False,
 ) -> None:  # fmt: skip
-    """The engine touches shared bytes on behalf of a lane; races are noted. by_threads: it does so
+    """The engine touches shared bytes on behalf of a lane, as of `note_all`."""
+    where, lanes = np.array([offset]), np.array([at.lane])
+    note_all(at.site, at.batch, where, lanes, nbytes, flag, by_threads, atomic)
+
+
+def note_all(
+    site: Site, batch: Batch, offset: Array, lanes: Array, nbytes: int, flag: int,
+    by_threads: bool = False, atomic: bool = False,
+) -> None:  # fmt: skip
+    """The engine touches shared bytes on behalf of lanes; races are noted. by_threads: it does so
     in the proxy of threads, which needs no fence. atomic: other such writes may come between."""
-    shared = at.batch.shared
     if flag == WRITTEN:
-        at.batch.traffic.shared_bytes_written += nbytes
+        batch.traffic.shared_bytes_written += nbytes * lanes.size
     else:
-        at.batch.traffic.shared_bytes_read += nbytes
-    if not shared.checked:
+        batch.traffic.shared_bytes_read += nbytes * lanes.size
+    if not batch.shared.checked:
         return
+    site.testify(batch, "shared", offset, nbytes, lanes, flag == WRITTEN, engine=True)
+    if flag == WRITTEN:
+        note_overwritten(batch, site, nbytes, offset, lanes)
+    races.split(batch.shared.stamps, offset, nbytes)
+    for where, lane in zip(offset.tolist(), lanes.tolist(), strict=True):
+        _note_one(site.lane(batch, lane), where, nbytes, flag, by_threads, atomic)
+
+
+def _note_one(
+    at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool, atomic: bool
+) -> None:
+    shared = at.batch.shared
     cluster, thread = divmod(at.lane, at.batch.clusters.threads)
     engine = at.batch.engine(at.lane)
-    where, lane = np.array([offset]), np.array([at.lane])
-    at.site.testify(at.batch, "shared", where, nbytes, lane, flag == WRITTEN, engine=True)
-    if flag == WRITTEN:
-        note_overwritten(at.batch, at.site, nbytes, where, lane)
-    races.split(shared.stamps, where, nbytes)
     byte, fault, stamp = races.note_engine(
         offset, nbytes, thread, engine, shared.clocks.known[cluster],
         shared.clocks.known[cluster, thread >> 5] if by_threads else shared.clocks.fenced[cluster],

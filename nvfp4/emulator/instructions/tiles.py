@@ -5,6 +5,7 @@ The fields are those of `records.tensormap`, here counted in 32-bit words. Sourc
 tensormap.replace and tensormap.cp_fenceproxy; values have the numbers of its tables.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +20,7 @@ from nvfp4.emulator.instructions.copy_engine import (
     goes_abroad,
     host_view,
     note,
+    note_all,
     note_early,
     shared_range,
 )
@@ -29,7 +31,7 @@ from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
-from nvfp4.emulator.state.memory import READ, WRITTEN
+from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
 from nvfp4.emulator.state.native import load, store
 from nvfp4.emulator.state.tile_swizzles import BY_ATOMS_OF_32, TileSwizzles
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
@@ -213,6 +215,75 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         native.scatter(address, before)
         write_bytes(at.batch, at.site, address, np.full(rows, at.lane), new.T.copy())
     at.batch.traffic.global_requests += 1
+
+
+@loop
+def _copy_boxes(  # type: ignore[no-untyped-def]
+    tensor, shared, place, counts, tensor_steps, box_steps, inner, mask, low, touched, base, flag
+):
+    """As `_copy_rows`, for loads of whole boxes: where each begins in the tensor, and the host
+    address and the shared address of each."""
+    sectors = fresh = 0
+    for i in range(tensor.shape[0]):
+        more = _copy_rows(
+            tensor[i], shared[i] - place[i], place[i], counts, tensor_steps, box_steps, inner, mask,
+            low, True, touched, base, flag
+        )  # fmt: skip
+        sectors += more[0]
+        fresh += more[1]
+    return sectors, fresh
+
+
+def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array]) -> int:
+    """Load boxes for lanes of different CTAs, if these are the common case: no clusters, one tensor
+    map, and all boxes inside the tensor. operands: descriptor, target, coordinates, mbarrier of
+    each. Returns the bytes of a box, or 0 if it is another case and nothing was done."""
+    descriptor, target, *coordinates, mbarrier = operands
+    launch, shared, memory = batch.launch, batch.shared, batch.memory
+    special = batch.cluster_size > 1 or launch.order.bulk_copies_late or launch.hazards
+    apart = np.unique(batch.grid.cta[lanes]).size == lanes.size
+    if special or launch.tally is not None or not apart or (descriptor != descriptor[0]).any():
+        return 0
+    tile = read_map(site.lane(batch, lanes[0]), int(descriptor[0]))
+    if tile.rank != len(coordinates) or ((target ^ mbarrier) >> RANK_SHIFT & 0xFF).any():
+        return 0
+    start = np.stack(coordinates).astype(np.int32).astype(np.int64)
+    box, extents = np.array(tile.box)[:, None], np.array(tile.shape)[:, None]
+    bits, steps = tile.element_bits, list(tile.strides_bytes)
+    inner, counts = tile.inner_box_bytes, list(tile.box[1:])
+    address = (target & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
+    outside = (start < 0) | (start + box > extents)
+    odd = (start[0] * bits % 8).any() or tile.box[0] * bits % 8 or (address % _BOX_ALIGNMENT).any()
+    last = shared.base + shared.size - tile.box_bytes
+    if outside.any() or odd or (address < shared.base).any() or (address > last).any():
+        return 0
+    first = tile.address + start[0] * bits // 8 + np.array(steps, np.int64) @ start[1:]
+    span = inner + sum((count - 1) * step for count, step in zip(counts, steps, strict=True))
+    found = memory.nearest(int(first.min()))
+    watched = launch.races is not None and launch.races.concerns(first.astype(np.uint64))
+    if found is None or found[1] < 0 or int(first.max()) + span > found[0].end or watched:
+        return 0
+    offset = address - shared.base + batch.grid.cta[lanes] * shared.stride
+    note_all(site, batch, offset, lanes, tile.box_bytes, WRITTEN)
+    swizzles = batch.kept(TileSwizzles)
+    for each in offset.tolist():
+        swizzles.note(each, tile.box_bytes, _SWIZZLE_BYTES[tile.swizzle])
+    pitches = [inner]
+    for count in counts[:-1]:
+        pitches.append(pitches[-1] * count)
+    base = memory.sector_base(bisect_right(memory.addresses, found[0].address) - 1)
+    sectors, fresh = _copy_boxes(
+        first, offset + shared.host_address, address, _four(counts, 1), _four(steps, 0),
+        _four(pitches, 0), inner, *_SWIZZLE_MASKS[tile.swizzle], memory.touched, base, READ
+    )  # fmt: skip
+    asked, traffic = launch.work.asked[site.instruction.start], batch.traffic
+    asked.requests += lanes.size
+    asked.copied += tile.box_bytes * lanes.size
+    asked.fresh += fresh
+    traffic.global_read_bytes += tile.box_bytes * lanes.size
+    traffic.sectors_requested += sectors
+    traffic.global_requests += lanes.size
+    return tile.box_bytes
 
 
 def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int) -> None:

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -119,8 +119,7 @@ def _take_readers(reads, first, last, numbers):  # type: ignore[no-untyped-def]
 Shape = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Issued:
+class Issued(NamedTuple):
     """An operation of the pipe. warp, clock: who issued it, when; warps are those of the cluster.
     place: its LaneSite. shape: M, N and K of a product, None of others."""
 
@@ -152,17 +151,14 @@ class _Pending:
 
 @dataclass
 class Pipe:
-    """Of a CTA or of a pair. issued: operations, the first has number 1. own: the first operation
-    from which on one warp has issued all. alike: the first from which on all products have the
-    shape of the latest. latest: by lane, the number of the one that it has issued last. waiting:
-    operations that are to be performed later, with their numbers. seen: by warp, (operations known
-    to be complete, clock of the warp when it learned that), growing. pending: accesses under way by
+    """Of a CTA or of a pair. issued: operations, the first has number 1. shape: of the latest
+    product. latest: by lane, the number of the one that it has issued last. waiting: operations
+    that are to be performed later, with their numbers. seen: by warp, (operations known to be
+    complete, clock of the warp when it learned that), growing. pending: accesses under way by
     (warp, whether they write). places: who left the stamp of a warp.
     """
 
     issued: list[Issued] = field(default_factory=list)
-    own: int = 1
-    alike: int = 1
     shape: Shape | None = None
     latest: dict[int, int] = field(default_factory=dict)
     performed: int = 0
@@ -181,7 +177,9 @@ class Pipe:
 class TensorPipe:
     """The pipes of a batch. A CTA is named by its place in the batch, its row; a pair by that of
     its first CTA. reads: the operation that has read each 16 bytes of shared memory last, 0 where
-    they have been written since. group: CTAs of a pipe, None until an instruction says so."""
+    they have been written since. own: of each pipe, the first operation from which on one warp has
+    issued all. alike: the first from which on all products have the shape of the latest. group:
+    CTAs of a pipe, None until an instruction says so."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -189,6 +187,7 @@ class TensorPipe:
         self.late = batch.launch.order.bulk_copies_late
         self.group: int | None = None
         self._pipes: dict[int, Pipe] = {}
+        self._own, self._alike = np.ones((2, batch.grid.ctas), np.int64)
         cells = (batch.grid.ctas, 3, COLUMNS, LANES // LANES_OF_STAMP)
         self._stamps = np.zeros(cells if self.checked else (0, 3, 0, 0), np.int64)
         chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
@@ -207,7 +206,11 @@ class TensorPipe:
 
     def of(self, row: int) -> Pipe:
         """Of a CTA."""
-        return self._pipes.setdefault(self.unit(row), Pipe())
+        unit = self.unit(row)
+        found = self._pipes.get(unit)
+        if found is None:
+            found = self._pipes[unit] = Pipe()
+        return found
 
     def of_lane(self, lane: int) -> Pipe:
         """Of a lane's CTA."""
@@ -237,12 +240,13 @@ class TensorPipe:
         clocks = self.batch.shared.clocks.known[cluster, warps, warps]
         numbers = []
         for lane, warp, clock in zip(lanes.tolist(), warps.tolist(), clocks.tolist(), strict=True):
-            pipe = self.of_lane(lane)
+            unit = self.unit(lane // self.batch.grid.threads)
+            pipe = self.of(unit)
             number = len(pipe.issued) + 1
             if number > 1 and pipe.issued[-1].warp != warp:
-                pipe.own = number
+                self._own[unit] = number
             if shape is not None and shape != pipe.shape:
-                pipe.shape, pipe.alike = shape, number
+                pipe.shape, self._alike[unit] = shape, number
             pipe.issued.append(Issued(warp, clock, site.lane(self.batch, lane), shape))
             pipe.latest[lane] = number
             numbers.append(number)
@@ -314,10 +318,10 @@ class TensorPipe:
     ) -> list[tuple[int, Conflict]]:  # fmt: skip
         """Operations that lanes issued read or write words, in `reached` lanes of tensor memory, of
         a CTA each. Which of them race, and how."""
-        pipes = [self.of(row) for row in rows.tolist()]
-        own = np.array([pipe.own for pipe in pipes])
-        products = pipes[0].issued[-1].shape is not None
-        alike = np.array([pipe.alike if products else 0 for pipe in pipes])
+        units = rows & ~1 if self.group == 2 else rows
+        product = self.of(int(rows[0])).issued[-1].shape is not None
+        own = self._own[units]
+        alike = self._alike[units] if product else np.zeros_like(own)
         start, stop, parts = columns.start, columns.stop, _parts(reached)
         suspects = np.empty(rows.size, np.bool_)
         _stamp_in_order(

@@ -5,28 +5,12 @@ from functools import partial
 import numpy as np
 
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects, shared_access
-from nvfp4.emulator.instructions.action import (
-    Action,
-    LaneSite,
-    Site,
-    Source,
-    instruction,
-    issuing_lanes,
-)
+from nvfp4.emulator.instructions.action import Action, Site, Source, instruction
 from nvfp4.emulator.instructions.shared_access import note_thread_fence
-from nvfp4.emulator.instructions.tensor.issue import (
-    GROUPS,
-    group_of,
-    join,
-    pipes_of,
-    row_of,
-)
+from nvfp4.emulator.instructions.tensor.issue import GROUPS, Team, group_of, issuing_teams, join
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
-
-_ONE = np.ones(1, np.int64)
-_NOTHING = np.zeros(1, np.int64)
 
 
 @instruction("tcgen05.commit")
@@ -42,19 +26,22 @@ def commit(site: Site) -> Action:
     site.takes(2 if multicast else 1)
 
     def run(ex: Execution, *operands: Array) -> None:
-        for at, (mbar, *mask) in issuing_lanes(site, ex, operands):
-            join(at, group)
-            pipes = pipes_of(at)
-            count = pipes.of_lane(at.lane).latest.get(at.lane, 0)
-            targets = [mbar]
+        for team, (mbar, *mask) in issuing_teams(site, ex, operands, group):
+            join(team.at(0), group)
+            pipes = ex.batch.kept(TensorPipe)
+            latest = [pipes.of_lane(lane).latest.get(lane, 0) for lane in team.lanes.tolist()]
+            counts, targets = np.array(latest), [mbar]
             if mask:
-                ranks = shared_access.ranks_in(at, mask[0])
+                ranks = shared_access.ranks_in(team.at(0), mask[0])
                 targets = [copy_engine.with_rank(mbar, rank) for rank in ranks]
             for each in targets:
-                if pipes.late:
-                    copy_engine.postpone(at, each, partial(_arrive, at, each, count))
-                else:
-                    _arrive(at, each, count)
+                if not pipes.late:
+                    _arrive(team, each, counts)
+                    continue
+                for i in range(team.lanes.size):
+                    one = team._replace(lanes=team.lanes[i : i + 1])
+                    arrive = partial(_arrive, one, each, counts[i : i + 1])
+                    copy_engine.postpone(team.at(i), each, arrive)
 
     sources = [Source(site.memory(0), "b64")]
     if multicast:
@@ -62,15 +49,23 @@ def commit(site: Site) -> Action:
     return Action("barrier", sources, [], run)
 
 
-def _arrive(at: LaneSite, mbar: int, count: int) -> int:
+def _arrive(team: Team, mbar: int, counts: Array) -> int:
     """So many operations are complete. Returns the bytes that an mbarrier gets: none."""
-    batch, lanes, pipes = at.batch, np.array([at.lane]), pipes_of(at)
-    pipes.of_lane(at.lane).perform(count)
-    where, abroad = np.array([mbar], np.uint64), "shared::cta" not in at.site.parts
-    offset = mbarrier_objects.locate(at.site, batch, where, lanes, abroad)
+    site, batch, lanes = team
+    pipes, commits = batch.kept(TensorPipe), batch.kept(Commits)
+    where, abroad = np.full(lanes.size, mbar, np.uint64), "shared::cta" not in site.parts
+    offset = mbarrier_objects.locate(site, batch, where, lanes, abroad)
+    if np.unique(offset).size < lanes.size:  # the first arrival may end the phase
+        for i in range(lanes.size):
+            _arrive(team._replace(lanes=lanes[i : i + 1]), mbar, counts[i : i + 1])
+        return 0
     mbarrier_objects.release(batch, offset, lanes)
-    batch.kept(Commits).told(batch, int(offset[0]), pipes.unit(row_of(at)), count)
-    mbarrier_objects.change(at.site, batch, offset, lanes, _ONE, _NOTHING)
+    told = zip(lanes.tolist(), counts.tolist(), offset.tolist(), strict=True)
+    for lane, count, place in told:
+        pipes.of_lane(lane).perform(count)
+        commits.told(batch, place, pipes.unit(lane // batch.grid.threads), count)
+    nothing = np.zeros(lanes.size, np.int64)
+    mbarrier_objects.change(site, batch, offset, lanes, nothing + 1, nothing)
     return 0
 
 
@@ -108,10 +103,10 @@ def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> N
     if not batch.shared.checked or not (commits.of_phase or commits.of_ended):
         return
     pipes = batch.kept(TensorPipe)
-    for place in np.unique(offset).tolist():
+    first = np.append(True, (lanes[1:] >> 5 != lanes[:-1] >> 5) | (offset[1:] != offset[:-1]))
+    for place, lane in zip(offset[first].tolist(), lanes[first].tolist(), strict=True):
         for unit, count in commits.heard(batch, place).items():
-            for warp in np.unique(lanes[offset == place] >> 5).tolist():
-                pipes.learn(32 * warp, unit, count, relaxed)
+            pipes.learn(lane, unit, count, relaxed)
 
 
 @instruction("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
