@@ -129,6 +129,16 @@ class Issued(NamedTuple):
     shape: Shape | None = None
 
 
+class _Together(NamedTuple):
+    """Operations of different pipes that lanes have issued together; as of `Issued`."""
+
+    site: Any
+    lanes: Array
+    warps: Array
+    clocks: Array
+    shape: Shape | None
+
+
 @dataclass(frozen=True)
 class Conflict:
     """Why an access races with an earlier one: in words, with the place of the other one. unfenced:
@@ -151,16 +161,15 @@ class _Pending:
 
 @dataclass
 class Pipe:
-    """Of a CTA or of a pair. issued: operations, the first has number 1. shape: of the latest
-    product. latest: by lane, the number of the one that it has issued last. waiting: operations
-    that are to be performed later, with their numbers. seen: by warp, (operations known to be
-    complete, clock of the warp when it learned that), growing. pending: accesses under way by
-    (warp, whether they write). places: who left the stamp of a warp.
+    """Of a CTA or of a pair. issued, which: its operations, the first has number 1, and which of
+    those that were issued together. waiting: operations that are to be performed later, with their
+    numbers. seen: by warp, (operations known to be complete, clock of the warp when it learned
+    that), growing. pending: accesses under way by (warp, whether they write). places: who left the
+    stamp of a warp.
     """
 
-    issued: list[Issued] = field(default_factory=list)
-    shape: Shape | None = None
-    latest: dict[int, int] = field(default_factory=dict)
+    issued: list[_Together] = field(default_factory=list)
+    which: list[int] = field(default_factory=list)
     performed: int = 0
     waiting: list[Callable[[], None]] = field(default_factory=list)
     seen: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
@@ -177,9 +186,11 @@ class Pipe:
 class TensorPipe:
     """The pipes of a batch. A CTA is named by its place in the batch, its row; a pair by that of
     its first CTA. reads: the operation that has read each 16 bytes of shared memory last, 0 where
-    they have been written since. own: of each pipe, the first operation from which on one warp has
-    issued all. alike: the first from which on all products have the shape of the latest. group:
-    CTAs of a pipe, None until an instruction says so."""
+    they have been written since. latest: by lane, the number of the operation that it has issued
+    last. group: CTAs of a pipe, None until an instruction says so.
+
+    _own: of each pipe, the first operation from which on one warp, _warp, has issued all. _alike:
+    the first from which on all products have one shape, that with the number _shape."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -187,7 +198,9 @@ class TensorPipe:
         self.late = batch.launch.order.bulk_copies_late
         self.group: int | None = None
         self._pipes: dict[int, Pipe] = {}
-        self._own, self._alike = np.ones((2, batch.grid.ctas), np.int64)
+        self.latest = np.zeros(batch.grid.lane.size, np.int64)
+        self._own, self._alike, self._warp, self._shape = np.zeros((4, batch.grid.ctas), np.int64)
+        self._shapes: dict[Shape, int] = {}
         cells = (batch.grid.ctas, 3, COLUMNS, LANES // LANES_OF_STAMP)
         self._stamps = np.zeros(cells if self.checked else (0, 3, 0, 0), np.int64)
         chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
@@ -198,6 +211,9 @@ class TensorPipe:
     def unit(self, row: int) -> int:
         """The name of the pipe of a CTA."""
         return row & ~1 if self.group == 2 else row
+
+    def _units(self, rows: Array) -> Array:
+        return rows & ~1 if self.group == 2 else rows
 
     def unit_rows(self, row: int) -> range:
         """The CTAs that share a CTA's pipe."""
@@ -238,19 +254,29 @@ class TensorPipe:
         cluster, thread = np.divmod(lanes, self.batch.clusters.threads)
         warps = thread >> 5
         clocks = self.batch.shared.clocks.known[cluster, warps, warps]
-        numbers = []
-        for lane, warp, clock in zip(lanes.tolist(), warps.tolist(), clocks.tolist(), strict=True):
-            unit = self.unit(lane // self.batch.grid.threads)
+        units = self._units(lanes // self.batch.grid.threads)
+        together = _Together(site, lanes, warps, clocks, shape)
+        numbers = np.empty(lanes.size, np.int64)
+        for i, unit in enumerate(units.tolist()):
             pipe = self.of(unit)
-            number = len(pipe.issued) + 1
-            if number > 1 and pipe.issued[-1].warp != warp:
-                self._own[unit] = number
-            if shape is not None and shape != pipe.shape:
-                pipe.shape, self._alike[unit] = shape, number
-            pipe.issued.append(Issued(warp, clock, site.lane(self.batch, lane), shape))
-            pipe.latest[lane] = number
-            numbers.append(number)
-        return np.array(numbers)
+            pipe.issued.append(together)
+            pipe.which.append(i)
+            numbers[i] = len(pipe.issued)
+        self.latest[lanes] = numbers
+        other = self._warp[units] != warps
+        self._own[units[other]], self._warp[units] = numbers[other], warps
+        if shape is not None:
+            kind = self._shapes.setdefault(shape, len(self._shapes) + 1)
+            other = self._shape[units] != kind
+            self._alike[units[other]], self._shape[units] = numbers[other], kind
+        return numbers
+
+    def issued(self, row: int, number: int) -> Issued:
+        """The operation of a CTA's pipe with a number."""
+        pipe = self.of(row)
+        site, lanes, warps, clocks, shape = pipe.issued[number - 1]
+        i = pipe.which[number - 1]
+        return Issued(int(warps[i]), int(clocks[i]), site.lane(self.batch, lanes[i]), shape)
 
     def submit(self, lanes: Array, perform: Callable[[Array], None]) -> None:
         """Perform operations that lanes have issued, now or late. perform: is given which."""
@@ -318,7 +344,7 @@ class TensorPipe:
     ) -> list[tuple[int, Conflict]]:  # fmt: skip
         """Operations that lanes issued read or write words, in `reached` lanes of tensor memory, of
         a CTA each. Which of them race, and how."""
-        units = rows & ~1 if self.group == 2 else rows
+        units = self._units(rows)
         product = self.of(int(rows[0])).issued[-1].shape is not None
         own = self._own[units]
         alike = self._alike[units] if product else np.zeros_like(own)
@@ -379,7 +405,7 @@ class TensorPipe:
     def _behind(
         self, lane: int, row: int, number: int, verb: str, by_pipe: bool
     ) -> Conflict | None:
-        before, (mine, warp) = self.of(row).issued[number - 1], self._knowledge(lane)
+        before, (mine, warp) = self.issued(row, number), self._knowledge(lane)
         if by_pipe and before.warp == warp:
             return self._of_other_shape(lane, row, number) if verb == "written" else None
         cluster, opcode = lane // self.batch.clusters.threads, before.place.site.opcode
@@ -409,8 +435,7 @@ class TensorPipe:
     def _of_other_shape(self, lane: int, row: int, number: int) -> Conflict | None:
         """The latest operation uses what an earlier one has written, and both are products, of
         different shapes: the pipe does not keep their order."""
-        issued = self.of(row).issued
-        before, now = issued[number - 1], issued[-1]
+        before, now = (self.issued(row, each) for each in (number, len(self.of(row).issued)))
         if None in (before.shape, now.shape) or before.shape == now.shape:
             return None
         if self.complete_for(lane, row, number):
@@ -440,7 +465,7 @@ class TensorPipe:
         for i in where.tolist():
             number, lane = int(numbers[some[i]]), int(lanes[some[i]])
             if not self.complete_for(lane, int(rows[i]), number):
-                return int(some[i]), self.of(int(rows[i])).issued[number - 1]
+                return int(some[i]), self.issued(int(rows[i]), number)
         return None
 
 

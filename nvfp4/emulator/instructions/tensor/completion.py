@@ -29,8 +29,7 @@ def commit(site: Site) -> Action:
         for team, (mbar, *mask) in issuing_teams(site, ex, operands, group):
             join(team.at(0), group)
             pipes = ex.batch.kept(TensorPipe)
-            latest = [pipes.of_lane(lane).latest.get(lane, 0) for lane in team.lanes.tolist()]
-            counts, targets = np.array(latest), [mbar]
+            counts, targets = pipes.latest[team.lanes], [mbar]
             if mask:
                 ranks = shared_access.ranks_in(team.at(0), mask[0])
                 targets = [copy_engine.with_rank(mbar, rank) for rank in ranks]
