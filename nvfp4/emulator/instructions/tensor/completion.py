@@ -99,7 +99,7 @@ def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> N
     """These threads saw the phases of mbarriers at offsets complete. relaxed: and acquired
     nothing."""
     commits = batch.kept(Commits)
-    if not batch.shared.checked or not (commits.of_phase or commits.of_ended):
+    if not (batch.shared.checked and lanes.size and (commits.of_phase or commits.of_ended)):
         return
     pipes = batch.kept(TensorPipe)
     first = np.append(True, (lanes[1:] >> 5 != lanes[:-1] >> 5) | (offset[1:] != offset[:-1]))
