@@ -9,7 +9,7 @@ so it is rounded once, at the end.
 import numpy as np
 import torch
 
-from nvfp4.contract.task import (
+from nvfp4.problems.nvfp4_gemv.task import (
     atol,
     input_t,
     k_multiple,

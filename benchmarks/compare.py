@@ -22,7 +22,7 @@ import torch
 
 from benchmarks import alternatives, plots
 from nvfp4.cli.problem import load_problem
-from nvfp4.contract import reference
+from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.gpu import timing
 from nvfp4.gpu.timing import flushes
 from nvfp4.judge.cases import Case, parse_case

@@ -90,7 +90,7 @@ def load(path: str) -> Any:
 def count_one(path: str, arch: str, target: Path) -> None:
     """Emulates the kernels of one file."""
     from nvfp4 import emulator
-    from nvfp4.contract import reference
+    from nvfp4.problems.nvfp4_gemv import reference
     from nvfp4.emulation import install_stand_in
     from nvfp4.model.counting import accesses_of, counted
 
@@ -150,7 +150,7 @@ def measure_one(path: str, lock: Path, target: Path) -> None:
     """Times one file; what others do on the GPU waits meanwhile."""
     import torch
 
-    from nvfp4.contract import reference
+    from nvfp4.problems.nvfp4_gemv import reference
     from nvfp4.gpu.timing import CudaTimer, flushes
     from nvfp4.records.options import Options
     from nvfp4.worker.fitting import Fitting

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.cli.problem import load_problem
-from nvfp4.contract import reference
+from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.judge.cases import parse_case
 from nvfp4.tuner.space import load_submission
 

@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as folder, emulation.install("sm_100a"):
     for case in corpus.load(pathlib.Path("tests/kernels")):
         case.write(pathlib.Path(folder))
     sys.path.insert(0, folder)
-    from nvfp4.contract import reference
+    from nvfp4.problems.nvfp4_gemv import reference
     for name in {names}:
         for m, k, l in ((128, 256, 1), (256, 512, 2)):
             data = reference.generate_full_range_input(m, k, l, seed=k)

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from nvfp4 import contract
+from nvfp4.problems import nvfp4_gemv
 from nvfp4.capture.emulated_gpu import fault_error
-from nvfp4.contract import reference
+from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.executor.gpu import Gpu
 from nvfp4.judge.cases import Case
-from nvfp4.judge.diagnosis import diagnose
+from nvfp4.problems.nvfp4_gemv.diagnosis import diagnose
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.failures import Failure, read_failure

@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import run_python, with_the_judge
 
-from nvfp4.contract.layout import layouts, names
+from nvfp4.problems.nvfp4_gemv.layout import layouts, names
 from nvfp4.gpu.buffers import create_buffers, open_buffers, output_name
 from nvfp4.gpu.device_memory import Gate, allocate
 from nvfp4.records.ranges import Ranges

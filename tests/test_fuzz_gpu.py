@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.layout import described_buffers
+from nvfp4.problems.nvfp4_gemv.layout import described_buffers
 from nvfp4.gpu.buffers import (
     SharedBuffers,
     create_buffers,

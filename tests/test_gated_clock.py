@@ -14,8 +14,8 @@ import pytest
 import torch
 from conftest import Recorder, make_case
 
-from nvfp4.contract import reference
-from nvfp4.contract.layout import layouts, output_view
+from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.problems.nvfp4_gemv.layout import layouts, output_view
 from nvfp4.gpu.buffers import SharedBuffers, output_name
 from nvfp4.judge.clock import gated_clock
 from nvfp4.judge.clock.calibration import Calibration, DeviceLimits

@@ -9,14 +9,14 @@ from conftest import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvfp4.contract.layout import input_names, layouts, names, storages
-from nvfp4.contract.reference import (
+from nvfp4.problems.nvfp4_gemv.layout import input_names, layouts, names, storages
+from nvfp4.problems.nvfp4_gemv.reference import (
     default_device,
     generate_full_range_input,
     generate_input,
     ref_kernel,
 )
-from nvfp4.contract.task import input_t
+from nvfp4.problems.nvfp4_gemv.task import input_t
 
 Generate = Callable[[int, int, int, int], input_t]
 

@@ -21,7 +21,7 @@ from conftest import run_python
 from corpus import load
 from imports import packages_of
 
-from nvfp4.contract.reference import (
+from nvfp4.problems.nvfp4_gemv.reference import (
     check_implementation,
     generate_full_range_input,
     generate_input,

@@ -18,7 +18,7 @@ from imports import packages_of
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.new import ladder_folder, rung_text, rungs
-from nvfp4.contract.reference import (
+from nvfp4.problems.nvfp4_gemv.reference import (
     check_implementation,
     generate_full_range_input,
     generate_input,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from nvfp4.contract import reference
-from nvfp4.contract.layout import layouts
+from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.problems.nvfp4_gemv.layout import layouts
 from nvfp4.judge.cases import Case
-from nvfp4.judge.contents import Contents, draw
+from nvfp4.problems.nvfp4_gemv.contents import Contents, draw
 from nvfp4.judge.later_calls import LaterCalls, drawn_order, make_all, most_calls
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed

@@ -14,8 +14,8 @@ layers = (
     ("records",),
     ("contract", "capture", "emulator"),
     ("gpu", "retarget", "emulation", "sandbox"),
-    ("retargeting", "model"),
-    ("worker",),
+    ("retargeting", "model", "problems"),
+    ("worker", "referee"),
     ("executor",),
     ("judge",),
     ("tuner",),
@@ -86,7 +86,7 @@ def test_the_submission_imports_what_the_bot_gives_it_and_nothing_else_of_ours()
 
 def test_the_task_imports_nothing_of_the_repository_and_the_reference_task_alone() -> None:
     assert imported["task"] == set()
-    assert imported["reference"] == {"nvfp4.contract.task"}
+    assert imported["reference"] == {"nvfp4.problems.nvfp4_gemv.task"}
 
 
 def test_the_entry_of_the_bot_imports_the_judge_s_alone() -> None:
@@ -160,12 +160,12 @@ def test_nobody_imports_the_submission() -> None:
 
 
 def test_the_worker_cannot_reach_the_reference() -> None:
-    assert "nvfp4.contract.reference" not in reachable(*members("worker"))
+    assert "nvfp4.problems.nvfp4_gemv.reference" not in reachable(*members("worker"))
 
 
 def test_the_executor_can_reach_neither_a_submission_nor_the_reference() -> None:
     found = reachable(*members("executor"))
-    hidden = {"nvfp4.worker.runner", "nvfp4.contract.reference", "nvfp4.emulation"}
+    hidden = {"nvfp4.worker.runner", "nvfp4.problems.nvfp4_gemv.reference", "nvfp4.emulation"}
     assert not found & hidden
     assert not [each for each in found if folder_of(each) == "capture"]
     assert "torch" not in {each for name in found for each in public_imports(name)}

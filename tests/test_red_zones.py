@@ -12,7 +12,7 @@ from bot import root
 from nvfp4 import emulator
 from nvfp4.capture import torch_memory
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.contract.layout import input_names, names
+from nvfp4.problems.nvfp4_gemv.layout import input_names, names
 from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory
 from nvfp4.emulator.state.memory import RED_ZONE_BYTES, isolated
 from nvfp4.gpu.buffers import SharedBuffers, create_buffers, output_name

@@ -169,8 +169,8 @@ class EmulatedGpu(Owner):
         """Raises KernelFault for a kernel that cannot be emulated."""
         self._ask_of_text(ptx, lambda text: gpu_messages.Examine(text, kernel))
 
-    def hand_over(self, tensor: torch.Tensor) -> None:
-        """Make a tensor [m, 1, l] the output. Raises KernelFault."""
+    def hand_over(self, tensor: torch.Tensor, offset: int) -> None:
+        """Make a tensor a part of the output, at an offset in its memory. Raises KernelFault."""
         address, width = tensor.data_ptr(), tensor.element_size()
         remember(tensor)
         with self._turn:
@@ -181,8 +181,9 @@ class EmulatedGpu(Owner):
                 if (each.address, each.nbytes) in self._known or each.address <= address < each.end
             ]
             self._send_what_was_set(alive)
-            strides = [each * width for each in tensor.stride()]
-            self._link.ask(gpu_messages.HandOver(address, width, strides, self._place()))
+            shape, strides = list(tensor.shape), [each * width for each in tensor.stride()]
+            place = self._place()
+            self._link.ask(gpu_messages.HandOver(address, offset, width, shape, strides, place))
 
     # What host code does
 

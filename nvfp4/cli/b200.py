@@ -7,21 +7,6 @@ from typing import Any
 from nvfp4.cli.text import visible_json
 from nvfp4.records.channel import fits
 
-_speed_of_light_us = {
-    (7168, 16384, 1): 8.622,
-    (4096, 7168, 8): 17.275,
-    (7168, 2048, 4): 4.317,
-}
-"""The contest's own figures for its benchmarks, for a B200 at 1.5 GHz."""
-
-_contest_floor_us = {
-    (7168, 16384, 1): 14.9,
-    (4096, 7168, 8): 27.2,
-    (7168, 2048, 4): 8.7,
-}
-"""About the least that the contest's clock can show: measured by others on a B200, as reads after a
-flush that leaves the L2 to be written back (5.35 TB/s), plus an empty kernel."""
-
 _memory_bytes_per_us = 8e6
 """8 TB/s, the memory bandwidth of a B200 by its datasheet."""
 
@@ -31,17 +16,6 @@ _warp_instructions_per_us = 148 * 4 * 1.5e3
 
 _tensor_cycles_per_us = 148 * 1.5e3
 """148 multiprocessors have a tensor core each that this counts, at 1.5 GHz."""
-
-
-def speed_of_light_us(m: int, k: int, l: int, nbytes: int | None) -> float | None:
-    """The contest's figure for a shape; for any other, its bytes over the memory bandwidth."""
-    by_bytes = None if nbytes is None else memory_us(nbytes)
-    return _speed_of_light_us.get((m, k, l), by_bytes)
-
-
-def contest_floor_us(m: int, k: int, l: int) -> float | None:
-    """What a leaderboard time of a shape can approach; None for shapes that nobody measured."""
-    return _contest_floor_us.get((m, k, l))
 
 
 def memory_us(nbytes: float) -> float:

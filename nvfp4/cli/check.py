@@ -16,51 +16,39 @@ from nvfp4.cli.display.render import (
 )
 from nvfp4.cli.invocation import Invocation, judge_and_show
 from nvfp4.cli.judging.assess import Plan
-from nvfp4.cli.problem import Problem, case_line, load_problem, shape_of
+from nvfp4.cli.problem import Problem, find_problem, shape_of
 from nvfp4.cli.text import first_lines
 from nvfp4.cli.verdict import (
     TestResult,
     Verdict,
-    full_range_suffix,
 )
-
-seed = 1111
-
-contest_shape = 512, 512, 2
-"""The smallest test of the contest with several batches and more than one tile of 128 rows."""
-
-awkward_shape = 384, 640, 2
-"""None of the contest's. Several batches; three tiles of 128 rows; ten groups of four scales and
-2.5 blocks of 256 elements, so that power-of-two tiles do not divide it; c and the scales fill no
-whole page."""
+from nvfp4.records.cases import full_range_suffix
 
 
-def check_plan(shape: tuple[int, int, int] | None) -> Plan:
-    """The contest's inputs decide. Full-range ones, and an awkward shape unless one is asked for,
-    are a second look."""
-    line = _line(shape or contest_shape)
-    second = [line, *([] if shape else [_line(awkward_shape)])]
+def check_plan(problem: Problem, case: str | None) -> Plan:
+    """The contest's inputs decide. Full-range ones, and an awkward shape unless a case is asked
+    for, are a second look."""
+    line = problem.case(case, problem.tests) if case else problem.check_case
+    second = [line, *([] if case or not problem.cases[1] else [problem.cases[1]])]
+    full = (each + full_range_suffix for each in second)
     return Plan(
         [line],
         [],
+        problem,
         run_alone=False,
         inputs=("contest",),
-        second_look=tuple(each + full_range_suffix for each in second),
+        second_look=tuple(full) if problem.draws_full_range else (),
         stop_at="fail",
         repeat=False,
     )
 
 
-def check_and_show(path: Path, shape: tuple[int, int, int] | None, invocation: Invocation) -> int:
+def check_and_show(path: Path, case: str | None, invocation: Invocation) -> int:
     """Judges, shows the verdict, and nothing while it runs; returns the exit code. Raises
     SetupError."""
-    shown = partial(show_check, problem=load_problem())
-    return judge_and_show(path, check_plan(shape), invocation, shown, quiet)
-
-
-def _line(shape: tuple[int, int, int]) -> str:
-    m, k, l = shape
-    return case_line({"m": m, "k": k, "l": l, "seed": seed})
+    problem = find_problem(invocation.options.problem, path)
+    shown = partial(show_check, problem=problem)
+    return judge_and_show(path, check_plan(problem, case), invocation, shown, quiet)
 
 
 def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
@@ -90,8 +78,8 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
         return
     known = shape_of(test.spec) in map(shape_of, problem.tests + problem.benchmarks)
     if test.status == "fail" and not known and not returned_wrongly(test):
-        shape = shape_of(problem.tests[-1])
-        hint = f"none of the contest's shapes: --shape {shape.m},{shape.k},{shape.l} is one"
+        shape = str(shape_of(problem.tests[-1])).replace(" x ", ",")
+        hint = f"none of the contest's shapes: --shape {shape} is one"
         console.print(Text(f"{shape_of(test.spec)} is valid, but {hint}", style="dim"))
 
 

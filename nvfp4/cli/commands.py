@@ -13,6 +13,7 @@ from nvfp4.cli.parameters import (
     json_option,
     log_option,
     model_option,
+    problem_option,
     timeout_option,
 )
 
@@ -33,6 +34,7 @@ most_files = 26
     type=click.IntRange(3, 10_000),
     help="In each a fresh process of every file is timed. More rounds tell less apart.",
 )
+@problem_option
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
 @model_option

@@ -92,7 +92,9 @@ def _facts(rows: dict[str, str], width: int | None) -> Iterator[str]:
 
 def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:
     return [
-        Column("m x k x l", [str(shape_of(each.spec)) for each in benchmarks]),
+        Column(
+            shape_of(benchmarks[0].spec).names, [str(shape_of(each.spec)) for each in benchmarks]
+        ),
         Column("MB", [f"{(each.bytes or 0) / 1e6:.1f}" for each in benchmarks], 3),
         Column("floor here", [microseconds(each.floor_us) for each in benchmarks]),
         Column(

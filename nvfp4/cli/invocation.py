@@ -22,7 +22,7 @@ from nvfp4.cli.judging.assess import Observer, Plan, assess, read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.mistakes import first_mistake
-from nvfp4.cli.problem import load_problem
+from nvfp4.cli.problem import Problem, find_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
 from nvfp4.records.processes import wait_for_turn
@@ -47,9 +47,15 @@ class Invocation:
         chosen = {name: given.pop(name) for name in known & given.keys()}
         return cls(Options(**chosen), **given)
 
-    def bot(self, content: bytes, name: str = "submission.py") -> Bot:
+    def problem(self, submission: Path | None = None) -> Problem:
+        """The problem that is meant. Raises SetupError."""
+        return find_problem(self.options.problem, submission)
+
+    def bot(self, problem: Problem, content: bytes, name: str = "submission.py") -> Bot:
         """The bot that runs a submission with these options. name: of the file, for messages."""
-        return Bot(load_problem(), content, replace(self.options, name=name), self.seed)
+        named = "" if problem.is_bundled else problem.name
+        options = replace(self.options, name=name, problem=named)
+        return Bot(problem, content, options, self.seed)
 
 
 def judge_and_show(
@@ -106,14 +112,15 @@ def judge(
     described, content = read or read_submission(path)
     verdict = Verdict(described, mistake=first_mistake(path.name, content))
     verdict.strict = invocation.options.strict
+    verdict.problem = plan.problem.name
     if verdict.mistake is None:
-        bot = _without_repeats(invocation, plan).bot(content, path.name)
+        bot = _without_repeats(invocation, plan).bot(plan.problem, content, path.name)
         if not wait_for_turn(bot.prepare):
             raise SetupError("the batch that this belongs to has ended", "Start it again.")
         assess(bot, plan, verdict, observer)
     if verdict.mistake is not None:
         verdict.mistake = verdict.mistake.of_file(path.name)
-    verdict.warnings[:0] = warnings_before(content)
+    verdict.warnings[:0] = warnings_before(content, plan.problem)
     return verdict
 
 

@@ -15,8 +15,8 @@ from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
 from nvfp4.cli.parameters import (
     DeviceType,
-    ShapeType,
     batch_options,
+    cases_option,
     explain_options,
     flush_option,
     json_option,
@@ -30,13 +30,11 @@ from nvfp4.cli.parameters import (
 )
 from nvfp4.records.prediction import GPUS
 
-bench_seed = 1111
-
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="nvfp4")
 def main() -> None:
-    """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
+    """Judges submissions to GPU MODE's kernel contests on the GPU you have, or on none."""
 
 
 def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
@@ -61,11 +59,9 @@ def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any
     """
     from nvfp4.cli.invocation import Invocation, judge_and_show
     from nvfp4.cli.judging.assess import Plan
-    from nvfp4.cli.problem import load_problem
 
-    problem = load_problem()
-    plan = Plan(problem.tests, problem.benchmarks, stop_at="fail" if stop_early else None)
     invocation = Invocation.of(options)
+    plan = Plan.of(invocation.problem(submission), stop_at="fail" if stop_early else None)
     _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)
 
 
@@ -73,21 +69,22 @@ def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any
     epilog="nvfp4 bench mine.py\nnvfp4 bench mine.py --shape 7168,16384,1 --shape 512,4096,2"
 )
 @submission_argument
-@shapes_option("time")
+@cases_option("time")
 @log_option
 @judging_options
-def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options: Any) -> None:
+def bench(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
     """Times SUBMISSION: statistics, bandwidth, percent of the floor, geometric mean.
 
     Every call sees new contents and every output is checked.
     """
     from nvfp4.cli.invocation import Invocation, judge_and_show
     from nvfp4.cli.judging.assess import Plan
-    from nvfp4.cli.problem import case_line, load_problem
 
-    lines = [case_line({"m": m, "k": k, "l": l, "seed": bench_seed}) for m, k, l in shapes]
-    plan = Plan([], lines or load_problem().benchmarks)
-    sys.exit(judge_and_show(submission, plan, Invocation.of(options)))
+    invocation = Invocation.of(options)
+    problem = invocation.problem(submission)
+    lines = [problem.case(each, problem.benchmarks) for each in cases] or problem.benchmarks
+    plan = Plan.of(problem, tests=[], benchmarks=lines)
+    sys.exit(judge_and_show(submission, plan, invocation))
 
 
 @main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict")
@@ -109,12 +106,13 @@ def test(
     """Tests SUBMISSION on the contest's inputs and on full-range ones; times nothing."""
     from nvfp4.cli.invocation import Invocation, judge_and_show
     from nvfp4.cli.judging.assess import Plan
-    from nvfp4.cli.problem import load_problem, matching
+    from nvfp4.cli.problem import matching
 
-    tests = load_problem().tests
-    chosen = tests if pattern is None else matching(tests, pattern)
-    plan = Plan(chosen, [], stop_at="fail" if stop_early else None)
     invocation = Invocation.of(options)
+    problem = invocation.problem(submission)
+    chosen = problem.tests if pattern is None else matching(problem.tests, pattern)
+    stop = "fail" if stop_early else None
+    plan = Plan.of(problem, tests=chosen, benchmarks=[], stop_at=stop)
     _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)
 
 
@@ -140,15 +138,16 @@ def batch(names: tuple[Path, ...], **options: Any) -> None:
 @main.command(epilog="nvfp4 check mine.py\nnvfp4 check mine.py --shape 384,640,2 --watch")
 @submission_argument
 @click.option(
+    "--case",
     "--shape",
-    type=ShapeType(),
-    help="The shape that decides. Default: 512,512,2, a test of the contest.",
+    "case",
+    metavar="CASE",
+    help="The case that decides: the number of a test, name=value,..., or sizes such as 512,512,2. "
+    "Default: the cheapest test.",
 )
 @watch_option
 @judging_options
-def check(
-    submission: Path, shape: tuple[int, int, int] | None, watch: bool, **options: Any
-) -> None:
+def check(submission: Path, case: str | None, watch: bool, **options: Any) -> None:
     """Checks SUBMISSION in seconds: parses, imports and compiles it, then tests one shape.
 
     A shape of the contest with its inputs decides. Full-range inputs and an awkward shape, 384 x
@@ -158,7 +157,7 @@ def check(
     from nvfp4.cli.invocation import Invocation
 
     invocation = Invocation.of(options)
-    _end(lambda: check_and_show(submission, shape, invocation), submission, watch)
+    _end(lambda: check_and_show(submission, case, invocation), submission, watch)
 
 
 @main.command(epilog="nvfp4 new cute\nnvfp4 new --from cute/split_k_warp -o mine.py")
@@ -195,9 +194,9 @@ def new(kind: str | None, rung: str | None, output: Path, force: bool) -> None:
     epilog="nvfp4 explain mine.py\nnvfp4 explain mine.py --shape 7168x2048x4 --top 3 --ptx"
 )
 @submission_argument
-@shapes_option("explain", "the first of the contest's three benchmarks")
+@cases_option("explain", "the first of the problem's benchmarks")
 @explain_options
-def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options: Any) -> None:
+def explain(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
     """Shows what each line of SUBMISSION costs, and what to change in the costliest.
 
     One call of a shape is emulated, of a large grid a sample of its thread blocks; nothing is
@@ -205,7 +204,7 @@ def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **option
     """
     from nvfp4.cli.explain.command import ExplainOptions, explain_and_show
 
-    sys.exit(explain_and_show(submission, shapes, ExplainOptions(**options)))
+    sys.exit(explain_and_show(submission, cases, ExplainOptions(**options)))
 
 
 @main.command(epilog="nvfp4 info\nnvfp4 info --device cpu --json")

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.problem import problem_folder
+from nvfp4.cli.problem import bundled_folder
 
 templates = Path(__file__).with_name("templates")
 suffix = ".py.txt"
@@ -25,7 +25,7 @@ def write_rung(name: str, output: Path, force: bool) -> None:
 
 def ladder_folder() -> Path:
     """Beside this package, in a checkout as in an installed wheel."""
-    return problem_folder().parent / "ladder"
+    return bundled_folder().parents[1] / "ladder"
 
 
 def rungs() -> dict[str, Path]:

@@ -128,6 +128,30 @@ def shapes_option(purpose: str, default: str = "the three of the contest") -> Ca
     )
 
 
+def cases_option(purpose: str, default: str = "the problem's benchmarks") -> Callable[[F], F]:
+    """--case, any number of times; --shape is its short form. default: what is taken without."""
+    return click.option(
+        "--case",
+        "--shape",
+        "cases",
+        multiple=True,
+        metavar="CASE",
+        help=f"A case to {purpose}, may be repeated: the number of a benchmark, name=value,..., or "
+        f"sizes such as 7168,16384,1. Default: {default}.",
+    )
+
+
+def problem_option(function: F) -> F:
+    """--problem, a folder or a leaderboard."""
+    return click.option(
+        "--problem",
+        default="",
+        metavar="PROBLEM",
+        help="A folder with a task.yml, or a leaderboard that nvfp4 problems lists. Default: the "
+        "current folder's, the one that SUBMISSION names, or nvfp4_gemv.",
+    )(function)
+
+
 def flush_option(function: F) -> F:
     """--flush contest or clean."""
     return click.option(
@@ -161,6 +185,7 @@ def stop_option(function: F) -> F:
 def judgement_options(function: F) -> F:
     """The options that a verdict depends on."""
     return _all(
+        problem_option,
         click.option("--device", default="auto", type=DeviceType(), help="Where to judge."),
         click.option(
             "--seed",
@@ -247,6 +272,7 @@ def batch_options(function: F) -> F:
 def explain_options(function: F) -> F:
     """The options of `explain`, but for shapes."""
     return _all(
+        problem_option,
         arch_option("What kernels are emulated as."),
         model_option,
         click.option(

@@ -1,67 +1,135 @@
-"""The problem folder: where it lies and what task.yml says."""
+"""A problem: the folder that it lies in, and what its task.yml says."""
 
+import ast
+import json
+import math
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nvfp4.cli.errors import SetupError
+from nvfp4.records.cases import CaseError, case_line, dimensions, label, parse_case
+from nvfp4.records.files import write_whole
 
 leaderboard = "nvfp4_gemv"
-"""The contest's name for this problem."""
+"""The contest's name for the problem that comes with the package."""
 
-flat_files = ("task.py", "reference.py", "utils.py", "eval.py")
-"""What stands beside a submission where it is judged."""
+_names_its_leaderboard = re.compile(r"(?:#|//)!POPCORN\s+leaderboards?\s+(.+)", re.IGNORECASE)
+_largest_file_bytes = 4 << 20
+_extras = "extras.py"
+"""Of a problem of the user's: what the contest's files do not say. See docs/problems.md."""
 
 
 class ProblemError(SetupError):
-    """task.yml is missing or not what it should be."""
+    """A problem's folder is not what it should be."""
 
     code = "setup.problem"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "Restore the file from the repository.")
+    def __init__(
+        self, message: str, hint: str = "docs/problems.md says what it must hold."
+    ) -> None:
+        super().__init__(message, hint)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """m rows, k elements, l batches."""
+    """A case without its seed, for people."""
 
-    m: int
-    k: int
-    l: int
+    sizes: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        return f"{self.m} x {self.k} x {self.l}"
+        return label("; ".join(f"{name}: {value}" for name, value in self.sizes))
 
+    @property
+    def names(self) -> str:
+        """Of its dimensions, as the heading of a column."""
+        return " x ".join(name for name, _ in self.sizes)
 
-@dataclass(frozen=True)
-class Problem:
-    """tests, benchmarks: lines of a case file."""
-
-    folder: Path
-    tests: list[str]
-    benchmarks: list[str]
-
-
-def case_line(case: dict[str, Any]) -> str:
-    """A case as a line of a case file. Raises TypeError for what is not names with whole numbers,
-    and KeyError where one of m, k, l and seed is missing.
-    """
-    for name in ("m", "k", "l", "seed"):
-        if type(case[name]) is not int:
-            raise TypeError(f"{name} must be a whole number, not {case[name]!r:.60}")
-    if len(case) != 4:
-        raise TypeError(f"a case is m, k, l and seed, not {', '.join(map(str, case)):.60}")
-    return "; ".join(f"{name}: {value}" for name, value in case.items())
+    @property
+    def elements(self) -> int:
+        """About how much work there is: the product of the sizes."""
+        return math.prod(
+            max(map(int, numbers), default=1) * len(numbers)
+            for numbers in (re.findall(r"\d+", value) for _, value in self.sizes)
+            if numbers
+        )
 
 
 def shape_of(line: str) -> Shape:
     """The shape of a line of a case file."""
-    pairs = (part.split(":") for part in line.split(";"))
-    values = {name.strip(): value.strip() for name, value in pairs}
-    return Shape(int(values["m"]), int(values["k"]), int(values["l"]))
+    return Shape(tuple(dimensions(line).items()))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is judged, and by what."""
+
+    folder: Path
+    tests: list[str]
+    """Lines of a case file."""
+    benchmarks: list[str]
+    name: str = leaderboard
+    """Of the leaderboard."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """What stands beside a submission where it is judged, by name."""
+    ranking_by: str = "geom"
+    """geom, mean, or last: only the last benchmark ranks."""
+    timeouts_s: dict[str, float] = field(default_factory=dict)
+    """Of the contest, for tests, benchmarks and the ranked run."""
+    template: Path | None = None
+    """A submission to start from."""
+    draws_full_range: bool = True
+    """Whether there is a second kind of inputs."""
+    cases: tuple[str, str] = ("", "")
+    """Lines of the case that is checked first, and of an awkward one; "" for none."""
+
+    @property
+    def check_case(self) -> str:
+        """The case that is checked first: the cheapest one, where the extras name none."""
+        return self.cases[0] or min(self.tests, key=lambda line: shape_of(line).elements)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The kinds of inputs."""
+        return ("contest", "full") if self.draws_full_range else ("contest",)
+
+    def case(self, text: str, among: list[str]) -> str:
+        """The line of a case that the user names: its number among these, ``name=value`` for each
+        of its arguments, or the sizes alone, such as 512,512,2. Raises SetupError."""
+        if text.isdecimal() and len(shape_of(among[0]).sizes) > 1:
+            if int(text) < len(among):
+                return among[int(text)]
+            raise SetupError(f"there is no case {text}", f"The last one is {len(among) - 1}.")
+        names = [name for name, _ in shape_of(self.tests[0]).sizes]
+        seeds = [part for part in self.tests[0].split("; ") if part.startswith("seed: ")]
+        if "=" in text:
+            parts = re.split(r",(?=\s*[A-Za-z_]\w*=)", text)
+            given = [": ".join(piece.strip() for piece in each.split("=", 1)) for each in parts]
+        else:
+            values = re.split(r"[x,]", text.lower().strip())
+            if len(values) != len(names):
+                such_as = str(shape_of(self.tests[0])).replace(" x ", ",")
+                hint = f"Name {','.join(names)}, such as {such_as}."
+                raise SetupError(f"{text!r} is no case of {self.name}", hint, "usage")
+            given = [f"{name}: {value.strip()}" for name, value in zip(names, values, strict=True)]
+        line = "; ".join([*given, *([] if any(e.startswith("seed:") for e in given) else seeds)])
+        try:
+            parse_case(line)
+        except CaseError as error:
+            hint = f"It has {', '.join(names)}."
+            raise SetupError(
+                f"{text!r} is no case of {self.name}: {error}", hint, "usage"
+            ) from None
+        return line
+
+    @property
+    def is_bundled(self) -> bool:
+        """Whether it comes with the package."""
+        return self.folder == bundled_folder()
 
 
 def matching(lines: list[str], pattern: str) -> list[str]:
@@ -78,14 +146,14 @@ def matching(lines: list[str], pattern: str) -> list[str]:
     )
 
 
-def problem_folder() -> Path:
-    """The one in this package; a checkout shows its files at the top."""
-    return Path(__file__).resolve().parent.parent / "contract"
+def bundled_folder() -> Path:
+    """That of NVFP4 GEMV in this package; a checkout shows its files at the top."""
+    return Path(__file__).resolve().parent.parent / "problems" / leaderboard
 
 
 def package_path() -> dict[str, str]:
     """The variable with which Python finds this package, which may not be installed."""
-    folder, inherited = problem_folder().parent.parent, os.environ.get("PYTHONPATH")
+    folder, inherited = bundled_folder().parents[2], os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(folder), *([inherited] if inherited else [])])}
 
 
@@ -94,23 +162,220 @@ def _sentence(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def load_problem(folder: Path | None = None) -> Problem:
-    """Reads task.yml. Raises ProblemError with what is wrong with it."""
+def _read_yaml(path: Path) -> Any:
+    """The content of a YAML file. Raises ProblemError."""
     import yaml
 
-    folder = folder or problem_folder()
-    path = folder / "task.yml"
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        problem = Problem(
-            folder,
-            [case_line(case) for case in content["tests"]],
-            [case_line(case) for case in content["benchmarks"]],
-        )
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ProblemError(f"cannot read {path}: {_sentence(error)}") from error
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+
+
+def load_problem(folder: Path | None = None) -> Problem:
+    """Read a problem's folder; that of NVFP4 GEMV without one. Raises ProblemError."""
+    folder = folder or bundled_folder()
+    path = folder / "task.yml"
+    content = _read_yaml(path)
+    try:
+        tests = [case_line(case) for case in content["tests"]]
+        benchmarks = [case_line(case) for case in content["benchmarks"]]
+        sources = {str(each["name"]): str(each["source"]) for each in content["files"]}
+    except (KeyError, TypeError, AttributeError, IndexError, CaseError) as error:
         raise ProblemError(
-            f"{path} does not hold tests and benchmarks: {_sentence(error)}"
+            f"{path} does not hold files, tests and benchmarks: {_sentence(error)}"
         ) from error
-    return problem
+    extras = folder / _extras
+    files = {
+        name: _read_file(folder, name, source)
+        for name, source in sources.items()
+        if source != "@SUBMISSION@"
+    }
+    described = _literals(extras.read_bytes() if extras.is_file() else b"")
+    cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
+    if folder == bundled_folder():
+        return Problem(folder, tests, benchmarks, files=files, cases=cases)
+    missing = [name for name in ("reference.py",) if name not in files]
+    if missing:
+        raise ProblemError(f"{path} names no {missing[0]}")
+    if extras.is_file():
+        files[_extras] = extras.read_bytes()
+    return Problem(
+        folder,
+        tests,
+        benchmarks,
+        leaderboard_of(folder),
+        files,
+        str(content.get("ranking_by", "last")),
+        _timeouts(content),
+        _template(folder, content),
+        _defines(files.get(_extras, b""), "generate_second_input"),
+        cases,
+    )
+
+
+def _read_file(folder: Path, name: str, source: str) -> bytes:
+    """A file of a problem, which may lie outside its folder. Raises ProblemError."""
+    if Path(name).name != name or name in (".", ".."):
+        raise ProblemError(f"{folder / 'task.yml'}: {name!r} is no name of a file")
+    for path in (folder / source, folder / name):
+        if path.is_file() and path.stat().st_size <= _largest_file_bytes:
+            return path.read_bytes()
+    raise ProblemError(f"{folder / 'task.yml'} names {source}, which is not there")
+
+
+def _timeouts(content: Mapping[str, Any]) -> dict[str, float]:
+    names = ("test_timeout", "benchmark_timeout", "ranked_timeout")
+    return {
+        name: float(content[name])
+        for name in names
+        if isinstance(content.get(name), int | float) and content[name] > 0
+    }
+
+
+def _template(folder: Path, content: Mapping[str, Any]) -> Path | None:
+    """The problem's own template, or its starter."""
+    named = content.get("templates")
+    found = [folder / str(each) for each in (named.values() if isinstance(named, dict) else ())]
+    return next((path for path in (*found, folder / "submission.py") if path.is_file()), None)
+
+
+def _literals(source: bytes) -> dict[str, Any]:
+    """The names that a Python file assigns plain values to. It is not run."""
+    found: dict[str, Any] = {}
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return found
+    for each in statements:
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+            with suppress(ValueError):
+                found[each.targets[0].id] = ast.literal_eval(each.value)
+    return found
+
+
+def _extra_case(case: Any) -> str:
+    try:
+        return case_line(case) if isinstance(case, dict) else ""
+    except CaseError as error:
+        raise ProblemError(f"{_extras} has a case that no line can hold: {error}") from None
+
+
+def _defines(source: bytes, name: str) -> bool:
+    """Whether a Python file defines a function of this name. It is not run."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    return any(isinstance(each, ast.FunctionDef) and each.name == name for each in tree.body)
+
+
+def leaderboard_of(folder: Path) -> str:
+    """What the list of problems above a folder calls it, or else the folder's own name."""
+    folder = folder.resolve()
+    for above in list(folder.parents)[:3]:
+        for path in sorted(above.glob("*.yaml")):
+            for entry in _listed(path):
+                if (above / entry[1]).resolve() == folder:
+                    return entry[0]
+    return folder.name
+
+
+def _listed(path: Path) -> list[tuple[str, str]]:
+    """Name and folder of each problem that a list names; nothing of another kind of file."""
+    try:
+        content = _read_yaml(path)
+        return [(str(each["name"]), str(each["directory"])) for each in content["problems"]]
+    except (ProblemError, KeyError, TypeError):
+        return []
+
+
+def problems_below(folder: Path) -> dict[str, Path]:
+    """Leaderboards of a checkout: every folder with a task.yml that names a reference."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.rglob("task.yml")):
+        name = leaderboard_of(path.parent)
+        if name not in found:
+            found[name] = path.parent.resolve()
+    return found
+
+
+def _registry() -> Path:
+    from platformdirs import user_data_path
+
+    return user_data_path("nvfp4", appauthor=False) / "problems.json"
+
+
+def known_problems() -> dict[str, Path]:
+    """Folders by leaderboard: that of the package, and those that were added."""
+    try:
+        content = json.loads(_registry().read_text(encoding="utf-8"))
+        added = {str(name): Path(folder) for name, folder in content.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        added = {}
+    return {leaderboard: bundled_folder(), **added}
+
+
+def add_problems(folder: Path) -> dict[str, Path]:
+    """Remember the problems of a checkout; returns those that were found. Raises SetupError."""
+    if not folder.is_dir():
+        raise SetupError(f"{folder} is no folder", "Name a checkout of problems.")
+    found = problems_below(folder)
+    if not found:
+        raise SetupError(f"no task.yml lies below {folder}", "Name a checkout of problems.")
+    known = {**known_problems(), **found}
+    known.pop(leaderboard, None)
+    path = _registry()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({name: str(each) for name, each in known.items()}, indent=2))
+    except OSError as error:
+        raise SetupError(f"cannot write {path}: {error.strerror}", "Make it writable.") from None
+    return found
+
+
+def leaderboards_named(content: bytes) -> list[str]:
+    """Those that the directives in a submission's first comment lines name."""
+    named: list[str] = []
+    for line in content.decode("utf-8", "replace").splitlines():
+        if line.strip() and not line.lstrip().startswith(("#", "//")):
+            break
+        if found := _names_its_leaderboard.match(line.strip()):
+            named += found.group(1).split()
+    return named
+
+
+def find_problem(given: str, submission: Path | None = None) -> Problem:
+    """The problem that a command is for.
+
+    given: a folder or the name of a leaderboard. If it is empty: the current folder where it has a
+    task.yml, then the leaderboard that the submission names, then NVFP4 GEMV. Raises SetupError.
+    """
+    if given:
+        return _given(given)
+    here = Path("task.yml")
+    if here.is_file() and here.read_bytes() != (bundled_folder() / "task.yml").read_bytes():
+        return load_problem(Path.cwd())
+    known = known_problems()
+    try:
+        content = submission.read_bytes() if submission is not None else b""
+    except OSError:
+        content = b""  # which is told where it is judged
+    for name in leaderboards_named(content):
+        if name in known:
+            return load_problem(known[name])
+    return load_problem()
+
+
+def _given(given: str) -> Problem:
+    known = known_problems()
+    if given in known:
+        return load_problem(known[given])
+    folder = Path(given).expanduser()
+    if not folder.is_dir():
+        names = ", ".join(known)
+        hint = f"Name a folder with a task.yml, or one of {names}: nvfp4 problems add FOLDER."
+        raise ProblemError(f"there is no problem {given!r}", hint)
+    if folder.resolve() in (bundled_folder(), bundled_folder().parents[2]):
+        return load_problem()
+    return load_problem(folder)

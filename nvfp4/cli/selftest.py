@@ -165,14 +165,14 @@ def run_corpus(
         if specimen.needs not in (None, "cuda" if on_cuda else "cpu"):
             return None
         verdict = Verdict(Submission(specimen.name, ""))
-        return judge(verdict, specimen, Plan(_tests, [], run_alone=False))
+        return judge(verdict, specimen, Plan(_tests, [], problem, run_alone=False))
 
     def benchmark(specimen: Specimen, verdict: Verdict | None) -> Finding:
         if verdict is None:
             what = "a CUDA device" if specimen.needs == "cuda" else "a CPU that emulates"
             return Finding(specimen, "skipped", f"needs {what}")
         if verdict.passed and not quick:
-            judge(verdict, specimen, Plan([], benchmarks, run_alone=False), alone=on_cuda)
+            judge(verdict, specimen, Plan([], benchmarks, problem, run_alone=False), alone=on_cuda)
         return _find(specimen, verdict)
 
     with side_by_side(at_once) as pool:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvfp4.cli.problem import Problem, Shape, package_path, shape_of
+from nvfp4.cli.problem import Problem, package_path, shape_of
 
 
 def tune(
@@ -24,7 +24,9 @@ def tune(
     GPU to predict for instead of timing on one. The tuner shares this process's output. Raises
     SetupError.
     """
-    wanted = [Shape(*shape) for shape in shapes] or [shape_of(each) for each in problem.benchmarks]
+    wanted = [",".join(map(str, shape)) for shape in shapes] or [
+        ",".join(size for _, size in shape_of(each).sizes) for each in problem.benchmarks
+    ]
     command = [
         sys.executable,
         "-m",
@@ -34,7 +36,7 @@ def tune(
         str(calls),
     ]
     for shape in wanted:
-        command += ["--shape", f"{shape.m},{shape.k},{shape.l}"]
+        command += ["--shape", shape]
     if write:
         command.append("--write")
     if model is not None:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from nvfp4.cli.b200 import contest_floor_us, read_counts, speed_of_light_us
+from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.errors import json_schema
 from nvfp4.cli.mistakes import Mistake
-from nvfp4.cli.problem import shape_of
+from nvfp4.cli.problem import leaderboard
 from nvfp4.cli.text import visible_json
+from nvfp4.records.cases import full_range_suffix
 from nvfp4.records.channel import fits
 from nvfp4.records.failures import (
     LONGEST_TEXT,
@@ -21,8 +22,6 @@ from nvfp4.records.failures import (
     read_findings,
 )
 from nvfp4.records.prediction import Prediction, geometric_mean, read_prediction
-
-full_range_suffix = "; inputs: full"
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,8 @@ class BenchmarkResult:
     """Times in microseconds, None where nothing was timed. bytes: the least a kernel must move.
 
     samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
-    back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.display.b200``.
+    back, by the judge's own clock. sol_us, b200_floor_us: what the
+    problem publishes. elements: which it counts instructions by.
     emulation: counts of the call's launches where it was emulated; see ``cli.b200``. predicted: the
     time of such a call on another GPU.
     unverified: why counts may leave out work, or that there were few calls; None where neither is
@@ -112,6 +112,7 @@ class BenchmarkResult:
     floor_us: float | None = None
     sol_us: float | None = None
     b200_floor_us: float | None = None
+    elements: int | None = None
     emulation: dict[str, Any] | None = None
     predicted: Prediction | None = None
     message: str | None = None
@@ -181,6 +182,8 @@ class Verdict:
     interrupted: bool = False
     elapsed_s: float | None = None
     strict: bool = False
+    problem: str = leaderboard
+    """The leaderboard."""
 
     @property
     def results(self) -> list[TestResult | BenchmarkResult]:
@@ -277,6 +280,7 @@ class Verdict:
         """The documented JSON object."""
         return {
             "schema": json_schema,
+            "problem": self.problem,
             "passed": self.passed,
             "unclear": self.unclear,
             "decided_by": self._decided_by(),
@@ -396,7 +400,6 @@ def read_benchmark(
     sensible, and no status but "pass".
     """
     key = f"benchmark.{index}"
-    shape = shape_of(line)
     minimum_bytes = count(values, f"{key}.bytes")
     times: dict[str, Any] = {name: microseconds(values, f"{key}.{name}") for name in _times}
     runs = count(values, f"{key}.runs")
@@ -414,8 +417,9 @@ def read_benchmark(
         batched_us=microseconds(values, f"{key}.batched"),
         bytes=minimum_bytes,
         floor_us=None if emulation else microseconds(values, f"{key}.floor"),
-        sol_us=speed_of_light_us(shape.m, shape.k, shape.l, minimum_bytes),
-        b200_floor_us=contest_floor_us(shape.m, shape.k, shape.l),
+        sol_us=number(values, f"{key}.sol_us"),
+        b200_floor_us=number(values, f"{key}.b200_floor_us"),
+        elements=count(values, f"{key}.elements"),
         emulation=emulation,
         predicted=read_prediction(visible_json(values.get(f"{key}.predicted"))),
         full_range=_full_range(values.get(f"{key}.full_range")),

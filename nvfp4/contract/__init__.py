@@ -1,1 +1,1 @@
-"""The contest's problem: types, inputs, reference, layouts; some are links to files at the top."""
+"""What every problem has: a tree of tensors for inputs and outputs, and a referee."""

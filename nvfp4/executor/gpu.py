@@ -1,6 +1,7 @@
 """The emulated GPU of one submission's process: its memory, its modules, and what they run."""
 
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -129,7 +130,6 @@ class Gpu:
         self._admission = Admission()
         self._call = _Call()
         self._place_of_output = self._room_for_output = 0
-        self._shape = [0, 0]
         self._told = len(COMPILED)
         self.error: BaseException | None = None
         self._operations: dict[type, Callable[[Any, int | None], Answer]] = {
@@ -161,12 +161,12 @@ class Gpu:
                 request.base + offset,
                 nbytes,
                 writable,
-                View(tuple(shape), tuple(strides), 0, tuple((a, b) for a, b in dimensions)),
+                View(tuple(shape), tuple(strides), at, tuple((a, b) for a, b in dimensions)),
             )
-            for name, offset, nbytes, writable, shape, strides, dimensions in request.buffers
+            for name, offset, nbytes, writable, shape, strides, at, dimensions in request.buffers
         ]
-        self._place_of_output, self._shape = request.base + request.place, request.shape
-        self._room_for_output = request.mapped_bytes - request.place
+        self._place_of_output = request.base + request.place
+        self._room_for_output = min(request.room_bytes, request.mapped_bytes - request.place)
         self._call = _Call(request)
         self._under_way = UnderWay()
         self._worlds.forget_all_but(self._buffers())
@@ -316,22 +316,27 @@ class Gpu:
         return Done()
 
     def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> Done:
-        m, l = self._shape
-        width, (row, _, batch) = request.itemsize, request.strides
-        if min(width - 1, row, batch) < 0 or l * m * width > self._room_for_output:
+        width, shape, strides = request.itemsize, request.shape, request.strides
+        sizes = [width, *shape, *strides, request.offset]
+        if min(sizes) < 0 or len(shape) != len(strides) or width < 1:
             raise Malformed("the output has no such elements")
-        nbytes = (m - 1) * row + (l - 1) * batch + width
-        self._holder(request.address, nbytes)
-        source = contents(request.address, nbytes)
+        size = width * math.prod(shape)
+        if request.offset + size > self._room_for_output:
+            raise Malformed("the output has no room")
+        if size == 0:
+            return Done()
+        last = sum((count - 1) * step for count, step in zip(shape, strides, strict=True))
+        self._holder(request.address, last + width)
+        source = contents(request.address, last + width)
 
         def read() -> Any:
             seen = np.lib.stride_tricks.as_strided(
-                source, (l, m, width), (batch, row, 1), writeable=False
+                source, (*shape, width), (*strides, 1), writeable=False
             )
             return seen.reshape(-1).copy()
 
-        self._refuse_what_differs(request.address, nbytes, read)
-        contents(self._place_of_output, l * m * width)[:] = read()
+        self._refuse_what_differs(request.address, last + width, read)
+        contents(self._place_of_output + request.offset, size)[:] = read()
         return Done()
 
     def _start(self, request: gpu_messages.Start, fd: int | None) -> Started:

@@ -9,21 +9,32 @@ from dataclasses import dataclass
 
 import torch
 
-from nvfp4.contract.layout import layouts
-from nvfp4.contract.task import output_dtypes
+from nvfp4.contract.tree import Tree
 from nvfp4.gpu.device_memory import Place, allocate, open_memory
 from nvfp4.records.files import sealed_file
 
 output_name = "output"
-"""The buffer for what custom_kernel returned, [l, m, 1] of any dtype."""
+"""The buffer for what custom_kernel returned."""
 
 page_bytes = mmap.PAGESIZE
 
+Sizes = dict[str, int]
+"""Bytes of each buffer, by its name."""
 
-def _sizes(m: int, k: int, l: int) -> dict[str, int]:
-    sizes = {name: layout.nbytes for name, layout in layouts(m, k, l).items()}
-    widest = max(dtype.itemsize for dtype in output_dtypes)
-    return {**sizes, output_name: l * m * widest}
+
+def sizes_of(inputs: Tree, room_bytes: int) -> Sizes:
+    """The buffers of a case on the device: its storages there, and one for the output."""
+    return {**_on("cuda", inputs), output_name: room_bytes}
+
+
+def host_sizes_of(inputs: Tree) -> Sizes:
+    """The storages that lie in the host's memory; usually none."""
+    return _on("cpu", inputs)
+
+
+def _on(device: str, inputs: Tree) -> Sizes:
+    pairs = zip(inputs.names, inputs.storages, strict=True)
+    return {name: storage.nbytes for name, storage in pairs if storage.device == device}
 
 
 @dataclass
@@ -44,9 +55,8 @@ class SharedBuffers:
             self.fd = None
 
 
-def create_buffers(m: int, k: int, l: int, device: torch.device) -> SharedBuffers:
-    """The buffers of a case, uninitialised."""
-    sizes = _sizes(m, k, l)
+def create_buffers(sizes: Sizes, device: torch.device) -> SharedBuffers:
+    """Buffers of these sizes, uninitialised."""
     if device.type == "cuda":
         fd, place = allocate(mapped_bytes(sizes), device)
         return SharedBuffers(_tensors(place, sizes), fd)
@@ -55,9 +65,8 @@ def create_buffers(m: int, k: int, l: int, device: torch.device) -> SharedBuffer
     return SharedBuffers(_tensors(_file(fd, sizes), sizes), fd)
 
 
-def open_buffers(m: int, k: int, l: int, device: torch.device, fd: int) -> SharedBuffers:
+def open_buffers(sizes: Sizes, device: torch.device, fd: int) -> SharedBuffers:
     """The same buffers in another process."""
-    sizes = _sizes(m, k, l)
     if device.type == "cuda":
         return SharedBuffers(_tensors(open_memory(fd, mapped_bytes(sizes), device), sizes))
     return SharedBuffers(_tensors(_file(fd, sizes), sizes), fd)
@@ -68,23 +77,14 @@ def _with_guard(nbytes: int) -> int:
     return (-(-nbytes // page_bytes) + 1) * page_bytes
 
 
-def mapped_bytes(sizes: dict[str, int]) -> int:
+def mapped_bytes(sizes: Sizes) -> int:
+    """Of the memory that buffers of these sizes lie in."""
     return page_bytes + sum(_with_guard(nbytes) for nbytes in sizes.values())
 
 
-def whole_bytes(m: int, k: int, l: int) -> int:
-    """Of the memory that the buffers of a case lie in."""
-    return mapped_bytes(_sizes(m, k, l))
-
-
-def offsets(m: int, k: int, l: int) -> dict[str, int]:
-    """Where each buffer of a case begins in that memory."""
-    return _offsets(_sizes(m, k, l))
-
-
-def _offsets(sizes: dict[str, int]) -> dict[str, int]:
-    """Every tensor starts on a page of its own, as allocations on a device are aligned, and lies
-    between unused pages, so that what reaches past it is in no tensor."""
+def offsets(sizes: Sizes) -> dict[str, int]:
+    """Where each buffer begins. Every one starts on a page of its own, as allocations on a device
+    are aligned, and lies between unused pages, so that what reaches past it is in no tensor."""
     found, offset = {}, page_bytes
     for name, nbytes in sizes.items():
         found[name] = offset
@@ -92,21 +92,19 @@ def _offsets(sizes: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def _tensors(place: Place, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
-    return {name: place(offset, sizes[name]) for name, offset in _offsets(sizes).items()}
+def _tensors(place: Place, sizes: Sizes) -> dict[str, torch.Tensor]:
+    return {name: place(offset, sizes[name]) for name, offset in offsets(sizes).items()}
 
 
-def buffers_in(mapping: mmap.mmap, m: int, k: int, l: int) -> SharedBuffers:
-    """The buffers of a case in memory of this process."""
-    sizes = _sizes(m, k, l)
+def buffers_in(mapping: mmap.mmap, sizes: Sizes) -> SharedBuffers:
+    """Buffers in memory of this process."""
     return SharedBuffers(_tensors(_mapped(mapping), sizes))
 
 
-def _file(fd: int, sizes: dict[str, int]) -> Place:
+def _file(fd: int, sizes: Sizes) -> Place:
     return _mapped(mmap.mmap(fd, mapped_bytes(sizes)))
 
 
 def _mapped(mapping: mmap.mmap) -> Place:
-    return lambda offset, nbytes: torch.frombuffer(
-        mapping, dtype=torch.uint8, count=nbytes, offset=offset
-    )
+    whole = torch.frombuffer(mapping, dtype=torch.uint8)
+    return lambda offset, nbytes: whole[offset : offset + nbytes]

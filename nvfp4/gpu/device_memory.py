@@ -10,6 +10,12 @@ from typing import Any
 
 import torch
 
+
+def default_device() -> torch.device:
+    """CUDA if there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 Place = Callable[[int, int], torch.Tensor]
 """The flat uint8 tensor at an offset, of so many bytes."""
 

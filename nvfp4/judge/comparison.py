@@ -17,23 +17,24 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from nvfp4.contract.reference import check_implementation, default_device
+from nvfp4.contract.referee import Referee
+from nvfp4.gpu.device_memory import default_device
 from nvfp4.gpu.timing import CallTime, flushes
-from nvfp4.judge.cases import Case, read_cases
+from nvfp4.judge.cases import read_cases
+from nvfp4.judge.choose_referee import files_beside, referee_of
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import DeviceLimits, measure_limits
-from nvfp4.judge.gpu_reference import expected_output
 from nvfp4.judge.opened_case import (
     CaseSetup,
     NotEnoughMemory,
     OpenedCase,
     OutOfTime,
-    generate,
     longest_compile_s,
     seconds_left,
 )
 from nvfp4.judge.protocol import Exit, Request
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.cases import Case
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
 
@@ -65,18 +66,22 @@ def time_round(
     options: Options,
     limits: DeviceLimits,
     orders: Random,
+    referee: Referee,
 ) -> list[list[float]]:
     """Time a fresh process of each file: medians in microseconds [files][cases].
 
     Raises FileFailed, OutOfTime and NotEnoughMemory.
     """
     deadline, device = time.monotonic() + options.timeout_s, default_device()
+    beside = files_beside(options)
     with ExitStack() as stack:
-        processes = [stack.enter_context(SubmissionProcess(file, options)) for file in files]
+        processes = [
+            stack.enter_context(SubmissionProcess(file, options, files=beside)) for file in files
+        ]
         for file, process in enumerate(processes):
             with _blamed(file, None):
                 process.load(seconds_left(deadline, longest_compile_s))
-        setups = [CaseSetup(process, device, deadline) for process in processes]
+        setups = [CaseSetup(process, device, deadline, referee) for process in processes]
         medians = [
             _time_case(number, case, setups, limits, orders) for number, case in enumerate(cases)
         ]
@@ -97,7 +102,7 @@ def _time_case(
             with _blamed(file, number):
                 each = OpenedCase(setup, case)
                 stack.callback(each.close)
-                each.judged_call(generate(case, _seed()))
+                each.judged_call(each.draw(_seed()))
                 if opened:
                     each.buffers.close()
                     each.buffers = opened[0].buffers
@@ -105,20 +110,18 @@ def _time_case(
                 opened.append(each)
         times: list[list[CallTime]] = [[] for _ in opened]
         for _ in range(calls_in_a_round):
-            data = generate(case, _seed())
-            expected = expected_output(data)
+            data = opened[0].draw(_seed())
             for file in orders.sample(range(len(opened)), len(opened)):
                 with _blamed(file, number):
-                    answer, wall_ns = opened[file].judged_call(data, check=False)
-                    output = opened[file].output()
-                    if not check_implementation(data, output, expected)[0]:
-                        opened[file].check_output(output, data)
+                    answer, wall_ns = opened[file].judged_call(data)
                     times[file].append(timing_checks.read_time(answer, wall_ns))
         for file, taken in enumerate(times):
             stats = timing_checks.summarise([each.call_ns for each in taken])
             with _blamed(file, number):
                 timing_checks.refuse_unfinished(stats, taken, limits)
-                timing_checks.refuse_impossible(stats, limits.floor_ns(case.bytes))
+                timing_checks.refuse_impossible(
+                    stats, limits.floor_ns(opened[file].plan.least_bytes)
+                )
     return [median(each.call_ns for each in taken) / 1e3 for taken in times]
 
 
@@ -130,9 +133,11 @@ def compare(request: Request) -> Exit:
     files = [each / "submission.py" for each in sorted(folder.iterdir(), key=lambda e: int(e.name))]
     isolation.processes *= len(files)  # it counts those of all submissions
     limits = measure_limits(default_device(), flushes[options.flush])
+    referee = referee_of(options)
     try:
         for number in range(rounds):
-            found = time_round(files, read_cases(case_file, None), options, limits, orders)
+            cases = read_cases(case_file, None, referee.refuse)
+            found = time_round(files, cases, options, limits, orders, referee)
             pipe.write(f"round.{number}", json.dumps(found), longest_bytes)
         return Exit.PASSED
     except FileFailed as failed:

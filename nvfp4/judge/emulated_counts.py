@@ -66,8 +66,8 @@ def refuse_too_few_bytes(counts: dict[str, Any], least_bytes: int) -> None:
     if distinct_bytes < least_bytes:
         raise SubmissionFailed(
             "emulation.too_few_bytes",
-            f"the kernels touched {distinct_bytes} distinct bytes of memory, and the inputs and c "
-            f"have {least_bytes}: they cannot have done the work",
+            f"the kernels touched {distinct_bytes} distinct bytes of memory, and any kernel has to "
+            f"move {least_bytes}: they cannot have done the work",
             distinct_bytes=distinct_bytes,
             least_bytes=least_bytes,
         )

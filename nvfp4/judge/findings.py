@@ -4,8 +4,6 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-import torch
-
 from nvfp4.judge.opened_case import OpenedCase
 from nvfp4.records.failures import BY_SUBMISSION, Finding, read_findings
 from nvfp4.records.messages import Called
@@ -24,16 +22,14 @@ def findings_of(opened: OpenedCase, called: Called) -> list[Finding]:
 
 
 def _of_output(opened: OpenedCase) -> list[Finding]:
-    found = []
-    if opened.output_dtype != torch.float16:
-        name = str(opened.output_dtype).removeprefix("torch.")
-        found.append(
-            _finding(
-                "output_dtype",
-                f"custom_kernel returned {name}, which the contest takes for float16",
-                "return c",
-            )
-        )
+    found: list[Finding] = []
+    expected = opened.plan.expected.leaves
+    for got, wanted in zip(opened.returned().tree.leaves, expected, strict=False):
+        if got.dtype != wanted.dtype and not found:
+            taken = f"which the contest takes for {wanted.dtype}"
+            hint = f"return {wanted.path if wanted.path.isidentifier() else wanted.dtype}"
+            message = f"custom_kernel returned {got.dtype}, {taken}"
+            found.append(_finding("output_dtype", message, hint))
     if opened.error_share > 1:
         found.append(
             _finding(
@@ -41,6 +37,14 @@ def _of_output(opened: OpenedCase) -> list[Finding]:
                 f"the largest error is {opened.error_share:.3f} times the allowed one; the "
                 "contest's check rounds to float16 and takes it",
                 "add in float32: other inputs will be over the limit",
+            )
+        )
+    if opened.changed:
+        found.append(
+            _finding(
+                "input_changed",
+                f"custom_kernel wrote to its input {opened.changed[0]}, which the contest allows",
+                "write to the output alone: inputs may be used again",
             )
         )
     return found

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import torch
 
-from nvfp4.contract.task import input_t
-from nvfp4.judge.cases import Case
-from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime, generate, same_bits
+from nvfp4.contract.referee import Drawn, Output
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, greeting_timeout_s
+from nvfp4.records.cases import Case
 from nvfp4.records.messages import Call, Called
 
 T = TypeVar("T")
@@ -67,29 +67,30 @@ class Repetition:
                 chosen.append(left[place])
         return chosen
 
-    def refuse_other_output(self, case: Case, output: torch.Tensor, fresh_seed: int) -> None:
+    def refuse_other_output(self, case: Case, output: Output, fresh_seed: int) -> None:
         """Runs a case again, and once more with contents that nobody could foresee. Raises
-        SubmissionFailed if its output differs, or is wrong then.
+        SubmissionFailed if its output differs where it must not, or is wrong then.
 
-        output: float16 [m, 1, l], from the process before.
+        output: from the process before.
         """
         opened = OpenedCase(self._setup, case)
         try:
-            opened.judged_call(generate(case, case.seed))
-            repeated = opened.output()
-            opened.judged_call(generate(case, fresh_seed))
+            opened.judged_call(opened.draw(case.seed))
+            repeated = opened.returned()
+            opened.judged_call(opened.draw(fresh_seed))
         finally:
             opened.close()
-        if same_bits(repeated, output):
+        if not self._setup.referee.repeatable or repeated.same_bits(output):
             return
+        before, after = output.data, repeated.data
         if not self._atomics:
-            count = int((repeated != output).sum())
+            count = int((after != before).sum())
             raise SubmissionFailed(
                 "output.not_repeatable",
                 f"in a fresh process the same inputs gave {count} other results; a submission that "
                 f"adds with atomics says so in its first comment lines: {atomics_directive}",
             )
-        steps = int((_ordered(repeated) - _ordered(output)).abs().max())
+        steps = int((_ordered(after) - _ordered(before)).abs().max())
         if steps > 1:
             raise SubmissionFailed(
                 "output.not_repeatable",
@@ -122,7 +123,7 @@ class _CheckedCase(OpenedCase):
         super().__init__(setup, case)
 
     def judged_request(
-        self, data: input_t, request: object, answer: type[T], check: bool = True
+        self, data: Drawn, request: object, answer: type[T], check: bool = True
     ) -> tuple[T, float]:
         checks = self._checks
         earlier, checks.called = checks.called, True
@@ -135,9 +136,9 @@ class _CheckedCase(OpenedCase):
                 self._refuse_state(failed, data)
             raise
 
-    def _refuse_state(self, failed: SubmissionFailed, data: input_t) -> None:
+    def _refuse_state(self, failed: SubmissionFailed, data: Drawn) -> None:
         """Raises SubmissionFailed where only earlier calls of the process can be the cause."""
-        explain, self._explain = self._explain, None
+        explain, self._explain = self._explain, False
         try:
             self._process.stop()
             self._called = False

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nvfp4.judge.choose_referee import files_beside, referee_of
 from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
 from nvfp4.judge.submission_process import (
     Source,
@@ -22,7 +23,8 @@ from nvfp4.records.processes import wait_for_turn
 if TYPE_CHECKING:
     import torch
 
-    from nvfp4.judge.cases import Case
+    from nvfp4.contract.referee import Referee
+    from nvfp4.records.cases import Case
 
 
 def judge_cases(request: Request) -> Exit:
@@ -32,7 +34,11 @@ def judge_cases(request: Request) -> Exit:
         raise SetupError("there is no submission.py in this folder", Exit.USAGE)
     submission = Source.read(request.submission)
     # The worker starts first: it and the judge import torch side by side.
-    with SubmissionProcess(submission, options) as process:
+    files = files_beside(options)
+    with (
+        SubmissionProcess(submission, options, files=files) as process,
+        closing(referee_of(options)) as referee,
+    ):
         from nvfp4.judge.clock.calibration import calibrate
         from nvfp4.judge.fresh_process import Repetition
         from nvfp4.judge.modes import Judge
@@ -44,21 +50,23 @@ def judge_cases(request: Request) -> Exit:
         if not wait_for_turn(partial(_get_ready, process, device)):
             raise SetupError("nobody waits for this judgement any more", Exit.USAGE)
         request = replace(request, deadline=request.deadline + time.monotonic() - waited_since)
-        cases = _cases(Path(request.arguments[0]), request.secret_seed)
+        cases = _cases(Path(request.arguments[0]), request.secret_seed, referee)
         _report_facts(pipe, device, options)
         _report_confinement(pipe, process)
         hooks = Hooks(process, device, request.deadline, options, pipe)
-        judge = Judge(process, pipe, device, request.deadline, hooks)
+        judge = Judge(process, pipe, device, request.deadline, hooks, referee)
         if request.mode == "test":
             if not options.repeat:
                 return judge.test(cases)
-            with closing(SubmissionProcess(submission, options, process.gpu, anew=True)) as fresh:
-                return judge.test(cases, Repetition(CaseSetup(fresh, device, request.deadline)))
+            fresh = SubmissionProcess(submission, options, process.gpu, files, anew=True)
+            with closing(fresh):
+                setup = CaseSetup(fresh, device, request.deadline, referee)
+                return judge.test(cases, Repetition(setup))
         if request.mode == "profile":
             return judge.profile(cases)
         if request.mode == "info":
             process.stop()  # nothing runs beside the measurement
-        anew, sizes = request.mode == "info", [each.bytes for each in cases]
+        anew, sizes = request.mode == "info", [referee.plan(each).least_bytes for each in cases]
         calibration = calibrate(device, options.flush, sizes, anew)
         for name, value in vars(calibration.limits).items():
             pipe.write(f"device.{name}", value)
@@ -67,17 +75,17 @@ def judge_cases(request: Request) -> Exit:
         return judge.benchmark(cases, calibration, fresh_contents=request.mode == "leaderboard")
 
 
-def _cases(case_file: Path, secret_seed: int | None) -> list[Case]:
+def _cases(case_file: Path, secret_seed: int | None, referee: Referee) -> list[Case]:
     from nvfp4.judge.cases import CaseFileError, read_cases
 
     try:
-        return read_cases(case_file, secret_seed)
+        return read_cases(case_file, secret_seed, referee.refuse)
     except CaseFileError as error:
         raise SetupError(str(error), Exit.BAD_CASE_FILE) from None
 
 
 def _device(options: Options) -> torch.device:
-    from nvfp4.contract.reference import default_device
+    from nvfp4.gpu.device_memory import default_device
 
     device = default_device()
     wanted = "cpu" if options.without_gpu else options.device.partition(":")[0]

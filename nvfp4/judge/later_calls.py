@@ -8,13 +8,13 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from nvfp4.judge.cases import Case
-from nvfp4.judge.contents import Contents, draw
+from nvfp4.contract.referee import Drawn
 from nvfp4.judge.opened_case import OpenedCase, OutOfTime, longest_call_s
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.cases import Case
 
 most_calls = 8
 """Of a case; each after the least number comes with probability one half."""
@@ -73,7 +73,7 @@ class LaterCalls:
                 if full:
                     self.full_range = "pass" if self._is_right_on_full_range(opened) else "fail"
                 else:
-                    opened.call_again(lambda: self._drawn(False))
+                    opened.call_again(lambda: _drawn(opened))
                 report = opened.mark()
         except SubmissionFailed as failed:
             self.ended = True
@@ -88,7 +88,7 @@ class LaterCalls:
 
     def _is_right_on_full_range(self, opened: OpenedCase) -> bool:
         """Raises SubmissionFailed where something else than the inputs is why it is wrong."""
-        drawn = self._drawn(True)
+        drawn = _drawn(opened, True)
         try:
             opened.call_again(lambda: drawn)
             return True
@@ -97,17 +97,13 @@ class LaterCalls:
                 raise
             before = failed
         opened.resume()
-        opened.call_again(lambda: self._drawn(False))  # these decide
+        opened.call_again(lambda: _drawn(opened))  # these decide
         try:
             opened.call_again(lambda: drawn)
         except SubmissionFailed:
             return False
         message = f"{before}\nwith the same inputs once more it is right: what calls leave decides"
         raise SubmissionFailed("output.state", message)
-
-    def _drawn(self, full: bool) -> Contents:
-        full_range = full or self.case.full_range
-        return draw(replace(self.case, full_range=full_range), secrets.randbits(62))
 
     @property
     def left_out(self) -> str | None:
@@ -116,6 +112,10 @@ class LaterCalls:
             return None
         times = "once" if self.made == 0 else "twice"
         return f"it was called {times} only: a call takes {self.call_s:.3g} s here"
+
+
+def _drawn(opened: OpenedCase, full_range: bool | None = None) -> Drawn:
+    return opened.redraw(secrets.randbits(62), full_range)
 
 
 def make_all(

@@ -6,13 +6,18 @@ known.
 """
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from nvfp4.judge.cases import Case, read_cases
-from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate, longest_compile_s
+import torch
+
+from nvfp4.judge.cases import read_cases
+from nvfp4.judge.choose_referee import files_beside, referee_of
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, longest_compile_s
 from nvfp4.judge.protocol import Exit, Request
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
+from nvfp4.records.cases import Case
 from nvfp4.records.files import read_plain_file
 from nvfp4.records.messages import Call, Called, explained_name
 
@@ -33,13 +38,17 @@ def explain(request: Request) -> Exit:
 def _explained(
     request: Request, case_file: Path, instructions: int, texts: list[str]
 ) -> list[dict[str, Any]]:
-    results = []
-    with SubmissionProcess(request.submission, request.options) as process:
+    results, options = [], request.options
+    with (
+        SubmissionProcess(request.submission, options, files=files_beside(options)) as process,
+        closing(referee_of(options)) as referee,
+    ):
         process.load(longest_compile_s)
-        for case in read_cases(case_file):
+        for case in read_cases(case_file, refuse=referee.refuse):
             result: dict[str, Any] = {"spec": case.spec}
             try:
-                result.update(_explain(process, case, instructions, texts, request.deadline))
+                setup = CaseSetup(process, torch.device("cpu"), request.deadline, referee)
+                result.update(_explain(setup, case, instructions, texts))
             except CaseFailed as failed:
                 result |= _error(failed)
             results.append(result)
@@ -50,15 +59,11 @@ def _error(failed: CaseFailed) -> dict[str, Any]:
     return {"error": str(failed), "code": failed.failure.code}
 
 
-def _explain(
-    process: SubmissionProcess, case: Case, instructions: int, texts: list[str], deadline: float
-) -> dict[str, Any]:
-    import torch
-
-    opened = OpenedCase(CaseSetup(process, torch.device("cpu"), deadline), case)
+def _explain(setup: CaseSetup, case: Case, instructions: int, texts: list[str]) -> dict[str, Any]:
+    process, opened = setup.process, OpenedCase(setup, case)
     try:
         opened.begin(instructions, texts)
-        opened.fill(opened.buffers, generate(case, case.seed))
+        opened.fill(opened.buffers, opened.draw(case.seed))
         opened.ask(Call(), Called)
         opened.end()
     finally:

@@ -14,14 +14,11 @@ from itertools import count
 
 import torch
 
-from nvfp4.contract.task import input_t
-from nvfp4.judge.cases import Case
+from nvfp4.contract.referee import Drawn, Output, Referee, RefereeFailed
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import Calibration
 from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.clock.timing_checks import Stats, summarise
-from nvfp4.judge.contents import draw
-from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.fresh_process import Repetition
 from nvfp4.judge.later_calls import LaterCalls, make_all
 from nvfp4.judge.observing import Hooks
@@ -30,13 +27,13 @@ from nvfp4.judge.opened_case import (
     Open,
     OpenedCase,
     OutOfTime,
-    generate,
     longest_compile_s,
     seconds_left,
 )
 from nvfp4.judge.printed import unheard
 from nvfp4.judge.protocol import Exit, ResultPipe
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
+from nvfp4.records.cases import Case
 from nvfp4.records.messages import Profile, Profiled
 
 longest_value_bytes = 3000
@@ -89,8 +86,10 @@ class Judge:
         device: torch.device,
         deadline: float,
         hooks: Hooks,
+        referee: Referee,
     ) -> None:
         """deadline: on the monotonic clock, in seconds."""
+        self._referee = referee
         self._process = process
         self._pipe = pipe
         self._device = device
@@ -103,7 +102,7 @@ class Judge:
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
         """Each case once; those that decide again, and a few of them in another process."""
         self._load()
-        outputs: list[torch.Tensor] = []
+        outputs: list[Output] = []
         later: dict[int, LaterCalls] = {}
         self._pipe.write("test-count", len(cases))
         self._pipe.reserve(len(cases), test_bytes)
@@ -112,10 +111,10 @@ class Judge:
             self._write_essential(f"{key}.spec", case.spec)
             opening = self._opened(case, self._hooks.open_test)
             with self._reported(key) as report, opening as opened:
-                called, _ = opened.judged_call(generate(case, case.seed))
+                called, _ = opened.judged_call(opened.draw(case.seed))
                 opened.check_again()
                 self._hooks.observe(opened, called, report)
-                outputs.append(opened.output())
+                outputs.append(opened.returned())
                 report["status"] = "pass"
                 if repetition is not None:
                     repetition.begin()
@@ -162,7 +161,8 @@ class Judge:
         """Counts or times of a case, for its report. Returns how many seconds a call takes."""
         case, opened.is_benchmark = opened.case, True
         seed = self._call_seed(index, 0)
-        data = self._contents(case, seed) if measured.fresh_contents else generate(case, case.seed)
+        fresh = measured.fresh_contents
+        data = self._contents(opened, seed) if fresh else opened.draw(case.seed)
         first, _ = opened.judged_call(data)
         call_s = opened.last_call_s
         self._hooks.observe(opened, first, report)
@@ -172,7 +172,7 @@ class Judge:
             return call_s
         stats = self._time(opened, data, index, measured)
         limits, floors_ns = measured.calibration.limits, measured.calibration.floors_ns
-        floor_ns = min(floors_ns[index], limits.floor_ns(case.bytes))
+        floor_ns = min(floors_ns[index], limits.floor_ns(opened.plan.least_bytes))
         timing_checks.refuse_impossible(stats, floor_ns)
         if measured.own_clock is not None:
             seeds = (self._call_seed(index, -1 - call) for call in count())
@@ -195,7 +195,7 @@ class Judge:
             key = f"benchmark.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
             with self._reported(key), self._opened(case, OpenedCase) as opened:
-                data = generate(case, case.seed)
+                data = opened.draw(case.seed)
                 answer, _ = opened.judged_request(data, Profile(), Profiled)
                 encoded = base64.b64encode(answer.report.encode()[:report_bytes]).decode()
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
@@ -204,7 +204,10 @@ class Judge:
     def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
         """What is known before it runs."""
         self._write_essential(f"{key}.spec", case.spec)
-        self._write_essential(f"{key}.bytes", case.bytes)
+        plan = self._referee.plan(case)
+        self._write_essential(f"{key}.bytes", plan.least_bytes)
+        for name, value in plan.figures.items():
+            self._write_essential(f"{key}.{name}", value)
         self._write_essential(f"{key}.floor", floor_ns)
 
     def _load(self) -> None:
@@ -219,7 +222,7 @@ class Judge:
     def _time(
         self,
         opened: OpenedCase,
-        data: input_t,
+        data: Drawn,
         index: int,
         measured: "_Measured",
         attempts: int = 3,
@@ -230,14 +233,15 @@ class Judge:
         samples = timing_checks.Samples(schedule.timed_calls)
         for call in count(1):
             if fresh_contents:
-                data = self._contents(opened.case, self._call_seed(index, call + attempts * 10**6))
+                seed = self._call_seed(index, call + attempts * 10**6)
+                data = self._contents(opened, seed)
             answer, wall_ns = opened.judged_call(data, check=fresh_contents)
             if call >= schedule.warm_up_calls:
                 samples.add(timing_checks.read_time(answer, wall_ns))
             if samples.complete:
                 break
         if not fresh_contents:
-            opened.check_output(opened.output(), data)
+            opened.check_output(opened.returned(), data)
         opened.check_again()
         times = samples.times
         opened.times_ns = [each.call_ns for each in times]
@@ -264,9 +268,9 @@ class Judge:
             self._pipe.write("confined.clock", "calls behind a gate of the judge")
         return own_clock
 
-    def _contents(self, case: Case, seed: int) -> input_t:
+    def _contents(self, opened: OpenedCase, seed: int) -> Drawn:
         """Inputs of a call; a GPU draws them as the contest does in no time."""
-        return generate(case, seed) if self._device.type == "cuda" else draw(case, seed).data
+        return opened.draw(seed) if self._device.type == "cuda" else opened.redraw(seed)
 
     def _call_seed(self, case_index: int, call: int) -> int:
         """Unforeseeable."""
@@ -281,7 +285,7 @@ class Judge:
             raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
-        setup = CaseSetup(self._process, self._device, self._deadline, diagnose)
+        setup = CaseSetup(self._process, self._device, self._deadline, self._referee, True)
         opened = open_case(setup, case)
         try:
             yield opened
@@ -295,6 +299,8 @@ class Judge:
         report: dict[str, str] = {}
         try:
             yield report
+        except RefereeFailed as failed:
+            self._fail(key, SubmissionFailed("not_judged.problem", str(failed)), report)
         except CaseFailed as failed:
             self._fail(key, failed, report)
             if failed.end is Exit.TIMED_OUT:  # the rest would hang as long

@@ -5,35 +5,27 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from nvfp4.contract import reference
-from nvfp4.contract.layout import (
-    described_buffers,
-    dtype_by_name,
-    input_names,
-    output_view,
-    storages,
-    total_bytes,
-)
-from nvfp4.contract.task import input_t, output_t
+from nvfp4.contract.referee import CasePlan, Drawn, Output, Referee
+from nvfp4.contract.tree import TreeError, is_packed, parts, tree_of
 from nvfp4.gpu.buffers import (
     SharedBuffers,
     create_buffers,
+    host_sizes_of,
+    mapped_bytes,
     offsets,
     output_name,
-    whole_bytes,
+    sizes_of,
 )
 from nvfp4.gpu.device_memory import free_memory_bytes
 from nvfp4.gpu.timing import wait_until_idle
-from nvfp4.judge.cases import Case
-from nvfp4.judge.contents import Contents
 from nvfp4.judge.executor import ExecutorFailed
-from nvfp4.judge.gpu_reference import expected_output
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess, no_gpu
+from nvfp4.records.cases import Case
 from nvfp4.records.failures import read_failure
 from nvfp4.records.messages import (
     Begin,
@@ -45,22 +37,11 @@ from nvfp4.records.messages import (
     Ended,
     HandOverAgain,
     OpenCase,
+    OpenHost,
 )
 
 T = TypeVar("T")
 
-
-class Explanation(Protocol):
-    """Why an output is wrong: lines for people, and for programs causes as of a failure."""
-
-    @property
-    def text(self) -> str: ...
-
-    def causes(self) -> list[dict[str, Any]]: ...
-
-
-Explain = Callable[[input_t, output_t, output_t], Explanation]
-"""From inputs, output and reference what explains a wrong output."""
 
 longest_compile_s = 150.0
 """An import, or the first call of a case: CUDA C++ with torch's own headers takes a minute."""
@@ -88,28 +69,24 @@ class NotEnoughMemory(CaseFailed):
     """A case is too large for this device."""
 
 
-def generate(case: Case, seed: int) -> input_t:
-    """The inputs of a case for a seed."""
-    full, contest = reference.generate_full_range_input, reference.generate_input
-    return (full if case.full_range else contest)(case.m, case.k, case.l, seed)
-
-
 @dataclass(frozen=True)
 class CaseSetup:
     """What a case is opened with. process: that of the submission. deadline: on the monotonic
-    clock, in seconds."""
+    clock, in seconds. explain: whether to look for the cause of a wrong output."""
 
     process: SubmissionProcess
     device: torch.device
     deadline: float
-    explain: Explain | None = None
+    referee: Referee
+    explain: bool = False
 
 
 class OpenedCase:
-    """error_share: the largest error so far over the allowed one. output_dtype: the last one's.
-    times_ns: of the timed calls. last_call_s: how long a call took. is_benchmark: whether counts
-    decide. unverified: why counts may leave out work, None where they do not. ended: what the
-    emulated GPU says of the last call. predicted: the time of the first one on another GPU; see
+    """error_share: the largest error so far over the allowed one. plan: what the referee says of
+    the case. changed: inputs that a call has written to, where that is allowed. times_ns: of the
+    timed calls. last_call_s: how long a call took. is_benchmark: whether counts decide.
+    unverified: why counts may leave out work, None where they do not. ended: what the emulated GPU
+    says of the last call. predicted: the time of the first one on another GPU; see
     ``records.prediction``.
     """
 
@@ -117,7 +94,10 @@ class OpenedCase:
         """Raises SubmissionFailed, OutOfTime, NotEnoughMemory."""
         self.case = case
         self._explain = setup.explain
+        self._referee = setup.referee
+        self.plan: CasePlan = setup.referee.plan(case)
         self.error_share = 0.0
+        self.changed: list[str] = []
         self._called = False
         self._emulates = self._is_emulated_on(setup.device)
         self._launched: bool | None = None
@@ -128,29 +108,39 @@ class OpenedCase:
         self._base, self._number = 0, next(_numbers)
         self.last_call_s = 0.0
         self.times_ns: list[float] = []
-        self.output_dtype = torch.float16
+        self._output_tree = self.plan.expected
         self._output = torch.empty(0)
         self._process = setup.process
         self._deadline = setup.deadline
-        _refuse_too_large(case, setup.device)
-        self.buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, setup.device)
+        self._sizes = sizes_of(self.plan.inputs, self.plan.room_bytes)
+        _refuse_too_large(sum(self._sizes.values()), setup.device)
+        self.buffers: SharedBuffers = create_buffers(self._sizes, setup.device)
+        self._host = self._host_buffers()
         try:
             self.resume()
         except (SubmissionFailed, OutOfTime):
-            self.buffers.close()
+            self.close()
             raise
+
+    def _host_buffers(self) -> SharedBuffers:
+        sizes = host_sizes_of(self.plan.inputs)
+        return create_buffers(sizes, torch.device("cpu")) if sizes else SharedBuffers({})
 
     def _is_emulated_on(self, device: torch.device) -> bool:
         return device.type == "cpu"
 
     def resume(self) -> None:
         """Goes on with this case after another one. Raises SubmissionFailed, OutOfTime."""
-        case = self.case
-        request = OpenCase(case.m, case.k, case.l, self._number)
+        plan = self.plan
+        expected = plan.expected.to_plain() if plan.checks_shape else {}
+        inputs = plan.inputs.to_plain()
+        request = OpenCase(inputs, expected, plan.room_bytes, self._number)
         if self._emulates:
             self._base = self.ask(request, CaseOpened).base
         else:
             self.ask(request, Done, self.buffers.fd)
+        if self._host.tensors:
+            self.ask(OpenHost(), Done, self._host.fd)
 
     @contextmanager
     def resumed(self) -> Iterator["OpenedCase"]:
@@ -160,6 +150,7 @@ class OpenedCase:
 
     def close(self) -> None:
         self.buffers.close()
+        self._host.close()
 
     def mark(self) -> dict[str, str]:
         """What a report says of counts; without kernels there are only outputs, which the judge
@@ -167,13 +158,13 @@ class OpenedCase:
         said = self.is_benchmark and self.unverified and self._launched
         return {"unverified": str(self.unverified)} if said else {}
 
-    def judged_call(self, data: input_t, check: bool = True) -> tuple[Called, float]:
+    def judged_call(self, data: Drawn, check: bool = True) -> tuple[Called, float]:
         """A call on ``data`` with inputs and output checked, and its nanoseconds by the judge's
         clock. Raises SubmissionFailed."""
         return self.judged_request(data, Call(), Called, check)
 
     def judged_request(
-        self, data: input_t, request: object, answer: type[T], check: bool = True
+        self, data: Drawn, request: object, answer: type[T], check: bool = True
     ) -> tuple[T, float]:
         """The same for any request that calls custom_kernel once."""
         if self._emulates:
@@ -192,7 +183,7 @@ class OpenedCase:
         if self._emulates:
             answered = self._with_reports(answered, self.end())
         self._note_launches(answered)
-        self._take_dtype(answered)
+        self._take_output(answered)
         self.check_inputs(self.buffers, data)
         if check:
             self.check_output(self.output(), data)
@@ -201,17 +192,16 @@ class OpenedCase:
     def begin(self, explain: int = 0, texts: Sequence[str] = ()) -> None:
         """Have the emulated GPU begin a call on what the buffers hold. explain, texts: as of
         ``Begin``. Raises SubmissionFailed, OutOfTime."""
-        case, options = self.case, self._process.options
-        shape = case.m, case.k, case.l
-        places = offsets(*shape)
+        options = self._process.options
+        places = offsets(self._sizes)
         left_s = self.seconds_left()
         predicts = explain or (self.is_benchmark and not self.predicted)
         request = Begin(
             self._base,
-            described_buffers(shape, places),
-            whole_bytes(*shape),
+            described(self.plan, places),
+            mapped_bytes(self._sizes),
             places[output_name],
-            [case.m, case.l],
+            self.plan.room_bytes,
             time.monotonic() + left_s - min(_margin_s, left_s / 3),
             options.model if predicts else "",
             options.flush,
@@ -255,15 +245,15 @@ class OpenedCase:
             return failed
         return SubmissionFailed.of(failure, ended.fault)
 
-    def call_again(self, contents: Callable[[], Contents]) -> None:
-        """One more call, with other contents; of a large output some rows are checked, drawn at
+    def call_again(self, contents: Callable[[], Drawn]) -> None:
+        """One more call, with other contents; of a large output a part is checked, drawn at
         random. Raises SubmissionFailed, OutOfTime."""
         drawn, before = contents(), self.unverified
-        self.judged_call(drawn.data, check=False)
+        self.judged_call(drawn, check=False)
         if before is None and self.unverified:
             self.unverified = f"in a later call: {self.unverified}"
-        if not drawn.has_right(self.output()):
-            self.check_output(self.output(), drawn.data)
+        if not self._referee.is_right(drawn, self.returned()):
+            self.check_output(self.returned(), drawn)
 
     def _note_launches(self, answered: object) -> None:
         if self._emulates and isinstance(answered, Called):
@@ -273,66 +263,92 @@ class OpenedCase:
                 self.unverified = self.unverified or "some calls launch kernels, others do not"
             self._launched = launched or bool(self._launched)
 
-    def fill(self, buffers: SharedBuffers, data: input_t) -> None:
+    def draw(self, seed: int) -> Drawn:
+        """Inputs of this case."""
+        return self._referee.draw(self.case, seed)
+
+    def redraw(self, seed: int, full_range: bool | None = None) -> Drawn:
+        """Inputs that are cheap to draw and to check. full_range: None as those of the case."""
+        kind = self.case.full_range if full_range is None else full_range
+        return self._referee.redraw(replace(self.case, full_range=kind), seed)
+
+    def fill(self, buffers: SharedBuffers, drawn: Drawn) -> None:
         """Writes the inputs of a call into shared buffers."""
-        for name, contents in self._storages(data).items():
-            buffers.tensors[name].copy_(contents)
+        held = {**buffers.tensors, **self._host.tensors}
+        for number, (name, contents) in enumerate(
+            zip(drawn.tree.names, drawn.storages, strict=True)
+        ):
+            if number in self.plan.outputs and not self.plan.strict_inputs:
+                held[name].fill_(0xFF)  # noise: nothing may depend on it
+            else:
+                held[name].copy_(contents)
         # Not the result of the previous call.
         buffers.tensors[output_name].fill_(0xFF)
         wait_until_idle(buffers.tensors[output_name].device)
 
-    def check_inputs(self, buffers: SharedBuffers, data: input_t) -> None:
-        """Raises SubmissionFailed if inputs have changed."""
-        pristine = self._storages(data)
-        for name in input_names:
-            if not torch.equal(buffers.tensors[name], pristine[name]):
+    def withhold(self, buffers: SharedBuffers) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Spoil a part of the inputs in these buffers; see ``Referee.withhold``."""
+        flat = [buffers.tensors[name] for name in self.plan.inputs.names]
+        return self._referee.withhold(self.plan, flat)
+
+    def check_inputs(self, buffers: SharedBuffers, drawn: Drawn) -> None:
+        """Raises SubmissionFailed if inputs have changed that must not; notes others."""
+        held = {**buffers.tensors, **self._host.tensors}
+        names = drawn.tree.names
+        for number, contents in enumerate(drawn.storages):
+            name = names[number]
+            if number in self.plan.outputs or torch.equal(held[name], contents):
+                continue
+            if self.plan.strict_inputs:
                 raise changed_input(name)
+            if name not in self.changed:
+                self.changed.append(name)
 
-    def check_output(self, output: torch.Tensor, data: input_t) -> None:
-        """Raises SubmissionFailed if an output [m, 1, l] is wrong."""
-        expected = expected_output(data)
-        passed, message = reference.check_implementation(data, output, expected)
-        if not passed:
-            raise self._wrong(data, output, expected, message)
-        self.error_share = max(self.error_share, reference.error_share(output, expected))
+    def check_output(self, output: Output, drawn: Drawn) -> None:
+        """Raises SubmissionFailed if an output is wrong."""
+        checked = self._referee.check(drawn, output, self._explain)
+        if checked.passed:
+            self.error_share = max(self.error_share, checked.error_share)
+            return
+        if checked.unclear:
+            raise SubmissionFailed("not_judged.rounding", checked.message)
+        wrong, elements = checked.wrong, checked.elements
+        failed = SubmissionFailed("output.mismatch", checked.message)
+        counts = {"wrong": wrong, "elements": elements} if elements else {}
+        failed.failure = replace(failed.failure, causes=checked.causes, arguments=counts)
+        raise failed
 
-    def _wrong(
-        self, data: input_t, output: torch.Tensor, expected: torch.Tensor, message: str
-    ) -> SubmissionFailed:
-        wrong = int((~reference.close_enough(output, expected)).sum())
-        code, elements = "output.mismatch", output.numel()
-        if self._explain is None:
-            return SubmissionFailed("output.mismatch", message, wrong=wrong, elements=elements)
-        why = self._explain(data, output, expected)
-        failed = SubmissionFailed(code, f"{message}\n{why.text}", wrong=wrong, elements=elements)
-        failed.failure = replace(failed.failure, causes=why.causes())
-        return failed
+    def returned(self) -> Output:
+        """The last output as it was when the answer came."""
+        return self.output_in(self._output)
 
-    def output(self) -> torch.Tensor:
-        """The last output as it was when the answer came, [m, 1, l]."""
-        return self.view_output(self._output)
+    def output(self) -> Any:
+        """The same as the data that custom_kernel returned."""
+        return self.returned().data
 
-    def view_output(self, raw: torch.Tensor) -> torch.Tensor:
-        """Bytes as an output [m, 1, l]."""
-        return output_view(raw, self.case.m, self.case.l, self.output_dtype)
+    def output_in(self, raw: torch.Tensor) -> Output:
+        """Bytes as an output. Raises SubmissionFailed."""
+        tree = self._output_tree
+        return Output(tree, parts(tree, raw))
 
-    def _take_dtype(self, answer: object) -> None:
-        name = getattr(answer, "dtype", "")
-        if name not in dtype_by_name:
-            message = f"the submission's process sent the dtype {name[:40]!r}"
+    def _take_output(self, answer: object) -> None:
+        try:
+            tree = tree_of(getattr(answer, "output", None))
+        except TreeError as error:
+            message = f"the submission's process described no output: {error}"
+            raise SubmissionFailed("process.protocol", message) from None
+        if not is_packed(tree, self.plan.room_bytes):
+            message = "the submission's process described an output that is not packed"
             raise SubmissionFailed("process.protocol", message)
-        self.output_dtype = dtype_by_name[name]
+        self._output_tree = tree
 
     def check_again(self) -> None:
         """Raises SubmissionFailed if the last output has changed."""
         self.ask(HandOverAgain(), Done)
-        after = self.view_output(self.buffers.tensors[output_name])
-        if not same_bits(after, self.output()):
+        after = self.output_in(self.buffers.tensors[output_name])
+        if not after.same_bits(self.returned()):
             message = "the output changed after it was returned"
             raise SubmissionFailed("output.changed_later", message)
-
-    def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
-        return storages(data, self.case.m, self.case.k, self.case.l)
 
     def ask(self, request: object, answer: type[T], fd: int | None = None) -> T:
         """Raises SubmissionFailed or OutOfTime."""
@@ -362,15 +378,30 @@ def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:
     return min(left_s, longest_s)
 
 
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are the same, NaN included."""
-    raw = (each.flatten().view(torch.uint8) for each in (one, other))
-    return one.dtype == other.dtype and torch.equal(*raw)
+def described(plan: CasePlan, places: dict[str, int]) -> list[Any]:
+    """The buffers of a case that launches may touch, as ``Begin`` has them. places: by name, where
+    each begins."""
+    return [
+        [
+            leaf.path,
+            places[leaf.path],
+            storage.nbytes,
+            number in plan.outputs or not plan.strict_inputs,
+            leaf.shape,
+            [each * leaf.itemsize for each in leaf.strides],
+            leaf.offset * leaf.itemsize,
+            leaf.dimensions,
+        ]
+        for number, (leaf, storage) in enumerate(
+            zip(plan.inputs.first_leaves, plan.inputs.storages, strict=True)
+        )
+        if leaf.path in places
+    ]
 
 
-def _refuse_too_large(case: Case, device: torch.device) -> None:
+def _refuse_too_large(case_bytes: int, device: torch.device) -> None:
     # Inputs, their shared copy and the work on them.
-    needed_bytes = 4 * total_bytes(case.m, case.k, case.l)
+    needed_bytes = 4 * case_bytes
     free_bytes = free_memory_bytes(device)
     if needed_bytes > free_bytes:
         needed_gib, free_gib = (round(each / 2**30, 1) for each in (needed_bytes, free_bytes))

@@ -6,17 +6,16 @@ Imports nothing heavy: the worker starts before the judge loads torch.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nvfp4 import contract
 from nvfp4.judge.executor import Executor, ExecutorFailed
 from nvfp4.judge.protocol import Exit
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
@@ -42,10 +41,6 @@ from nvfp4.sandbox.namespaces import uses_gpu
 from nvfp4.sandbox.workers import Process, start_worker
 
 T = TypeVar("T")
-
-_contract = Path(contract.__path__[0])
-_beside = ("task.py", "utils.py")
-"""What a submission may import."""
 
 _tail_lines = 12
 
@@ -133,8 +128,8 @@ class SubmissionFailed(CaseFailed):
 class SubmissionProcess:
     """A worker in a session, an environment and a scratch folder of its own.
 
-    The folder holds copies of the submission, task.py and utils.py. A worker that takes the place
-    of another finds nothing that the other has left there.
+    The folder holds copies of the submission and of the problem's files. A worker that takes the
+    place of another finds nothing that the other has left there.
     """
 
     def __init__(
@@ -142,10 +137,12 @@ class SubmissionProcess:
         submission: Path | Source,
         options: Options | None = None,
         gpu: Executor | None = None,
+        files: Mapping[str, bytes] | None = None,
         anew: bool = False,
     ) -> None:
-        """gpu: that of an earlier worker, which loses it then. anew: as of ``start_worker``."""
-        self._anew = anew
+        """gpu: that of an earlier worker, which loses it then. files: what the submission may
+        import, by name. anew: as of ``start_worker``."""
+        self._files, self._anew = files or {}, anew
         self.options = options or Options()
         self.gpu = gpu
         self._connected = False
@@ -173,8 +170,8 @@ class SubmissionProcess:
 
     def _new_scratch(self) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
-        for name in _beside:
-            shutil.copy(_contract / name, folder / name)
+        for name, content in self._files.items():
+            (folder / name).write_bytes(content)
         (folder / self.source.file).write_bytes(self.source.content)
         self._used = False
         return folder

@@ -115,10 +115,13 @@ class AddNote:
 
 @dataclass(frozen=True)
 class HandOver:
-    """Take a tensor [m, 1, l] as the output of the call. strides: in bytes."""
+    """Take a tensor as a part of the output of the call, at an offset in the memory for that.
+    strides: in bytes."""
 
     address: int
+    offset: int
     itemsize: int
+    shape: list[int]
     strides: list[int]
     place: list[int]
 

@@ -23,13 +23,21 @@ class Load:
 
 @dataclass(frozen=True)
 class OpenCase:
-    """Open the buffers of a case, whose descriptor comes with it. Without a GPU there is none; the
-    number tells cases apart."""
+    """Open the buffers of a case, whose descriptor comes with it. Without a GPU there is none."""
 
-    m: int
-    k: int
-    l: int
+    inputs: dict[str, Any]
+    """The tree of what custom_kernel gets."""
+    expected: dict[str, Any]
+    """The tree of what it is to return."""
+    room_bytes: int
+    """The most that an output may have."""
     number: int = 0
+    """It tells cases apart."""
+
+
+@dataclass(frozen=True)
+class OpenHost:
+    """Open those buffers of the case that lie in the host's memory; their descriptor comes."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +69,23 @@ class Done:
 
 @dataclass(frozen=True)
 class Called:
-    """See ``timing.CallTime``. dtype: of the output. launches: reports of emulated launches."""
+    """See ``timing.CallTime``."""
 
     call_ns: float
     settled_ns: float
     late: bool
-    dtype: str
+    output: dict[str, Any]
+    """The tree of the output, packed."""
     launches: list[Any]
+    """Reports of emulated launches."""
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """report: the profiler's table."""
+    """report: the profiler's table. output: as of ``Called``."""
 
     report: str
-    dtype: str
+    output: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -177,7 +187,7 @@ class Begin:
 
     base: where they lie in the worker. buffers: name, offset, nbytes, writable, shape, strides in
     bytes and dimensions of each that launches may touch. place: where the output goes, by its
-    offset. shape: m and l. deadline: of kernels, on the monotonic
+    offset; room_bytes: how much it may have. deadline: of kernels, on the monotonic
     clock. model: the GPU that a time is predicted for, empty for none; flush: after which. explain:
     after how many warp instructions a launch stops that is counted by line, 0 to run it whole;
     texts: which texts, "ptx" and "sass", go with the counts.
@@ -187,7 +197,7 @@ class Begin:
     buffers: list[Any]
     mapped_bytes: int
     place: int
-    shape: list[int]
+    room_bytes: int
     deadline: float
     model: str = ""
     flush: str = "contest"

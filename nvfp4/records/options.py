@@ -44,6 +44,7 @@ class Options:
     clean. check: whether the emulator looks for findings. strict: whether findings fail a case.
     model: the GPU that times are predicted for where there is none. repeat: whether some tests run
     again in a fresh process. name: what messages call the submission's file, "" for its own name.
+    problem: the leaderboard whose files lie in the judge's folder, "" for NVFP4 GEMV.
     limit_gib: how much memory, and how much of the disk, its processes may take together; 0 for as
     much as the machine can spare.
     """
@@ -58,6 +59,7 @@ class Options:
     model: str = "B200"
     repeat: bool = True
     name: str = ""
+    problem: str = ""
     limit_gib: int = 0
 
     def __post_init__(self) -> None:

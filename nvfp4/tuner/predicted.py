@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nvfp4.contract import reference
 from nvfp4.emulation import install_stand_in
 from nvfp4.emulator import Launch
 from nvfp4.model.counting import Samples, accesses_of, sampled
 from nvfp4.model.prediction import GPUS, predict
+from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.tuner.space import Key, Shape, name_of, sentence
 from nvfp4.tuner.table import Choice
 

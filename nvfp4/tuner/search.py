@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract import reference
 from nvfp4.gpu import timing
+from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.tuner.space import Shape, TuneError, sentence
 
 

@@ -59,7 +59,7 @@ def _inputs() -> tuple[object, ...]:
     """Of the kinds and strides of custom_kernel's, in the host's memory."""
     import torch
 
-    from nvfp4.contract.layout import layouts
+    from nvfp4.problems.nvfp4_gemv.layout import layouts
 
     found = layouts(*_SMALL).values()
     return tuple(each.view(torch.zeros(each.nbytes, dtype=torch.uint8)) for each in found)

@@ -13,8 +13,8 @@ import torch
 from nvfp4.capture import activity, cuda, host_access, standin, stream_order
 from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, Link
 from nvfp4.capture.interception import Interception, unjoined_notes
-from nvfp4.contract.layout import dimensions, layouts
-from nvfp4.gpu.buffers import buffers_in, output_name, whole_bytes
+from nvfp4.contract.tree import Tree, places
+from nvfp4.gpu.buffers import SharedBuffers, buffers_in, mapped_bytes, sizes_of
 from nvfp4.records.gpu_messages import window_bytes
 from nvfp4.records.launch import Buffer, Launch, View
 from nvfp4.records.launch_errors import UnsupportedCall, tell_refusals
@@ -31,6 +31,7 @@ from nvfp4.records.messages import (
 from nvfp4.records.options import Options
 from nvfp4.records.ranges import taken_ranges
 from nvfp4.records.source import show_as
+from nvfp4.worker.outputs import tensors_of
 from nvfp4.worker.runner import Runner
 
 
@@ -52,18 +53,19 @@ class ForwardedLaunches(Interception):
     def _run(self, launch: Launch) -> None:
         self.gpu.launch(launch)
 
-    def begin_call(self, tensors: dict[str, torch.Tensor], shape: tuple[int, int, int]) -> None:
-        """Kernels may use the case's buffers."""
+    def begin_call(self, inputs: Tree, tensors: dict[str, torch.Tensor]) -> None:
+        """Kernels may use the case's buffers. tensors: flat storages by name."""
         self._memory.clear()
         stream_order.begin()
         self.gpu.begin_call()
-        for name, layout in layouts(*shape).items():
-            tensor, view = tensors[name], layout.view(tensors[name])
-            strides = tuple(each * view.element_size() for each in view.stride())
-            seen = View(tuple(view.shape), strides, 0, dimensions[name])
-            self._memory.register(
-                Buffer(name, tensor.data_ptr(), tensor.numel(), name == "c", seen)
-            )
+        for leaf in inputs.first_leaves:
+            flat = tensors.get(leaf.path)
+            if flat is None:  # it lies in the host's memory
+                continue
+            strides = tuple(each * leaf.itemsize for each in leaf.strides)
+            words = tuple((one, other) for one, other in leaf.dimensions)
+            seen = View(tuple(leaf.shape), strides, leaf.offset * leaf.itemsize, words)
+            self._memory.register(Buffer(leaf.path, flat.data_ptr(), flat.numel(), True, seen))
 
     def end_call(self) -> None:
         """Say of launches that nothing joins to the current stream that they may still run."""
@@ -117,11 +119,12 @@ class EmulatedRunner(Runner):
     def _open_case(self, request: OpenCase, fd: int | None) -> CaseOpened:
         """No address is given twice: what a submission keeps of one is wrong for other cases, and a
         case that the judge returns to has its own."""
-        self.shape = request.m, request.k, request.l
+        self._plan(request)
         opened = self._cases.pop(request.number, None)
         if opened is None:
-            space = AddressSpace(whole_bytes(*self.shape))
-            opened = space, buffers_in(space.mapping, *self.shape)
+            sizes = sizes_of(self.inputs, self.room_bytes)
+            space = AddressSpace(mapped_bytes(sizes))
+            opened = space, buffers_in(space.mapping, sizes)
         self._cases[request.number] = opened
         self.buffers = opened[1]
         self.launches.gpu.spaces = [space for space, _ in self._cases.values()]
@@ -133,10 +136,9 @@ class EmulatedRunner(Runner):
         with contextlib.suppress(OSError):
             (self._submission.parent / "activity").write_text(word)
 
-    def data(self, buffers: Any) -> Any:
+    def data(self, buffers: SharedBuffers) -> Any:
         """As of Runner, for a call that begins."""
-        tensors = {name: each for name, each in buffers.tensors.items() if name != output_name}
-        self.launches.begin_call(tensors, self.shape)
+        self.launches.begin_call(self.inputs, buffers.tensors)
         return super().data(buffers)
 
     def _call(self, request: Call, fd: int | None) -> Called:
@@ -146,6 +148,6 @@ class EmulatedRunner(Runner):
 
     def _hand_over(self, output: Any) -> None:
         """The executor takes an output."""
-        self.refuse_other_outputs(output)
-        self.output_dtype = output.dtype
-        self.launches.gpu.hand_over(output)
+        self.output = self.accepted(output)
+        for tensor, at in zip(tensors_of(output), places(self.output), strict=False):
+            self.launches.gpu.hand_over(tensor, at)

@@ -10,7 +10,7 @@ from nvfp4.records.launch_errors import RetargetError
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions, target_of
 from nvfp4.retarget.translator import Translator
-from nvfp4.worker.runner import Refused
+from nvfp4.worker.outputs import Refused
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.gpu.buffers import SharedBuffers, open_buffers
+from nvfp4.gpu.buffers import SharedBuffers, open_buffers, sizes_of
 from nvfp4.gpu.device_memory import WaitingSide
 from nvfp4.records.messages import (
     AwaitQueue,
@@ -16,7 +16,8 @@ from nvfp4.records.messages import (
     OpenSet,
     QueueCalls,
 )
-from nvfp4.worker.runner import Refused, Runner
+from nvfp4.worker.outputs import Refused, tensors_of
+from nvfp4.worker.runner import Runner
 
 # A reference of our own: a submission may replace the attributes of torch.
 _copy_all = torch._foreach_copy_
@@ -54,7 +55,9 @@ class GatedCalls:
     def _open_set(self, request: OpenSet, fd: int | None) -> Done:
         runner = self._runner
         self._sets.append(
-            runner.buffers if fd is None else open_buffers(*runner.shape, runner.device, fd)
+            runner.buffers
+            if fd is None
+            else open_buffers(sizes_of(runner.inputs, runner.room_bytes), runner.device, fd)
         )
         return Done()
 
@@ -63,17 +66,17 @@ class GatedCalls:
         assert self._gate, "OpenGate comes first"
         runner = self._runner
         data = [runner.data(buffers) for buffers in self._sets]
-        targets = [runner.place(buffers) for buffers in self._sets]
+        targets = [target for buffers in self._sets for target in runner.targets(buffers)]
         self._gate.wait()
         for inputs in data:
             output = runner.kernel(inputs)
-            runner.refuse_other_outputs(output)
-            if output.dtype != runner.output_dtype:
+            if runner.accepted(output) != runner.output:
                 raise Refused(
                     "contract.other_dtype",
                     "custom_kernel returned another dtype than in the call before",
                 )
-            self._outputs.append(output)  # not freed, on whatever stream, before it is copied
+            # Not freed, on whatever stream, before it is copied.
+            self._outputs += tensors_of(output)
         if request.wait:  # as a host does that waits for the device in a call
             runner.settle()
         self._copy_all(targets, self._outputs)

@@ -14,9 +14,14 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.layout import dtype_by_name, layouts, output_view
-from nvfp4.contract.task import input_t, output_t
-from nvfp4.gpu.buffers import SharedBuffers, open_buffers, output_name
+from nvfp4.contract.tree import Tree, build, parts, tree_of
+from nvfp4.gpu.buffers import (
+    SharedBuffers,
+    host_sizes_of,
+    open_buffers,
+    output_name,
+    sizes_of,
+)
 from nvfp4.gpu.timing import CallTimer, CudaTimer, call_timer, flushes, wait_until_idle
 from nvfp4.records.failures import Failure
 from nvfp4.records.launch_errors import RetargetError
@@ -29,6 +34,7 @@ from nvfp4.records.messages import (
     HandOverAgain,
     Load,
     OpenCase,
+    OpenHost,
     Profile,
     Profiled,
 )
@@ -36,11 +42,12 @@ from nvfp4.records.options import Options
 from nvfp4.records.refusals import packages
 from nvfp4.records.texts import plain
 from nvfp4.records.unanswered import HangWatch, StateWriter
+from nvfp4.worker.outputs import Refused, output_tree, tensors_of
 from nvfp4.worker.printed import flush_output
 from nvfp4.worker.raised import failure_of
 from nvfp4.worker.tracebacks import explained
 
-CustomKernel = Callable[[input_t], output_t]
+CustomKernel = Callable[[Any], Any]
 
 _longest_error = 4000
 
@@ -51,14 +58,6 @@ _known = ("cuda", "cupy", "cutlass", "numba", "numpy", "task", "torch", "triton"
 
 # Kept: a submission may replace the attributes of torch.
 _copy = torch.Tensor.copy_
-
-
-class Refused(Exception):
-    """The submission broke the contract. code, arguments: of the failure."""
-
-    def __init__(self, code: str, message: str, **arguments: object) -> None:
-        super().__init__(message)
-        self.code, self.arguments = code, arguments
 
 
 class Runner:
@@ -79,13 +78,16 @@ class Runner:
         self._kernel: CustomKernel | None = None
         # Before the import of the submission, which may replace what the timer is made of.
         self._timer: CallTimer = call_timer(self.device, flushes[options.flush])
-        self.shape = (0, 0, 0)
-        self.buffers = SharedBuffers({})
+        self.inputs = Tree({"tuple": []}, [], [])
+        self._expected: Tree | None = None
+        self.room_bytes = 0
+        self.buffers, self._host = SharedBuffers({}), SharedBuffers({})
         self._last_output: Any = None
-        self.output_dtype = torch.float16
+        self.output = self.inputs
         self.operations: dict[type, Callable[[Any, int | None], object]] = {
             Load: self._load,
             OpenCase: self._open_case,
+            OpenHost: self._open_host,
             Call: self._call,
             HandOverAgain: self._hand_over_again,
             Profile: self._profile,
@@ -123,45 +125,28 @@ class Runner:
         assert self._kernel, "Load comes first"
         return self._kernel
 
-    def data(self, buffers: SharedBuffers) -> input_t:
+    def data(self, buffers: SharedBuffers) -> Any:
         """What custom_kernel gets."""
-        a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = (
-            self.adopt(each.view(buffers.tensors[name]))
-            for name, each in layouts(*self.shape).items()
-        )
-        return a, b, sfa, sfb, sfa_permuted, sfb_permuted, c
+        held = {**buffers.tensors, **self._host.tensors}
+        flat = [held[name] for name in self.inputs.names]
+        return build(self.inputs, flat, self._adopted)
+
+    def _adopted(self, tensor: torch.Tensor, device: str) -> torch.Tensor:
+        return self.adopt(tensor) if device == "cuda" else tensor
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the judge as the submission gets it."""
         return tensor
 
-    def place(self, buffers: SharedBuffers) -> torch.Tensor:
-        """Where the judge reads an output [m, 1, l]."""
-        m, _, l = self.shape
-        return output_view(buffers.tensors[output_name], m, l, self.output_dtype)
+    def targets(self, buffers: SharedBuffers) -> list[torch.Tensor]:
+        """Where the judge reads the tensors of an output."""
+        flat = parts(self.output, buffers.tensors[output_name])
+        return tensors_of(build(self.output, flat))
 
-    def refuse_other_outputs(self, output: Any) -> None:
-        """Raises Refused for what the contest would not accept."""
-        m, _, l = self.shape
+    def accepted(self, output: Any) -> Tree:
+        """The tree of an output. Raises Refused for what the contest would not accept."""
         device = self.expected_device or self.device.type
-        returned = None
-        if output is None:
-            returned = "None"
-        elif type(output) is not torch.Tensor:
-            returned = f"a {type(output).__name__}"
-        elif output.dtype not in dtype_by_name.values():
-            returned = f"dtype {output.dtype}"
-        elif tuple(output.shape) != (m, 1, l):
-            returned = f"shape {list(output.shape)}"
-        elif output.layout != torch.strided:
-            returned = f"a tensor with layout {output.layout}"
-        elif output.device.type != device:
-            returned = f"a tensor on {output.device}"
-        if returned:
-            expected = f"expected a float16 tensor [{m}, 1, {l}] on {device}"
-            hint = ": return c" if output is None else ""
-            message = f"custom_kernel returned {returned}, {expected}{hint}"
-            raise Refused("contract.returned", message, returned=returned)
+        return output_tree(output, self._expected, device, self.room_bytes)
 
     def settle(self) -> None:
         """Waits until the device is idle. Raises Refused if L2 cache was set aside."""
@@ -189,9 +174,21 @@ class Runner:
 
     def _open_case(self, request: OpenCase, fd: int | None) -> Done | CaseOpened:
         self.buffers.close()
-        self.shape = (request.m, request.k, request.l)
+        self._plan(request)
         assert fd is not None
-        self.buffers = open_buffers(*self.shape, self.device, fd)
+        sizes = sizes_of(self.inputs, self.room_bytes)
+        self.buffers = open_buffers(sizes, self.device, fd)
+        return Done()
+
+    def _plan(self, request: OpenCase) -> None:
+        self.inputs = tree_of(request.inputs)
+        self._expected = tree_of(request.expected) if request.expected else None
+        self.room_bytes = request.room_bytes
+
+    def _open_host(self, request: OpenHost, fd: int | None) -> Done:
+        assert fd is not None
+        self._host.close()
+        self._host = open_buffers(host_sizes_of(self.inputs), torch.device("cpu"), fd)
         return Done()
 
     def _call(self, request: Call, fd: int | None) -> Called:
@@ -199,11 +196,7 @@ class Runner:
         output, time = self._timer.time(lambda: kernel(data))
         self._last_output = output
         self._hand_over(output)
-        return Called(time.call_ns, time.settled_ns, time.late, self._dtype_name, [])
-
-    @property
-    def _dtype_name(self) -> str:
-        return str(self.output_dtype).removeprefix("torch.")
+        return Called(time.call_ns, time.settled_ns, time.late, self.output.to_plain(), [])
 
     def _hand_over_again(self, request: HandOverAgain, fd: int | None) -> Done:
         self._hand_over(self._last_output)
@@ -211,9 +204,9 @@ class Runner:
 
     def _hand_over(self, output: Any) -> None:
         """Copies an output to where the judge reads it."""
-        self.refuse_other_outputs(output)
-        self.output_dtype = output.dtype
-        _copy(self.place(self.buffers), output)
+        self.output = self.accepted(output)
+        for target, tensor in zip(self.targets(self.buffers), tensors_of(output), strict=True):
+            _copy(target, tensor)
         self.settle()
 
     def _profile(self, request: Profile, fd: int | None) -> Profiled:
@@ -223,7 +216,7 @@ class Runner:
         if os.environ.get("POPCORN_NCU") == "1":
             with torch.cuda.nvtx.range("custom_kernel") if on_cuda else contextlib.nullcontext():
                 self._hand_over(self.kernel(data))
-            return Profiled("", self._dtype_name)
+            return Profiled("", self.output.to_plain())
         with (
             torch.profiler.profile() as profiler,
             torch.profiler.record_function("custom_kernel"),
@@ -233,7 +226,7 @@ class Runner:
         self._hand_over(output)
         order = "cuda_time_total" if on_cuda else "cpu_time_total"
         table = profiler.key_averages().table(sort_by=order, row_limit=20)
-        return Profiled(table, self._dtype_name)
+        return Profiled(table, self.output.to_plain())
 
     def _explain(self, error: BaseException, loads: bool) -> Failed:
         if loads and isinstance(error, Exception) and not isinstance(error, RetargetError):

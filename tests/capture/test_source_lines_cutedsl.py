@@ -25,7 +25,7 @@ from cutlass.cutlass_dsl import T, dsl_user_op
 
 from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.patches import Patches
-from nvfp4.contract.reference import generate_input
+from nvfp4.problems.nvfp4_gemv.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.rendering import by_ptx_line

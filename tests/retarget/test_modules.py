@@ -14,7 +14,7 @@ from kernels_of_rows import ptxas
 from nvfp4 import emulator
 from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.contract.reference import generate_full_range_input
+from nvfp4.problems.nvfp4_gemv.reference import generate_full_range_input
 from nvfp4.records.launch import Launch
 from nvfp4.retarget import NotRetargetable, rewrite
 from nvfp4.tuner.space import load_submission

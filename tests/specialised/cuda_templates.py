@@ -5,7 +5,7 @@
 import torch
 from torch.utils.cpp_extension import load_inline
 
-from nvfp4.contract.task import input_t, output_t
+from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
 
 cuda_source = r"""
 #include <cuda_fp16.h>

@@ -10,7 +10,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float4E2M1FN, Float8E4M3FN, Float16, Float32, Int64
 
-from nvfp4.contract.task import input_t, output_t
+from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
 
 BLOCK = 16  # elements that share a scale
 LANES = {256: 16}  # by k; 32 unless it stands here

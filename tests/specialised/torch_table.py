@@ -4,7 +4,7 @@
 
 import torch
 
-from nvfp4.contract.task import input_t, output_t
+from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
 
 ROWS = {
     **{(128, 256, 1): 128, (128, 1536, 1): 128, (128, 3072, 1): 128, (256, 7168, 1): 128},

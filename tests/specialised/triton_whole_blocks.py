@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from nvfp4.contract.task import input_t, output_t
+from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
 
 
 @triton.jit

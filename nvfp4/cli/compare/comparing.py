@@ -24,7 +24,7 @@ from nvfp4.cli.errors import SetupError, json_schema
 from nvfp4.cli.info import capability_of
 from nvfp4.cli.invocation import Invocation, judge
 from nvfp4.cli.judging.assess import Plan, read_submission
-from nvfp4.cli.problem import load_problem
+from nvfp4.cli.problem import Problem
 from nvfp4.cli.text import one_line, visible_json
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, Verdict
 from nvfp4.records.failures import read_failure
@@ -48,7 +48,8 @@ def compare_and_show(paths: Sequence[Path], rounds: int, judging: Invocation) ->
         raise SetupError("a comparison of times needs scipy, which is missing", hint)
     labelled = {chr(ord("A") + index): path for index, path in enumerate(paths)}
     files = {label: read_submission(path) for label, path in labelled.items()}
-    comparing = _Comparing(files, rounds, judging, new_console(stderr=judging.as_json))
+    problem = judging.problem(paths[0])
+    comparing = _Comparing(files, rounds, judging, new_console(stderr=judging.as_json), problem)
     found: dict[str, Any]
     try:
         code, found = comparing.timed() if on_gpu else comparing.counted()
@@ -87,12 +88,13 @@ class _Comparing:
     rounds: int
     judging: Invocation
     console: Console
+    problem: Problem
     device: Device | None = None
 
     def timed(self) -> tuple[int, dict[str, Any]]:
         """What changes in time from the first file to each of the others."""
         self._judged([])
-        labels, specs = list(self.files), load_problem().benchmarks
+        labels, specs = list(self.files), self.problem.benchmarks
         times = self._times(specs)
         changes = [changes_of(times[0], each) for each in times[1:]]
         show_changes(self.console, labels, specs, changes)
@@ -114,7 +116,7 @@ class _Comparing:
 
     def counted(self) -> tuple[int, dict[str, Any]]:
         """What the emulated benchmarks count, and a model predicts."""
-        verdicts = self._judged(load_problem().benchmarks)
+        verdicts = self._judged(self.problem.benchmarks)
         show_counts(self.console, list(self.files), verdicts)
         counts = [
             {
@@ -131,7 +133,7 @@ class _Comparing:
 
     def _judged(self, benchmarks: list[str]) -> list[Verdict]:
         """The verdicts of all files, which passed."""
-        plan, verdicts = Plan(load_problem().tests, benchmarks), []
+        plan, verdicts = Plan.of(self.problem, benchmarks=benchmarks), []
         for label, read in self.files.items():
             path = Path(read[0].path)
             say(self.console, f"{label}  {one_line(str(path))}")
@@ -159,7 +161,7 @@ class _Comparing:
                 failed.append(visible_json(value))
 
         contents = [content for _, content in self.files.values()]
-        seed, bot = secrets.randbits(32), self.judging.bot(b"")
+        seed, bot = secrets.randbits(32), self.judging.bot(self.problem, b"")
         ended = bot.run_comparison(contents, self.rounds, seed, specs, on_result)
         if failed:
             raise self._wrong(failed[0], specs)

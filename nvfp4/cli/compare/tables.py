@@ -34,7 +34,7 @@ def show_changes(
     note = f"of the change, at {confidence:.0%} confidence"
     columns = [
         Column("file", [labels[label + 1] for label, _ in rows], right=False),
-        Column("m x k x l", [shapes[index] for _, index in rows], right=False),
+        Column(shape_of(specs[0]).names, [shapes[index] for _, index in rows], right=False),
         Column(f"{labels[0]} us", [microseconds(each.baseline_us) for each in found]),
         Column("us", [microseconds(each.file_us) for each in found]),
         Column("change", [f"{each.change:+.2%}" for each in found]),
@@ -64,9 +64,10 @@ def show_counts(console: Console, labels: Sequence[str], verdicts: Sequence[Verd
     """A table of what emulated calls count and a model predicts, a column for each file."""
     benchmarks = list(zip(*(verdict.benchmarks for verdict in verdicts), strict=True))
     rows = [(each, name) for each in benchmarks for name in _counts]
+    names = shape_of(benchmarks[0][0].spec).names if benchmarks else "case"
     totals = [verdict.score.predicted for verdict in verdicts]
     columns = [
-        Column("m x k x l", [*(str(shape_of(each[0].spec)) for each, _ in rows), ""], right=False),
+        Column(names, [*(str(shape_of(each[0].spec)) for each, _ in rows), ""], right=False),
         Column("", [*(_counts[name] for _, name in rows), "predicted us"], right=False),
     ]
     for index, label in enumerate(labels):

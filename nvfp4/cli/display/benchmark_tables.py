@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from nvfp4.cli.display.columns import Column
-from nvfp4.cli.problem import shape_of
+from nvfp4.cli.problem import Shape, shape_of
 from nvfp4.cli.text import microseconds, percent
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
 
@@ -54,7 +54,7 @@ def _times(verdict: Verdict) -> list[Column]:
     failed = any(each.timed and each.status != "pass" for each in benchmarks)
     results = [status_text(each.status) for each in benchmarks]
     return [
-        Column("m x k x l", [str(shape_of(each.spec)) for each in benchmarks], right=False),
+        Column(_names(benchmarks), [str(shape_of(each.spec)) for each in benchmarks], right=False),
         *([Column("result", results, right=False)] if failed else []),
         Column("mean", [_mean(each, divisor) for each in benchmarks]),
         times("err", "err_us", 2, "standard error of the mean"),
@@ -85,6 +85,11 @@ def _times(verdict: Verdict) -> list[Column]:
     ]
 
 
+def _names(benchmarks: list[BenchmarkResult]) -> str:
+    """The heading of the cases."""
+    return shape_of(benchmarks[0].spec).names if benchmarks else "case"
+
+
 def _mean(benchmark: BenchmarkResult, divisor: float) -> Text:
     if not benchmark.timed or benchmark.mean_us is None:
         return status_text(benchmark.status)
@@ -110,11 +115,13 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
         return Column(heading, cells, rank, note=note)
 
     each_element = [
-        f"{32 * row['warp_instructions_total'] / (shape.m * shape.k * shape.l):.2f}" if row else ""
-        for row, shape in zip(rows, shapes, strict=True)
+        f"{32 * row['warp_instructions_total'] / each.elements:.2f}"
+        if row and each.elements
+        else ""
+        for row, each in zip(rows, benchmarks, strict=True)
     ]
     return [
-        Column("m x k x l", [str(shape) for shape in shapes], right=False),
+        Column(_names(benchmarks), [str(shape) for shape in shapes], right=False),
         Column("result", [status_text(each.status) for each in benchmarks], right=False),
         *_whose(benchmarks),
         column(
@@ -254,12 +261,17 @@ def tests_columns(tests: list[TestResult]) -> list[Column]:
     shapes = [shape_of((one or other).spec) for one, other in rows]
     return [
         Column("#", [str(number) for number in range(1, len(rows) + 1)]),
-        Column("m", [str(shape.m) for shape in shapes]),
-        Column("k", [str(shape.k) for shape in shapes]),
-        Column("l", [str(shape.l) for shape in shapes]),
+        *_size_columns(shapes),
         Column("contest inputs", [_status(one) for one, _ in rows], right=False),
         Column("full-range inputs", [_status(other) for _, other in rows], right=False),
     ]
+
+
+def _size_columns(shapes: list[Shape]) -> list[Column]:
+    """A column for each dimension."""
+    names = dict.fromkeys(name for shape in shapes for name, _ in shape.sizes)
+    sizes = [dict(shape.sizes) for shape in shapes]
+    return [Column(name, [each.get(name, "") for each in sizes]) for name in names]
 
 
 def _status(test: TestResult | None) -> Text:

@@ -14,7 +14,8 @@ from nvfp4.cli.display.render import benchmark_line, device_line, test_line
 from nvfp4.cli.judging.assess import Observer
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import seconds
-from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, full_range_suffix
+from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult
+from nvfp4.records.cases import full_range_suffix
 
 _refresh_s = 0.25
 

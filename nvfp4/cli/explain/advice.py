@@ -1,5 +1,6 @@
 """The lines that cost most, with a sentence each: what is wasted there and what to change."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,14 +13,15 @@ noticeable = 0.02
 """Of the cost of all kernels: what wastes less is not mentioned."""
 
 _bad_ratio = 1.5
-_shared_operands = ("b", "sfb", "sfb_permuted")
-"""Every row needs all of them: they are loaded again and again, the question is how often."""
+_shared_share = 1 / 16
+"""Of all bytes that are read: what has fewer is loaded again and again by threads that share it,
+the question is how often."""
 
 _too_often = 0.3
 """Of all sectors: how much of them may be loads of what all rows share."""
 
-_rows_to_spare = 16 * 148
-"""Sixteen for each SM of a B200."""
+_threads_to_spare = 16 * 32 * 148
+"""Sixteen warps for each SM of a B200."""
 
 _many_instructions = 4.0
 """Of a lane for each element of a: more are spent on decoding one value at a time."""
@@ -59,23 +61,26 @@ class CostlyLine:
 
 @dataclass(frozen=True)
 class _Context:
-    """What a line is judged against. sectors: of all kernels."""
+    """What a line is judged against. sectors, read_bytes: of all kernels; of the latter, distinct
+    ones."""
 
     kernel: Kernel
     shape: Shape
     slots: float
     sectors: int
+    read_bytes: float
 
 
 def costly_lines(kernels: list[Kernel], shape: Shape, top: int) -> list[CostlyLine]:
     """The lines that cost most, what they waste counted twice; the costliest first."""
     slots = sum(kernel.slots for kernel in kernels)
     sectors = sum(line.sectors for _, line in all_lines(kernels))
+    read_bytes = sum(_distinct(read) for _, line in all_lines(kernels) for read in line.reads)
     found = []
     for kernel, line in all_lines(kernels):
         if not line.instructions or line.line is None:
             continue
-        advice = line_advice(line, _Context(kernel, shape, slots, sectors))
+        advice = line_advice(line, _Context(kernel, shape, slots, sectors, read_bytes))
         sentence = "; ".join(each.message for each in advice[:2]) or _blameless(line)
         found.append(CostlyLine(kernel, line, line.slots / slots, advice, sentence))
     found.sort(key=lambda each: -each.line.slots - sum(a.wasted for a in each.advice))
@@ -185,14 +190,12 @@ def _redundant(line: LineCost, context: _Context) -> Iterator[Advice]:
         if read.times < _bad_ratio + 0.4:
             continue
         sectors = line.sectors * read.requested_bytes / requested
-        # With few rows, each needs the thread that loads what all share.
-        rows = context.shape.m * context.shape.l
-        if _is_shared(read) and (rows < _rows_to_spare or sectors < _too_often * context.sectors):
+        if _is_shared(read, context) and not _too_many(sectors, context):
             continue
         loads = sum(each.requests for each in line.accesses) * read.requested_bytes / requested
         least = "at least " if context.kernel.ctas_run < context.kernel.ctas_total else ""
         change = "load it once, for all that need it, through a register, shuffles or shared memory"
-        if _is_shared(read):
+        if _is_shared(read, context):
             change = "let a thread keep what it has loaded for several rows"
         yield Advice(
             "redundant_load",
@@ -203,8 +206,19 @@ def _redundant(line: LineCost, context: _Context) -> Iterator[Advice]:
         )
 
 
-def _is_shared(read: ReadCost) -> bool:
-    return read.buffer in _shared_operands
+def _too_many(sectors: float, context: _Context) -> bool:
+    """Whether loads of what all rows share could be fewer: with few rows, each needs its thread."""
+    threads = context.kernel.ctas_total * math.prod(context.kernel.block)
+    return threads >= _threads_to_spare and sectors >= _too_often * context.sectors
+
+
+def _is_shared(read: ReadCost, context: _Context) -> bool:
+    return _distinct(read) < _shared_share * context.read_bytes
+
+
+def _distinct(read: ReadCost) -> float:
+    """Bytes that are read at least once."""
+    return read.requested_bytes / max(read.times, 1.0)
 
 
 def _narrow(line: LineCost, context: _Context) -> Iterator[Advice]:
@@ -227,7 +241,7 @@ def _decoding(line: LineCost, context: _Context) -> Iterator[Advice]:
     for each in kernel.lines:
         for opcode, count in each.opcodes.items():
             opcodes[opcode] = opcodes.get(opcode, 0) + count
-    elements = context.shape.m * context.shape.k * context.shape.l
+    elements = context.shape.elements
     packed = sum(count for opcode, count in opcodes.items() if "e2m1x2" in opcode)
     widened = _widening(opcodes)
     if packed and widened > _bad_ratio * packed and _widening(line.opcodes) * 2 > widened:

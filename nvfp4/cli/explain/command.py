@@ -26,7 +26,7 @@ from nvfp4.cli.explain.listing import (
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.unclear_policy import is_ours
-from nvfp4.cli.problem import Shape, case_line, load_problem, shape_of
+from nvfp4.cli.problem import Problem, Shape, find_problem, load_problem, shape_of
 from nvfp4.cli.text import first_lines, one_line, visible, visible_json
 from nvfp4.records.channel import NotPlain, record
 from nvfp4.records.costs import Kernel
@@ -37,7 +37,6 @@ from nvfp4.records.prediction import read_prediction
 instructions_a_launch = 4_000_000
 """Warp instructions after which a launch is a sample: it takes two seconds to emulate them."""
 
-seed = 1111
 staged_name = "submission.py"
 
 widest_sentence = 100
@@ -47,6 +46,7 @@ widest_sentence = 100
 class ExplainOptions:
     """top: how many lines get a sentence. The others as of `records.options.Options`."""
 
+    problem: str = ""
     arch: str = "sm_100a"
     model: str = "B200"
     timeout_s: float = 170.0
@@ -69,19 +69,16 @@ class Explained:
     unclear: bool = False
 
 
-def explain_and_show(
-    submission: Path, shapes: Sequence[tuple[int, int, int]], options: ExplainOptions
-) -> int:
-    """Explains a call of each shape, shows it, returns the exit code: 1 if a call failed, 3 if
+def explain_and_show(submission: Path, cases: Sequence[str], options: ExplainOptions) -> int:
+    """Explains a call of each case, shows it, returns the exit code: 1 if a call failed, 3 if
     only what is not emulated or the time was why.
 
-    shapes: (m, k, l); the first benchmark without any. Raises SetupError.
+    cases: as the user names them; the first benchmark without any. Raises SetupError.
     """
     described, content = read_submission(submission)
-    lines = [
-        case_line({"m": m, "k": k, "l": l, "seed": seed}) for m, k, l in shapes
-    ] or load_problem().benchmarks[:1]
-    found = explain(content, lines, options)
+    problem = find_problem(options.problem, submission)
+    lines = [problem.case(each, problem.benchmarks) for each in cases]
+    found = explain(content, lines or problem.benchmarks[:1], options, problem)
     passed = all(each.error is None for each in found)
     text = json.dumps(
         {
@@ -106,12 +103,20 @@ def explain_and_show(
     return exits.unclear if all(each.unclear for each in found if each.error) else exits.failed
 
 
-def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[Explained]:
-    """Runs the submission once for each case, in the confined worker. Raises SetupError."""
+def explain(
+    content: bytes, cases: list[str], options: ExplainOptions, problem: Problem | None = None
+) -> list[Explained]:
+    """Runs the submission once for each case, in the confined worker. problem: NVFP4 GEMV without
+    one. Raises SetupError."""
+    problem = problem or load_problem()
     judged = Options(
-        device="cpu", timeout_s=options.timeout_s, arch=options.arch, model=options.model
+        device="cpu",
+        timeout_s=options.timeout_s,
+        arch=options.arch,
+        model=options.model,
+        problem="" if problem.is_bundled else problem.name,
     )
-    bot = Bot(load_problem(), content, judged)
+    bot = Bot(problem, content, judged)
     wanted = [name for name in ("ptx", "sass") if getattr(options, name)]
     ended, text = bot.run_explain(cases, instructions_a_launch, wanted)
     if not text:

@@ -16,7 +16,7 @@ from nvfp4.cli.judging.overlap import Abandoned, BesideTests
 from nvfp4.cli.judging.unclear_policy import Pace, refusal_of
 from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.mistakes import Mistake
-from nvfp4.cli.problem import shape_of
+from nvfp4.cli.problem import Problem, shape_of
 from nvfp4.cli.text import visible_json
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -24,7 +24,6 @@ from nvfp4.cli.verdict import (
     Submission,
     TestResult,
     Verdict,
-    full_range_suffix,
     judge_ended,
     no_result,
     read_benchmark,
@@ -33,6 +32,7 @@ from nvfp4.cli.verdict import (
     read_test,
     unescape,
 )
+from nvfp4.records.cases import full_range_suffix
 from nvfp4.records.failures import Failure, read_failure
 
 judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
@@ -67,7 +67,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to judge. tests, benchmarks: lines of a case file.
+    """What to judge. tests, benchmarks: lines of a case file of the problem.
     run_alone: whether the submission is run by itself first, as the bot does. inputs: of the tests.
     second_look: lines of further tests, with their inputs. stop_at: the status, pass or fail, with
     which a test ends the tests; None for neither. repeat: whether some tests run again in a fresh
@@ -76,11 +76,18 @@ class Plan:
 
     tests: list[str]
     benchmarks: list[str]
+    problem: Problem
     run_alone: bool = True
     inputs: tuple[str, ...] = ("contest", "full")
     second_look: tuple[str, ...] = ()
     stop_at: str | None = None
     repeat: bool = True
+
+    @classmethod
+    def of(cls, problem: Problem, **others: Any) -> "Plan":
+        """All of a problem, or what is named."""
+        named = {"tests": problem.tests, "benchmarks": problem.benchmarks, **others}
+        return cls(problem=problem, inputs=problem.inputs, **named)
 
     @property
     def all_tests(self) -> list[str]:

@@ -4,7 +4,6 @@ import contextlib
 import math
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nvfp4.cli.judging.processes import Process, end, prepare, start, watched
-from nvfp4.cli.problem import Problem, flat_files, package_path
+from nvfp4.cli.problem import Problem, package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.files import clear, open_plain_file
 from nvfp4.records.options import Options
@@ -207,8 +206,8 @@ class Bot:
             folder.mkdir()
             (both / _temporary).mkdir()
             (folder / "submission.py").write_bytes(self.submission)
-            for name in flat_files:
-                shutil.copy(self.problem.folder / name, folder / name)
+            for name, content in self.problem.files.items():
+                (folder / name).write_bytes(content)
             yield folder
         finally:
             clear(both)

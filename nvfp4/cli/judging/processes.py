@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
-from nvfp4.cli.problem import problem_folder
+from nvfp4.cli.problem import bundled_folder
 from nvfp4.records.processes import ForkedProcess, ForkServer
 
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
@@ -143,7 +143,7 @@ def start(
         )
     environment = {**environment, **{name: str(fd) for name, fd in files.items()}}
     return subprocess.Popen(
-        [sys.executable, str(problem_folder() / "eval.py"), *arguments],
+        [sys.executable, str(bundled_folder() / "eval.py"), *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -155,8 +155,7 @@ def _left_out(result: Result, refusal: Refusal) -> Result:
 
 
 def _elements(result: TestResult | BenchmarkResult) -> int:
-    shape = shape_of(result.spec)
-    return shape.m * shape.k * shape.l
+    return shape_of(result.spec).elements
 
 
 def _had_s(failure: Failure) -> float | None:

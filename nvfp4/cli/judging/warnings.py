@@ -2,10 +2,9 @@
 the directives of the submission."""
 
 import math
-import re
 from collections.abc import Callable
 
-from nvfp4.cli.problem import leaderboard, shape_of
+from nvfp4.cli.problem import Problem, leaderboards_named, shape_of
 from nvfp4.cli.text import several
 from nvfp4.cli.verdict import TestResult, Verdict, Warning
 
@@ -172,30 +171,16 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
 )
 
 
-_directive = re.compile(r"(?:#|//)!POPCORN\s+leaderboards?\s+(.+)", re.IGNORECASE)
-
-
-def warnings_before(content: bytes) -> list[Warning]:
+def warnings_before(content: bytes, problem: Problem) -> list[Warning]:
     """What says that the submission is another problem's: its directives."""
-    named = _leaderboards(content)
-    if not named or leaderboard in named:
+    named = leaderboards_named(content)
+    if not named or problem.name in named:
         return []
     message = f"the submission names the leaderboard {', '.join(named)[:80]}"
     return [
         Warning(
             "other_leaderboard",
-            f"{message}, and this is {leaderboard}",
-            f"For this one its first line is #!POPCORN leaderboard {leaderboard}",
+            f"{message}, and this is {problem.name}",
+            f"For this one its first line is #!POPCORN leaderboard {problem.name}",
         )
     ]
-
-
-def _leaderboards(content: bytes) -> list[str]:
-    """Those that the directives in the first comment lines name."""
-    named: list[str] = []
-    for line in content.decode("utf-8", "replace").splitlines():
-        if line.strip() and not line.lstrip().startswith(("#", "//")):
-            break
-        if found := _directive.match(line.strip()):
-            named += found.group(1).split()
-    return named

@@ -10,7 +10,6 @@ from nvfp4.cli.history.database import Entry, History, HistoryError, Record, rec
 from nvfp4.cli.history.judgements import entry_values, keep, kept_verdict
 from nvfp4.cli.invocation import Invocation, judge
 from nvfp4.cli.judging.assess import Plan, read_submission
-from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import Verdict
 
 
@@ -51,8 +50,7 @@ def _of_file(path: Path, history: History, invocation: Invocation) -> Record:
         known = None  # a history that cannot be used stops no judgement
     if known is not None:
         return replace(known, path=str(path))
-    problem = load_problem()
-    plan = Plan(problem.tests, problem.benchmarks)
+    plan = Plan.of(invocation.problem(path))
     with observed(new_console(stderr=True)) as observer:
         verdict = judge(path, plan, invocation, observer, (described, content))
     if verdict.interrupted:

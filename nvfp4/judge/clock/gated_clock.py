@@ -1,8 +1,8 @@
 """The judge's own clock on a GPU: calls queued behind a gate that the judge opens.
 
-Every result depends on row 0 of b, which comes into the buffers as the gate opens, and the clock
-stops when the judge has a copy of every output. So whatever the submission's process reports, waits
-for or leaves out: all that the calls compute, they compute while the clock runs.
+A part of the inputs that every result depends on comes into the buffers as the gate opens, and the
+clock stops when the judge has a copy of every output. So whatever the submission's process reports,
+waits for or leaves out: all that the calls compute, they compute while the clock runs.
 """
 
 import statistics
@@ -13,13 +13,12 @@ from itertools import islice
 
 import torch
 
-from nvfp4.contract.layout import layouts, total_bytes
-from nvfp4.gpu.buffers import SharedBuffers, create_buffers, output_name
+from nvfp4.contract.referee import CasePlan
+from nvfp4.gpu.buffers import SharedBuffers, create_buffers, mapped_bytes, output_name, sizes_of
 from nvfp4.gpu.device_memory import Gate, free_memory_bytes
 from nvfp4.gpu.timing import CudaTimer, clean_flush, wait_until_idle
-from nvfp4.judge.cases import Case
 from nvfp4.judge.clock.timing_checks import Estimate, Stats, is_longer, refuse_longer
-from nvfp4.judge.opened_case import OpenedCase, generate, seconds_left
+from nvfp4.judge.opened_case import OpenedCase, seconds_left
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
 
@@ -42,7 +41,7 @@ single_error_ns = 250e3
 _empty_queues = 7
 _memory_share = 0.6
 
-_circumstances = "(in calls queued behind each other, which begin when all of b has come)"
+_circumstances = "(in calls queued behind each other, which begin when all inputs have come)"
 
 
 @dataclass(frozen=True)
@@ -95,21 +94,21 @@ class GatedClock:
         A few queued calls; then more of them, or one by one where the host waits for the
         device in every call. Raises SubmissionFailed.
         """
-        size = _room(opened.case, self._device, few_calls)
+        size = _room(opened.plan, self._device, few_calls)
         if size < least_calls:
             return
         queued, call_ns = self._mean_ns(opened, seeds, size)
         yield Estimate(call_ns, error_ns if queued else waiting_error_ns)
         if queued:
-            size = _room(opened.case, self._device, many_calls)
+            size = _room(opened.plan, self._device, many_calls)
             yield Estimate(self._mean_ns(opened, seeds, size)[1], error_ns)
         else:
             yield Estimate(self._single_ns(opened, seeds), single_error_ns)
 
     def _mean_ns(self, opened: OpenedCase, seeds: Iterator[int], size: int) -> tuple[bool, float]:
         """Whether so many calls could be queued, and what one took."""
-        case = opened.case
-        sets = [create_buffers(case.m, case.k, case.l, self._device) for _ in range(size)]
+        sizes = sizes_of(opened.plan.inputs, opened.plan.room_bytes)
+        sets = [create_buffers(sizes, self._device) for _ in range(size)]
         clocked = self._judged(opened, sets, list(islice(seeds, size)))
         return clocked.queued, max(0.0, clocked.all_ns - self._empty_queue_ns) / size
 
@@ -131,14 +130,14 @@ class GatedClock:
         """Clocks calls on the contents of every seed, all correct; raises SubmissionFailed."""
         late = []
         for seed, buffers in zip(seeds, sets, strict=True):
-            opened.fill(buffers, generate(opened.case, seed))
-            late += _withhold(opened.case, buffers)
+            opened.fill(buffers, opened.draw(seed))
+            late += opened.withhold(buffers)
         clocked = self._clock(sets, late, alone)
         try:
             for seed, buffers, output in zip(seeds, sets, clocked.outputs, strict=True):
-                data = generate(opened.case, seed)
+                data = opened.draw(seed)
                 opened.check_inputs(buffers, data)
-                opened.check_output(opened.view_output(output), data)
+                opened.check_output(opened.output_in(output), data)
         except SubmissionFailed as failed:
             raise failed.and_more(_circumstances) from None
         return clocked
@@ -237,15 +236,7 @@ def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Es
     return estimate
 
 
-def _withhold(case: Case, buffers: SharedBuffers) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Spoils row 0 of every b in the buffers; returns where each belongs and what it was."""
-    rows = buffers.tensors["b"].view(layouts(case.m, case.k, case.l)["b"].storage_shape)[:, 0]
-    kept = rows.clone()
-    rows.fill_(0xFF)
-    return list(zip(rows.unbind(), kept.unbind(), strict=True))
-
-
-def _room(case: Case, device: torch.device, most: int) -> int:
+def _room(plan: CasePlan, device: torch.device, most: int) -> int:
     """How many calls on contents of their own memory has room for, ``most`` at most."""
-    set_bytes = total_bytes(case.m, case.k, case.l)
+    set_bytes = mapped_bytes(sizes_of(plan.inputs, plan.room_bytes))
     return min(most, int(_memory_share * free_memory_bytes(device)) // set_bytes)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nvfp4.judge.diagnosis.causes import Cause, cause
-from nvfp4.judge.diagnosis.evidence import Hypothesis
-from nvfp4.judge.diagnosis.inputs import Array, Inputs, Operands, packed_of
+from nvfp4.problems.nvfp4_gemv.diagnosis.causes import Cause, cause
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs, Operands, packed_of
 
 Read = Callable[[Inputs, int, Array], "Operands | None"]
 """The operands of some rows of a batch; None where the kernel would read past the end, or where a

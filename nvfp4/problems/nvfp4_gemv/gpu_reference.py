@@ -10,9 +10,9 @@ from functools import cache
 
 import torch
 
-from nvfp4.contract import reference
-from nvfp4.contract.layout import layouts
-from nvfp4.contract.task import input_t, n_padded, output_t, sf_vec_size
+from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.problems.nvfp4_gemv.layout import layouts
+from nvfp4.problems.nvfp4_gemv.task import input_t, n_padded, output_t, sf_vec_size
 from nvfp4.records.launch import Dim3
 from nvfp4.retarget.driver import Kernel, installed_driver
 from nvfp4.retarget.errors import DriverError

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nvfp4.contract.reference import exact_gemv
-from nvfp4.contract.task import e2m1_values, input_t
+from nvfp4.problems.nvfp4_gemv.reference import exact_gemv
+from nvfp4.problems.nvfp4_gemv.task import e2m1_values, input_t
 
 Array = Any
 """A NumPy array."""

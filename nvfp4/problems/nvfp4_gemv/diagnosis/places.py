@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from nvfp4.judge.diagnosis.causes import cause, signed
-from nvfp4.judge.diagnosis.evidence import Hypothesis, Mismatch, agrees
-from nvfp4.judge.diagnosis.inputs import Array
+from nvfp4.problems.nvfp4_gemv.diagnosis.causes import cause, signed
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis, Mismatch, agrees
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array
 
 _sampled = 24
 _good_share = 0.5

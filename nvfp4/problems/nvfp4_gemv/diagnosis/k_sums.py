@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from nvfp4.judge.diagnosis.causes import Cause, cause
-from nvfp4.judge.diagnosis.evidence import Hypothesis, Mismatch, agrees
-from nvfp4.judge.diagnosis.inputs import Array, Inputs, Operands, packed_of
+from nvfp4.problems.nvfp4_gemv.diagnosis.causes import Cause, cause
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis, Mismatch, agrees
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs, Operands, packed_of
 
 _rows, _rows_at_ends = 10, 16
 _good_share = 0.6

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nvfp4.contract.task import atol, rtol
-from nvfp4.judge.diagnosis.causes import Cause
-from nvfp4.judge.diagnosis.inputs import Array
+from nvfp4.problems.nvfp4_gemv.diagnosis.causes import Cause
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array
+from nvfp4.problems.nvfp4_gemv.task import atol, rtol
 
 _margin_bits = 10.0
 """An explanation that luck finds once in a thousand times is none."""

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.contract import reference
-from nvfp4.contract.task import input_t, output_t
-from nvfp4.judge.diagnosis import k_sums, places, shifts
-from nvfp4.judge.diagnosis.evidence import Explanation, Mismatch
-from nvfp4.judge.diagnosis.inputs import Inputs, read_inputs
-from nvfp4.judge.diagnosis.misreadings import misreadings
-from nvfp4.judge.diagnosis.rounding import accumulated_in_float16
-from nvfp4.judge.diagnosis.values import from_values
-from nvfp4.judge.diagnosis.where import Region, region
+from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.problems.nvfp4_gemv.diagnosis import k_sums, places, shifts
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Explanation, Mismatch
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Inputs, read_inputs
+from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import misreadings
+from nvfp4.problems.nvfp4_gemv.diagnosis.rounding import accumulated_in_float16
+from nvfp4.problems.nvfp4_gemv.diagnosis.values import from_values
+from nvfp4.problems.nvfp4_gemv.diagnosis.where import Region, region
+from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
 
 most_named = 3
 """Causes that fit equally well; of more none is named."""

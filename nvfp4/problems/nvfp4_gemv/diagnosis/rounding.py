@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nvfp4.judge.diagnosis.causes import cause
-from nvfp4.judge.diagnosis.evidence import Explanation, Hypothesis, Mismatch
-from nvfp4.judge.diagnosis.inputs import Array, Inputs
+from nvfp4.problems.nvfp4_gemv.diagnosis.causes import cause
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Explanation, Hypothesis, Mismatch
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs
 
 _rows = 48
 _least_wrong = 8

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from nvfp4.contract.task import n_padded
-from nvfp4.judge.diagnosis.causes import cause, signed
-from nvfp4.judge.diagnosis.evidence import Hypothesis, Mismatch, agrees
-from nvfp4.judge.diagnosis.inputs import (
+from nvfp4.problems.nvfp4_gemv.diagnosis.causes import cause, signed
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis, Mismatch, agrees
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import (
     Array,
     Inputs,
     Operands,
     e4m3_values,
 )
-from nvfp4.judge.diagnosis.misreadings import Misreading, Read
+from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import Misreading, Read
+from nvfp4.problems.nvfp4_gemv.task import n_padded
 
 _rows_of_scales = 6
 _good_share = 0.6

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nvfp4.judge.diagnosis.causes import cause
-from nvfp4.judge.diagnosis.evidence import Hypothesis, Mismatch, Predict
-from nvfp4.judge.diagnosis.inputs import Array, Inputs
+from nvfp4.problems.nvfp4_gemv.diagnosis.causes import cause
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis, Mismatch, Predict
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs
 
 
 def _table(predicted: Array) -> Predict:

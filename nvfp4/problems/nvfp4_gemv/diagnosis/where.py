@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.judge.diagnosis.inputs import Array
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array
 
 _dense, _half = 0.9, 0.4
 _few = 4

@@ -1,14 +1,10 @@
 """How the tensors of a case lie in memory."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from nvfp4.contract.task import input_t, n_padded, output_dtypes, sf_vec_size
-
-input_names = ("a", "b", "sfa", "sfb", "sfa_permuted", "sfb_permuted")
-names = (*input_names, "c")
+from nvfp4.problems.nvfp4_gemv.task import n_padded, sf_vec_size
 
 
 @dataclass(frozen=True)
@@ -53,24 +49,6 @@ def layouts(m: int, k: int, l: int) -> dict[str, Layout]:
     }
 
 
-dtype_by_name = {str(dtype).removeprefix("torch."): dtype for dtype in output_dtypes}
-
-
-def output_view(flat: torch.Tensor, m: int, l: int, dtype: torch.dtype) -> torch.Tensor:
-    """The output [m, 1, l] over the flat uint8 buffer that takes it."""
-    return flat[: m * l * dtype.itemsize].view(dtype).view(l, m, 1).permute(1, 2, 0)
-
-
-def total_bytes(m: int, k: int, l: int) -> int:
-    return sum(layout.nbytes for layout in layouts(m, k, l).values())
-
-
-def storages(data: input_t, m: int, k: int, l: int) -> dict[str, torch.Tensor]:
-    """The flat uint8 storage of every tensor."""
-    pairs = zip(layouts(m, k, l).items(), data, strict=True)
-    return {name: layout.flat(tensor) for (name, layout), tensor in pairs}
-
-
 _scale_dimensions = (
     ("row % 32", "32"), ("row // 32 % 4", "4"), ("row // 128", "rest_m"),
     ("k block % 4", "4"), ("k block // 4", "rest_k"), ("batch", "l"),
@@ -83,23 +61,3 @@ dimensions = {
     "c": (("row", "m"), ("column", "n"), ("batch", "l")),
 }
 """By the tensor's name, for messages."""
-
-
-def described_buffers(shape: tuple[int, int, int], offsets: dict[str, int]) -> list[Any]:
-    """The buffers of a case (m, k, l) that launches may touch, as `Execute` has them."""
-    described = []
-    for name, layout in layouts(*shape).items():
-        view = layout.view(torch.empty(layout.nbytes, dtype=torch.uint8, device="meta"))
-        strides = [each * view.element_size() for each in view.stride()]
-        described.append(
-            [
-                name,
-                offsets[name],
-                layout.nbytes,
-                name == "c",
-                list(view.shape),
-                strides,
-                [list(pair) for pair in dimensions[name]],
-            ]
-        )
-    return described

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from nvfp4.contract import reference
-from nvfp4.contract.task import input_t, n_padded, sf_vec_size
-from nvfp4.judge.cases import Case
-from nvfp4.judge.gpu_reference import expected_output
+from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.problems.nvfp4_gemv.gpu_reference import expected_output
+from nvfp4.problems.nvfp4_gemv.task import input_t, n_padded, sf_vec_size
 
 _checked_rows = 1024
 """Of each batch, drawn at random: more would cost a CPU as much as the call. A GPU checks all."""
@@ -35,12 +34,12 @@ class Contents:
         return bool(reference.close_enough(output[self.rows], self.expected).all())
 
 
-def draw(case: Case, seed: int) -> Contents:
-    """For a shape and its kind of inputs."""
+def draw(shape: tuple[int, int, int], full_range: bool, seed: int) -> Contents:
+    """For a shape (m, k, l) and its kind of inputs."""
     generator = torch.Generator(reference.default_device())
     generator.manual_seed(seed)
     for cap_sum in reference.cap_sums:
-        data = _Draw(case, generator).inputs(cap_sum)
+        data = _Draw(shape, full_range, generator).inputs(cap_sum)
         rows, expected = _some_rows(data, generator)
         if bool(expected.isfinite().all()):
             break
@@ -60,15 +59,18 @@ def _some_rows(data: input_t, generator: torch.Generator) -> tuple[torch.Tensor,
 
 
 class _Draw:
-    def __init__(self, case: Case, generator: torch.Generator) -> None:
-        self._case, self._generator = case, generator
-        self._k_blocks = case.k // sf_vec_size
+    def __init__(
+        self, shape: tuple[int, int, int], full_range: bool, generator: torch.Generator
+    ) -> None:
+        self._m, k, self._l = shape
+        self._full_range, self._generator = full_range, generator
+        self._k_blocks = k // sf_vec_size
 
     def inputs(self, cap_sum: int) -> input_t:
         """cap_sum: of the magnitude codes of full-range scales."""
-        case, device = self._case, self._generator.device
+        device = self._generator.device
         caps: tuple[torch.Tensor | None, ...] = (None, None)
-        if case.full_range:
+        if self._full_range:
             lowest = max(0, cap_sum - reference.e4m3_max_code)
             cap = torch.randint(
                 lowest,
@@ -80,17 +82,17 @@ class _Draw:
             )
             caps = cap, cap_sum - cap
         (a, sfa, sfa_permuted), (b, sfb, sfb_permuted) = (
-            self._operand(rows, cap) for rows, cap in zip((case.m, n_padded), caps, strict=True)
+            self._operand(rows, cap) for rows, cap in zip((self._m, n_padded), caps, strict=True)
         )
         c = torch.randn(
-            (case.l, case.m, 1), dtype=torch.float16, generator=self._generator, device=device
+            (self._l, self._m, 1), dtype=torch.float16, generator=self._generator, device=device
         )
         return a, b, sfa, sfb, sfa_permuted, sfb_permuted, c.permute(1, 2, 0)
 
     def _operand(self, rows: int, cap: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
         """Packed values, plain and permuted scales. cap: of each column's magnitude codes, None
         for the contest's inputs."""
-        l, padded = self._case.l, -(-rows // 128) * 128
+        l, padded = self._l, -(-rows // 128) * 128
         blocks = self._words(l * padded * self._k_blocks).view(l, padded, self._k_blocks)
         small = self._contest_scales(blocks.shape)
         if cap is None:

@@ -1,0 +1,122 @@
+"""What the judge asks about a problem: inputs, and whether an output is right."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from nvfp4.contract.tree import Tree, build
+from nvfp4.records.cases import Case
+
+
+class RefereeFailed(Exception):
+    """The problem's own code failed; nothing is known of the submission."""
+
+
+@dataclass(frozen=True)
+class CasePlan:
+    """What is known of a case before a call."""
+
+    inputs: Tree
+    outputs: frozenset[int]
+    """Storages of the inputs that a submission may write to: they hold noise before a call."""
+    expected: Tree
+    """What custom_kernel returns, packed."""
+    room_bytes: int
+    """The most that an output may have, in steps of 256 bytes a tensor."""
+    least_bytes: int = 0
+    """What any kernel has to move; 0 where that is not known."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """Times in microseconds that the problem publishes: sol_us, b200_floor_us."""
+    checks_shape: bool = True
+    """Whether the problem's checker refuses any other structure or shape."""
+    strict_inputs: bool = False
+    """Whether a submission fails that writes to another input; it is only told otherwise."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Inputs of a call."""
+
+    tree: Tree
+    storages: list[torch.Tensor]
+    """Flat uint8 tensors, where the judge computes."""
+    contents: Any = None
+    """For the referee alone."""
+
+    @property
+    def data(self) -> Any:
+        """As custom_kernel gets them."""
+        return build(self.tree, self.storages)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What custom_kernel returned."""
+
+    tree: Tree
+    """Packed."""
+    storages: list[torch.Tensor]
+
+    @property
+    def data(self) -> Any:
+        """The tensors."""
+        return build(self.tree, self.storages)
+
+    def same_bits(self, other: "Output") -> bool:
+        """Whether two outputs are the same, NaN included."""
+        return self.tree == other.tree and all(
+            torch.equal(*pair) for pair in zip(self.storages, other.storages, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Whether an output is right."""
+
+    passed: bool
+    message: str = ""
+    wrong: int = 0
+    elements: int = 0
+    error_share: float = 0.0
+    """The largest error over the allowed one."""
+    causes: list[dict[str, Any]] = field(default_factory=list)
+    """For programs, as of a failure."""
+    unclear: bool = False
+    """Whether the order of a sum may be why it is not."""
+
+
+class Referee(Protocol):
+    """Of one problem. Every method may raise RefereeFailed."""
+
+    draws_full_range: bool
+    """Whether there is a second kind of inputs."""
+    repeatable: bool
+    """Whether the same inputs must give the same bits in another process."""
+
+    def refuse(self, case: Case) -> None:
+        """Raise CaseError for a case outside the problem."""
+
+    def plan(self, case: Case) -> CasePlan:
+        """What is known of a case before a call."""
+
+    def draw(self, case: Case, seed: int) -> Drawn:
+        """The inputs of a case as the contest draws them for a seed."""
+
+    def redraw(self, case: Case, seed: int) -> Drawn:
+        """Inputs of the same kind that are cheap to draw and to check."""
+
+    def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
+        """Whether an output is right. explain: look for the likely cause if it is not."""
+
+    def is_right(self, drawn: Drawn, output: Output) -> bool:
+        """Whether what is cheap to check of an output is right."""
+
+    def withhold(
+        self, plan: CasePlan, storages: list[torch.Tensor]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Spoil a part of the inputs in these buffers that every result depends on; returns where
+        each piece belongs and what it was. Empty where no such part is known."""
+
+    def close(self) -> None:
+        """End what it has started."""

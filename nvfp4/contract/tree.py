@@ -1,0 +1,310 @@
+"""Nested data of tensors: a record of its structure, and the storages as flat bytes.
+
+Tensors travel between processes as bytes beside this record; nothing is unpickled. Views and
+aliases survive, because a leaf names its storage.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+
+_plain = (bool, int, float, str, type(None))
+
+most_leaves = 4096
+"""Of a tree that another process has made."""
+
+_deepest = 32
+
+
+class TreeError(ValueError):
+    """Data hold what cannot travel, or a record describes no data."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor."""
+
+    path: str
+    """Such as ``data[0][1]``, or a name of the problem's own."""
+    storage: int
+    """The number of its storage."""
+    dtype: str
+    """Without ``torch.``."""
+    shape: list[int]
+    strides: list[int]
+    """In elements."""
+    offset: int = 0
+    """In elements, from the start of the storage."""
+    dimensions: list[list[str]] = field(default_factory=list)
+    """For messages: what an index counts and what the size is called, by dimension."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return dtype_of(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Bytes that leaves lie in. device: cuda or cpu."""
+
+    nbytes: int
+    device: str = "cuda"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """skeleton: the structure as JSON: {"leaf": number}, {"value": value}, {"tuple": [...]},
+    {"list": [...]} or {"dict": [[key, ...], ...]}."""
+
+    skeleton: Any
+    leaves: list[Leaf]
+    storages: list[Storage]
+
+    @property
+    def first_leaves(self) -> list[Leaf]:
+        """Of each storage the first leaf: others are views of the same memory."""
+        found: dict[int, Leaf] = {}
+        for leaf in self.leaves:
+            found.setdefault(leaf.storage, leaf)
+        return [found[number] for number in range(len(self.storages))]
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each storage: the path of its first leaf."""
+        return [leaf.path for leaf in self.first_leaves]
+
+    @property
+    def single(self) -> Leaf | None:
+        """The leaf of data that are one tensor."""
+        return self.leaves[0] if self.skeleton == {"leaf": 0} else None
+
+    def named(
+        self, names: Sequence[str], dimensions: dict[str, tuple[tuple[str, str], ...]]
+    ) -> "Tree":
+        """Return the same tree with other names of the leaves, and words for their dimensions."""
+        leaves = [
+            replace(leaf, path=name, dimensions=[list(pair) for pair in dimensions.get(name, ())])
+            for leaf, name in zip(self.leaves, names, strict=True)
+        ]
+        return replace(self, leaves=leaves)
+
+    def to_plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """The dtype of a name. Raises TreeError."""
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise TreeError(f"{name[:40]!r} is no dtype")
+    return found
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The name of a dtype, as a leaf has it."""
+    return str(dtype).removeprefix("torch.")
+
+
+def tree_of(plain: Any) -> Tree:
+    """Read a record of another process. Raises TreeError unless it describes data."""
+    try:
+        storages = [Storage(**each) for each in plain["storages"]]
+        leaves = [Leaf(**each) for each in plain["leaves"]]
+        skeleton = plain["skeleton"]
+    except (TypeError, KeyError) as error:
+        raise TreeError("the record of a tree lacks something") from error
+    if len(leaves) > most_leaves or len(storages) > most_leaves:
+        raise TreeError(f"there are more than {most_leaves} tensors")
+    for storage in storages:
+        if not _is_size(storage.nbytes) or storage.device not in ("cuda", "cpu"):
+            raise TreeError("a storage has no size")
+    for leaf in leaves:
+        _check_leaf(leaf, storages)
+    if len({leaf.storage for leaf in leaves}) != len(storages):
+        raise TreeError("a storage has no tensor")
+    _check_skeleton(skeleton, len(leaves), _deepest)
+    return Tree(skeleton, leaves, storages)
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**50
+
+
+def _check_leaf(leaf: Leaf, storages: list[Storage]) -> None:
+    numbers = [*leaf.shape, *leaf.strides, leaf.offset, leaf.storage]
+    if not (
+        isinstance(leaf.path, str)
+        and isinstance(leaf.dtype, str)
+        and all(map(_is_size, numbers))
+        and len(leaf.shape) == len(leaf.strides)
+        and leaf.storage < len(storages)
+    ):
+        raise TreeError("a tensor is not described")
+    if span_bytes(leaf) > storages[leaf.storage].nbytes:
+        raise TreeError("a tensor reaches past its storage")
+
+
+def span_bytes(leaf: Leaf) -> int:
+    """Bytes from the start of the storage to the end of the leaf's last element."""
+    if 0 in leaf.shape:
+        return 0
+    last = sum((size - 1) * step for size, step in zip(leaf.shape, leaf.strides, strict=True))
+    return (leaf.offset + last + 1) * leaf.itemsize
+
+
+def _check_skeleton(skeleton: Any, leaves: int, depth: int) -> None:
+    if not isinstance(skeleton, dict) or len(skeleton) != 1 or depth == 0:
+        raise TreeError("the structure of data is not described")
+    ((kind, content),) = skeleton.items()
+    if kind == "leaf":
+        if type(content) is not int or not 0 <= content < leaves:
+            raise TreeError("the structure names a tensor that is not there")
+    elif kind == "value":
+        if type(content) not in _plain:
+            raise TreeError("a value is not plain")
+    elif kind in ("tuple", "list") and isinstance(content, list):
+        for each in content:
+            _check_skeleton(each, leaves, depth - 1)
+    elif kind == "dict" and isinstance(content, list):
+        for each in content:
+            if not isinstance(each, list) or len(each) != 2 or type(each[0]) not in _plain:
+                raise TreeError("a key is not plain")
+            _check_skeleton(each[1], leaves, depth - 1)
+    else:
+        raise TreeError("the structure of data is not described")
+
+
+def flatten(
+    data: Any,
+    root: str = "data",
+    on_host: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+) -> tuple[Tree, list[torch.Tensor]]:
+    """The tree of data, and its storages as flat uint8 tensors, not copied.
+
+    on_host: gives a tensor of a stand-in device on the same memory of the CPU. Raises TreeError
+    for what is neither a tensor, a plain value, a tuple, a list nor a dict.
+    """
+    leaves: list[Leaf] = []
+    storages: list[Storage] = []
+    flat: list[torch.Tensor] = []
+    numbers: dict[int, int] = {}
+
+    def storage_of(tensor: torch.Tensor) -> int:
+        held = on_host(tensor)
+        storage = held.untyped_storage()
+        key = storage.data_ptr() or id(tensor)
+        if key not in numbers:
+            numbers[key] = len(flat)
+            flat.append(torch.empty(0, dtype=torch.uint8, device=held.device).set_(storage))
+            storages.append(Storage(storage.nbytes(), tensor.device.type))
+        return numbers[key]
+
+    def walk(value: Any, path: str, depth: int) -> Any:
+        if depth == 0:
+            raise TreeError(f"{path} is nested too deeply")
+        if isinstance(value, torch.Tensor):
+            if value.layout != torch.strided or value.is_quantized:
+                raise TreeError(f"{path} is a tensor with layout {value.layout}")
+            leaves.append(
+                Leaf(
+                    path,
+                    storage_of(value),
+                    name_of(value.dtype),
+                    list(value.shape),
+                    list(value.stride()),
+                    value.storage_offset(),
+                )
+            )
+            return {"leaf": len(leaves) - 1}
+        if type(value) in _plain:
+            return {"value": value}
+        if isinstance(value, (tuple, list)):
+            kind = "tuple" if isinstance(value, tuple) else "list"
+            listed = [walk(e, f"{path}[{n}]", depth - 1) for n, e in enumerate(value)]
+            return {kind: listed}
+        if isinstance(value, dict):
+            pairs = [
+                [key, walk(each, f"{path}[{key!r}]", depth - 1)] for key, each in value.items()
+            ]
+            return {"dict": pairs}
+        raise TreeError(f"{path} is a {type(value).__name__}")
+
+    skeleton = walk(data, root, _deepest)
+    return Tree(skeleton, leaves, storages), flat
+
+
+def view(leaf: Leaf, flat: torch.Tensor) -> torch.Tensor:
+    """A leaf over its flat uint8 storage."""
+    dtype = dtype_of(leaf.dtype)
+    # FP4 has no strided views of its own: bytes are viewed first.
+    held = flat[: span_bytes(leaf)] if flat.numel() % dtype.itemsize else flat
+    typed = held if dtype.itemsize == 1 else held.view(dtype)
+    shaped = typed.as_strided(leaf.shape, leaf.strides, typed.storage_offset() + leaf.offset)
+    return shaped.view(dtype) if dtype.itemsize == 1 and dtype != torch.uint8 else shaped
+
+
+def build(
+    tree: Tree,
+    flat: Sequence[torch.Tensor],
+    adopt: Callable[[torch.Tensor, str], torch.Tensor] = lambda tensor, device: tensor,
+) -> Any:
+    """The data of a tree over its storages. adopt: gives a tensor as the receiver is to see it,
+    from the tensor and the device of its storage."""
+    tensors = [
+        adopt(view(leaf, flat[leaf.storage]), tree.storages[leaf.storage].device)
+        for leaf in tree.leaves
+    ]
+
+    def made(skeleton: Any) -> Any:
+        ((kind, content),) = skeleton.items()
+        if kind == "leaf":
+            return tensors[content]
+        if kind == "value":
+            return content
+        if kind == "dict":
+            return {key: made(each) for key, each in content}
+        return (tuple if kind == "tuple" else list)(made(each) for each in content)
+
+    return made(tree.skeleton)
+
+
+_aligned_bytes = 256
+
+
+def packed(tree: Tree) -> Tree:
+    """The same data where each leaf is contiguous in a storage of its own."""
+    leaves, storages = [], []
+    for number, leaf in enumerate(tree.leaves):
+        size = torch.Size(leaf.shape)
+        strides = torch.empty(size, device="meta").stride()
+        leaves.append(replace(leaf, storage=number, strides=list(strides), offset=0))
+        storages.append(Storage(size.numel() * leaf.itemsize))
+    return Tree(tree.skeleton, leaves, storages)
+
+
+def places(tree: Tree) -> list[int]:
+    """Where each storage begins if all lie one after the other, and where the last ends."""
+    sizes = [storage.nbytes for storage in tree.storages]
+    return [room_for(sizes[:number]) for number in range(len(sizes) + 1)]
+
+
+def room_for(sizes: Sequence[int]) -> int:
+    """Bytes that storages of these sizes take one after the other."""
+    return sum(-(-size // _aligned_bytes) * _aligned_bytes for size in sizes)
+
+
+def parts(tree: Tree, raw: torch.Tensor) -> list[torch.Tensor]:
+    """The storages in flat uint8 memory where they lie one after the other."""
+    starts = places(tree)
+    return [
+        raw[at : at + storage.nbytes] for at, storage in zip(starts, tree.storages, strict=False)
+    ]
+
+
+def is_packed(tree: Tree, room_bytes: int) -> bool:
+    """Whether a record of another process is of a packed tree that has so much room."""
+    return tree == packed(tree) and places(tree)[-1] <= room_bytes

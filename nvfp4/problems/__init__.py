@@ -1,0 +1,1 @@
+"""Problems that come with the package, a folder each."""

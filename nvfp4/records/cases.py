@@ -1,0 +1,99 @@
+"""A case: the arguments of ``generate_input``, and the line of a case file that has them."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class CaseError(ValueError):
+    """A case is not as it should be."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of a case file."""
+
+    spec: str
+    """As written, without the kind of inputs."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Of generate_input. The seed may have been combined with a secret one."""
+    full_range: bool = False
+    """Whether the inputs are the second kind that the problem has."""
+
+    @property
+    def seed(self) -> int:
+        """Of the inputs; 0 where the problem takes none."""
+        return int(self.arguments.get("seed", 0))
+
+
+full_range_suffix = "; inputs: full"
+
+_shown = 80
+_name = re.compile(r"[A-Za-z_]\w*")
+_whole = re.compile(r"[+-]?[0-9]+")
+_word = re.compile(r"[\w.+-]+")
+_list = re.compile(r"[\[(]\s*[+-]?[0-9]+(\s*,\s*[+-]?[0-9]+)*\s*,?\s*[\])]")
+_kinds = {"contest": False, "full": True}
+
+
+def parse_case(line: str) -> Case:
+    """Read ``m: 128; k: 256; seed: 1111``; ``inputs: full`` may follow.
+
+    A value is a whole number, a list of them in brackets, or a word, True and False included, as
+    the contest's runners read it. Raises CaseError.
+    """
+    fields: dict[str, str] = {}
+    for part in line.split(";"):
+        name, colon, value = (piece.strip() for piece in part.partition(":"))
+        if not colon or not _name.fullmatch(name):
+            raise CaseError(f"{part.strip()[:_shown]!r} is not 'name: value'")
+        if name in fields:
+            raise CaseError(f"{name[:_shown]!r} stands twice")
+        fields[name] = value
+    kind = fields.pop("inputs", "contest")
+    if kind not in _kinds:
+        raise CaseError(f"inputs must be contest or full, not {kind[:_shown]!r}")
+    arguments = {name: _value(name, value) for name, value in fields.items()}
+    return Case(line.strip().removesuffix(full_range_suffix), arguments, _kinds[kind])
+
+
+def _value(name: str, text: str) -> Any:
+    try:
+        if _whole.fullmatch(text):
+            return int(text)
+        if _list.fullmatch(text):
+            return [int(each) for each in text[1:-1].split(",") if each.strip()]
+    except ValueError:
+        raise CaseError(f"{name} has too many digits") from None
+    if _word.fullmatch(text):
+        return text
+    raise CaseError(f"{name} must be a whole number, a list of them or a word")
+
+
+def case_line(arguments: dict[str, Any]) -> str:
+    """A case as a line of a case file. Raises CaseError for what no line can hold."""
+    line = "; ".join(f"{name}: {value}" for name, value in arguments.items())
+    if not arguments or any(";" in str(value) for value in arguments.values()):
+        raise CaseError("a case is names with whole numbers, lists of them or words")
+    parse_case(line)
+    return line
+
+
+def dimensions(line: str) -> dict[str, str]:
+    """What a line says but for the seed and the kind of inputs, as text by name."""
+    pairs = (part.partition(":") for part in line.split(";"))
+    named = {name.strip(): value.strip() for name, _, value in pairs}
+    return {name: value for name, value in named.items() if name not in ("seed", "inputs")}
+
+
+def heading(line: str) -> str:
+    """The names of a case's dimensions, such as ``m x k x l``."""
+    return " x ".join(dimensions(line))
+
+
+def label(line: str) -> str:
+    """A case for people: ``128 x 256 x 1`` where all values are whole numbers, else with names."""
+    found = dimensions(line)
+    if all(_whole.fullmatch(value) for value in found.values()):
+        return " x ".join(found.values())
+    return ", ".join(f"{name} {value}" for name, value in found.items())

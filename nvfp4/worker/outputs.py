@@ -1,0 +1,85 @@
+"""What custom_kernel may return, and as what it travels."""
+
+from typing import Any
+
+import torch
+
+from nvfp4.contract.tree import Leaf, Tree, TreeError, flatten, name_of, packed
+
+_taken = (
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8),
+    *(torch.int16, torch.int32, torch.int64, torch.bool),
+)
+"""What a checker compares, in place of the dtype that is expected."""
+
+
+class Refused(Exception):
+    """The submission broke the contract. code, arguments: of the failure."""
+
+    def __init__(self, code: str, message: str, **arguments: object) -> None:
+        super().__init__(message)
+        self.code, self.arguments = code, arguments
+
+
+def output_tree(output: Any, expected: Tree | None, device: str, room_bytes: int) -> Tree:
+    """The packed tree of what custom_kernel returned. Raises Refused for what the contest would not
+    accept. expected: None where the problem's checker takes more than one structure."""
+    wanted = expected.single if expected is not None else None
+    if output is None or (wanted is not None and not isinstance(output, torch.Tensor)):
+        raise _refused("None" if output is None else f"a {type(output).__name__}", wanted, device)
+    found = tensors_of(output)
+    for number, tensor in enumerate(found):
+        leaf = wanted
+        if expected is not None and len(found) == len(expected.leaves):
+            leaf = expected.leaves[number]
+        _refuse_other(tensor, leaf, device)
+    if expected is not None and len(found) != len(expected.leaves):
+        message = f"custom_kernel returned {len(found)} tensors, expected {len(expected.leaves)}"
+        raise Refused("contract.returned", message, returned=f"{len(found)} tensors")
+    try:
+        tree = packed(flatten(output, "output")[0])
+    except TreeError as error:
+        message = f"custom_kernel returned what is no output: {error}"
+        raise Refused("contract.returned", message) from None
+    nbytes = sum(storage.nbytes for storage in tree.storages)
+    if nbytes > room_bytes:
+        message = f"custom_kernel returned {nbytes} bytes, and an output has {room_bytes} at most"
+        raise Refused("contract.returned", message, returned=f"{nbytes} bytes")
+    return tree
+
+
+def tensors_of(output: Any) -> list[torch.Tensor]:
+    """The tensors of nested data, in their order."""
+    if isinstance(output, torch.Tensor):
+        return [output]
+    if isinstance(output, dict):
+        output = list(output.values())
+    if not isinstance(output, (tuple, list)):
+        return []
+    return [tensor for each in output for tensor in tensors_of(each)]
+
+
+def _refuse_other(output: torch.Tensor, leaf: Leaf | None, device: str) -> None:
+    returned = None
+    if type(output) is not torch.Tensor:
+        returned = f"a {type(output).__name__}"
+    elif output.layout != torch.strided:
+        returned = f"a tensor with layout {output.layout}"
+    elif leaf is not None and name_of(output.dtype) != leaf.dtype and output.dtype not in _taken:
+        returned = f"dtype {output.dtype}"
+    elif leaf is not None and list(output.shape) != leaf.shape:
+        returned = f"shape {list(output.shape)}"
+    elif output.device.type != device:
+        returned = f"a tensor on {output.device}"
+    if returned:
+        raise _refused(returned, leaf, device)
+
+
+def _refused(returned: str, leaf: Leaf | None, device: str) -> Refused:
+    expected = f"a tensor on {device}"
+    hint = ""
+    if leaf is not None:
+        expected = f"a {leaf.dtype} tensor {leaf.shape} on {device}"
+        hint = f": return {leaf.path}" if returned == "None" and leaf.path.isidentifier() else ""
+    message = f"custom_kernel returned {returned}, expected {expected}{hint}"
+    return Refused("contract.returned", message, returned=returned)
