@@ -22,12 +22,14 @@ import torch
 
 from benchmarks import alternatives, plots
 from nvfp4.cli.problem import load_problem
-from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.gpu import timing
 from nvfp4.gpu.timing import flushes
-from nvfp4.judge.cases import Case, parse_case
 from nvfp4.judge.clock.calibration import measure_limits
 from nvfp4.judge.clock.reads import Read, Reads
+from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.problems.nvfp4_gemv.extras import least_bytes
+from nvfp4.problems.nvfp4_gemv.referee import shape_of
+from nvfp4.records.cases import Case, label, parse_case
 from nvfp4.tuner.space import load_submission
 
 Call = Callable[[], object]
@@ -71,7 +73,7 @@ class Clock:
 
 def inputs(case: Case) -> Any:
     """Full-range inputs, as the judge makes them."""
-    return reference.generate_full_range_input(case.m, case.k, case.l, case.seed)
+    return reference.generate_full_range_input(*shape_of(case), case.seed)
 
 
 def candidates(submission: Any, data: Any, clock: Clock) -> tuple[dict[str, Call], str]:
@@ -112,7 +114,7 @@ def table(submission: Any, clock: Clock, repeats: int) -> bool:
     good = True
     rows: dict[str, list[float]] = {}
     cases = [parse_case(line) for line in load_problem().benchmarks]
-    floors = clock.floors_us([case.bytes for case in cases])
+    floors = clock.floors_us([least_bytes(*shape_of(case)) for case in cases])
     for case in cases:
         data = inputs(case)
         calls, note = candidates(submission, data, clock)
@@ -120,14 +122,14 @@ def table(submission: Any, clock: Clock, repeats: int) -> bool:
         for name, message in wrong_ones(calls, data).items():
             print(f"  {name}: {message}")
             good = good and name != "submission.py"
-        calls["plain read"] = clock.plain_read(case.bytes)
+        calls["plain read"] = clock.plain_read(least_bytes(*shape_of(case)))
         for name, value in clock.medians_us(calls, repeats).items():
             rows.setdefault(name, []).append(value)
         del data, calls
         torch.cuda.empty_cache()
     floor = statistics.geometric_mean(floors)
     ours = rows["submission.py"]
-    shapes = "  ".join(f"{f'{case.m}x{case.k}x{case.l}':>13}" for case in cases)
+    shapes = "  ".join(f"{label(case.spec).replace(' ', ''):>13}" for case in cases)
     print(f"\n{f'us, {clock.flush} flush':24}{shapes}   geomean  / floor   / ours")
     print(f"{'floor':24}" + "  ".join(f"{v:13.2f}" for v in floors) + f"  {floor:8.2f}")
     for name, values in sorted(rows.items(), key=lambda row: statistics.fmean(row[1])):
@@ -164,15 +166,19 @@ def sweep(submission: Any, clock: Clock, path: pathlib.Path) -> None:
         for case in cases:
             calls: dict[str, Call] = {
                 "ours": functools.partial(submission.custom_kernel, inputs(case)),
-                "plain": clock.plain_read(case.bytes),
+                "plain": clock.plain_read(least_bytes(*shape_of(case))),
             }
             found.append(clock.medians_us(calls, 15))
         rounds.append(found)
-    floors = clock.floors_us([case.bytes for case in cases])
+    floors = clock.floors_us([least_bytes(*shape_of(case)) for case in cases])
     points = []
     for case, floor, *pair in zip(cases, floors, *rounds, strict=True):
         ours, plain = (min(times[name] for times in pair) for name in ("ours", "plain"))
-        points.append(plots.Point(f"{case.m}x{case.k}x{case.l}", case.bytes, ours, floor, plain))
+        points.append(
+            plots.Point(
+                label(case.spec).replace(" ", ""), least_bytes(*shape_of(case)), ours, floor, plain
+            )
+        )
     for point in sorted(points, key=lambda p: p.bytes):
         print(
             f"{point.label:>16} {point.bytes / 1e6:8.1f} MB {point.ours_us:8.2f} us"

@@ -22,7 +22,9 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-from nvfp4.cli import problem
+from nvfp4.cli.problem import load_problem
+from nvfp4.problems.nvfp4_gemv import referee
+from nvfp4.records.cases import parse_case
 from nvfp4.tuner.space import Shape, load_submission, shape_of
 
 kinds = {
@@ -165,8 +167,7 @@ def report(submission: Any, shape: Shape) -> float:
 
 def contest_shapes() -> list[Shape]:
     """m, k and l of the contest's benchmarks."""
-    shapes = map(problem.shape_of, problem.load_problem().benchmarks)
-    return [(shape.m, shape.k, shape.l) for shape in shapes]
+    return [referee.shape_of(parse_case(line)) for line in load_problem().benchmarks]
 
 
 def main() -> int:

@@ -14,10 +14,11 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.new import ladder_folder, rungs
-from nvfp4.cli.problem import load_problem, problem_folder, shape_of
+from nvfp4.cli.problem import bundled_folder, load_problem, shape_of
 from nvfp4.cli.report.plots import load_pyplot
+from nvfp4.problems.nvfp4_gemv.extras import figures
+from nvfp4.records.cases import parse_case
 from scripts.markdown import table
 
 OWN = "submission"
@@ -53,7 +54,7 @@ device us, with rewritten, or predicted: us, low_us, high_us."""
 
 def files() -> dict[str, Path]:
     """The rungs and the repository's own submission to compare with."""
-    return {**rungs(), OWN: problem_folder() / "submission.py"}
+    return {**rungs(), OWN: bundled_folder() / "submission.py"}
 
 
 def sha256_of(path: Path) -> str:
@@ -81,8 +82,7 @@ def _note_call(own: dict[str, Any], verdict: dict[str, Any]) -> None:
         time = {"us": score["geomean_us"], "rewritten": bool(verdict["device"]["retargeted"])}
         own["us"][verdict["device"]["name"]] = time
     if counts := first["emulation"]:
-        shape = shape_of(first["spec"])
-        elements = shape.m * shape.k * shape.l
+        elements = shape_of(first["spec"]).elements
         own["instructions"] = 32 * counts["warp_instructions_total"] / elements
         own["sectors"] = counts["sectors_requested"] / max(counts["sectors_distinct"], 1)
         own["predicted"] = score["predicted"]
@@ -161,9 +161,9 @@ def draw_climb(results: Results, path: Path) -> None:
             name: each["us"][device]["us"] for name, each in results.items() if device in each["us"]
         }
         _line(times, shown, on, f"{marker}-", f"measured, {device}")
-    shapes = [shape_of(line) for line in load_problem().benchmarks]
-    floors = [contest_floor_us(each.m, each.k, each.l) or 0 for each in shapes]
-    light = [speed_of_light_us(each.m, each.k, each.l, None) or 0 for each in shapes]
+    known = [figures(**parse_case(line).arguments) for line in load_problem().benchmarks]
+    floors = [each["b200_floor_us"] for each in known]
+    light = [each["sol_us"] for each in known]
     label = "floor of a B200, by the contest's clock"
     times.axhline(geometric_mean(floors), color="0.4", linestyle="--", label=label)
     label = "speed of light of a B200"

@@ -90,9 +90,9 @@ def load(path: str) -> Any:
 def count_one(path: str, arch: str, target: Path) -> None:
     """Emulates the kernels of one file."""
     from nvfp4 import emulator
-    from nvfp4.problems.nvfp4_gemv import reference
     from nvfp4.emulation import install_stand_in
     from nvfp4.model.counting import accesses_of, counted
+    from nvfp4.problems.nvfp4_gemv import reference
 
     emulation = install_stand_in(ROOT / path, arch, check=False)
     with emulation:
@@ -150,8 +150,8 @@ def measure_one(path: str, lock: Path, target: Path) -> None:
     """Times one file; what others do on the GPU waits meanwhile."""
     import torch
 
-    from nvfp4.problems.nvfp4_gemv import reference
     from nvfp4.gpu.timing import CudaTimer, flushes
+    from nvfp4.problems.nvfp4_gemv import reference
     from nvfp4.records.options import Options
     from nvfp4.worker.fitting import Fitting
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from nvfp4.cli.problem import load_problem
 from nvfp4.problems.nvfp4_gemv import reference
-from nvfp4.judge.cases import parse_case
+from nvfp4.problems.nvfp4_gemv.referee import shape_of
+from nvfp4.records.cases import parse_case
 from nvfp4.tuner.space import load_submission
 
 ODD = ((1, 64, 1), (3, 1088, 2), (129, 4160, 3), (1000, 4096, 1), (127, 16320, 1))
@@ -24,7 +25,7 @@ def main() -> None:
     capability = submission.compute_capability()
     problem = load_problem()
     cases = [parse_case(line) for line in (*problem.tests, *problem.benchmarks)]
-    shapes = [(case.m, case.k, case.l) for case in cases] + list(ODD)
+    shapes = [shape_of(case) for case in cases] + list(ODD)
     decoders = [submission.decoder_for(capability)]
     if capability < 100:
         decoders = [submission.IntegerDecoder, submission.IntegerDecoderBeforeE4M3]

@@ -23,8 +23,8 @@ from nvfp4.capture.cuda.toolchain import MissingToolchain, Toolchain, find_toolc
 from nvfp4.cli import invocation as judging
 from nvfp4.cli.history.database import History
 from nvfp4.cli.verdict import Verdict
-from nvfp4.judge.cases import Case, parse_case
 from nvfp4.judge.protocol import ResultPipe
+from nvfp4.records.cases import Case, parse_case
 
 if TYPE_CHECKING:
     from nvfp4.emulation import Emulation
@@ -73,7 +73,7 @@ def small_copy(folder: Path, whole: bool = False, **cases: list[dict[str, int]])
     package = copy / "nvfp4"
     ignored = None if whole else shutil.ignore_patterns("selftest", "ladder")
     shutil.copytree(root / "nvfp4", package, ignore=ignored)
-    (package / "contract" / "task.yml").write_text(
+    (package / "problems" / "nvfp4_gemv" / "task.yml").write_text(
         yaml.safe_dump({**problem(), **cases}, sort_keys=False), encoding="utf-8"
     )
     return copy

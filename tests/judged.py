@@ -19,15 +19,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from nvfp4.problems import nvfp4_gemv
+from gemv import make_case as make_case
 from nvfp4.capture.emulated_gpu import fault_error
-from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.executor.gpu import Gpu
-from nvfp4.judge.cases import Case
-from nvfp4.problems.nvfp4_gemv.diagnosis import diagnose
-from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.problems import nvfp4_gemv
+from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.problems.nvfp4_gemv.referee import Gemv
+from nvfp4.records.cases import Case
 from nvfp4.records.failures import Failure, read_failure
 from nvfp4.records.gpu_messages import Fault, HandOver, window_bytes
 from nvfp4.records.messages import Begin, Call, Called, Done, End, Failed, Load, OpenSession
@@ -44,10 +45,6 @@ _CAUSES = {
     "barrier_misuse": "deadlock",
 }
 """Codes of the emulator that the corpus calls otherwise."""
-
-
-def make_case(m: int, k: int, l: int, full: bool = False, seed: int = 1111) -> Case:
-    return Case("", m, k, l, seed, full)
 
 
 @dataclass
@@ -186,9 +183,9 @@ def judge(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> J
 
 def _call(process: InProcess, case: Case, limit_s: float) -> Called:
     with torch.random.fork_rng():
-        data = generate(case, case.seed)
+        data = Gemv().draw(case, case.seed)
     deadline = time.monotonic() + 600
-    setup = CaseSetup(process, torch.device("cpu"), deadline, diagnose)  # type: ignore[arg-type]
+    setup = CaseSetup(process, torch.device("cpu"), deadline, Gemv(), True)  # type: ignore[arg-type]
     opened = OpenedCase(setup, case)
     process.limit_s = limit_s
     try:
@@ -270,7 +267,7 @@ def prepare() -> None:
 
     import nvfp4.emulator.execution.launch  # noqa: F401
 
-    sys.path.append(contract.__path__[0])  # the judge puts utils.py beside a submission
+    sys.path.append(nvfp4_gemv.__path__[0])  # the judge puts utils.py beside a submission
     torch.set_num_threads(1)
     list(compiled.compile_all())
     gc.freeze()  # what is here is no garbage: those processes need not walk through it

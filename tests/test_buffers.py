@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import run_python, with_the_judge
 
-from nvfp4.problems.nvfp4_gemv.layout import layouts, names
+from gemv import sizes
 from nvfp4.gpu.buffers import create_buffers, open_buffers, output_name
 from nvfp4.gpu.device_memory import Gate, allocate
 from nvfp4.records.ranges import Ranges
@@ -23,18 +23,18 @@ cpu = torch.device("cpu")
 
 
 def test_there_is_a_buffer_for_every_tensor_and_for_the_output() -> None:
-    buffers = create_buffers(130, 128, 2, cpu)
+    buffers = create_buffers(sizes(130, 128, 2), cpu)
     assert set(buffers.tensors) == {*names, output_name}
     for name, layout in layouts(130, 128, 2).items():
         assert buffers.tensors[name].numel() == layout.nbytes
-    assert buffers.tensors[output_name].numel() == 130 * 2 * 8
+    assert buffers.tensors[output_name].numel() == 2304  # 130 * 2 * 8, in steps of 256
     buffers.close()
 
 
 def test_what_one_side_writes_the_other_reads() -> None:
-    ours = create_buffers(64, 64, 1, cpu)
+    ours = create_buffers(sizes(64, 64, 1), cpu)
     assert ours.fd is not None
-    theirs = open_buffers(64, 64, 1, cpu, os.dup(ours.fd))
+    theirs = open_buffers(sizes(64, 64, 1), cpu, os.dup(ours.fd))
     for number, name in enumerate(ours.tensors):
         ours.tensors[name].fill_(number)
         assert (theirs.tensors[name] == number).all()
@@ -47,7 +47,7 @@ def test_what_one_side_writes_the_other_reads() -> None:
 @pytest.mark.parametrize("m", [3, 2048])
 def test_every_tensor_starts_on_a_page_and_lies_between_unused_ones(m: int) -> None:
     """At 2048 rows sizes are whole pages."""
-    buffers = create_buffers(m, 256, 1, cpu)
+    buffers = create_buffers(sizes(m, 256, 1), cpu)
     ranges = sorted((each.data_ptr(), each.numel()) for each in buffers.tensors.values())
     assert all(start % mmap.PAGESIZE == 0 for start, _ in ranges)
     for (start, nbytes), (following, _) in pairwise(ranges):
@@ -56,7 +56,7 @@ def test_every_tensor_starts_on_a_page_and_lies_between_unused_ones(m: int) -> N
 
 
 def test_closing_gives_the_descriptor_back_and_may_be_repeated() -> None:
-    buffers = create_buffers(1, 64, 1, cpu)
+    buffers = create_buffers(sizes(1, 64, 1), cpu)
     fd = buffers.fd
     assert fd is not None
     buffers.close()
@@ -69,7 +69,7 @@ def test_closing_gives_the_descriptor_back_and_may_be_repeated() -> None:
 @pytest.mark.gpu
 def test_a_cuda_allocation_is_opened_in_another_process() -> None:
     device = torch.device("cuda", 0)
-    buffers = create_buffers(128, 64, 1, device)
+    buffers = create_buffers(sizes(128, 64, 1), device)
     buffers.tensors["a"].copy_(torch.arange(128 * 32, device=device).to(torch.uint8))
     torch.cuda.synchronize()
     assert buffers.fd is not None
@@ -77,7 +77,7 @@ def test_a_cuda_allocation_is_opened_in_another_process() -> None:
         "import sys, torch\n"
         "from nvfp4.gpu.buffers import open_buffers\n"
         "device = torch.device('cuda', 0)\n"
-        "buffers = open_buffers(128, 64, 1, device, int(sys.argv[1]))\n"
+        f"buffers = open_buffers({sizes(128, 64, 1)}, device, int(sys.argv[1]))\n"
         "buffers.tensors['output'][:256].copy_(buffers.tensors['a'][:256].flip(0))\n"
         "torch.cuda.synchronize()\n"
     )
@@ -89,7 +89,7 @@ def test_a_cuda_allocation_is_opened_in_another_process() -> None:
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there are no sealed files")
 @pytest.mark.parametrize("size", [0, 1 << 30])
 def test_the_other_side_cannot_change_the_size_of_the_file(size: int) -> None:
-    buffers = create_buffers(8, 64, 1, torch.device("cpu"))
+    buffers = create_buffers(sizes(8, 64, 1), torch.device("cpu"))
     assert buffers.fd is not None
     with pytest.raises(PermissionError):
         os.ftruncate(buffers.fd, size)

@@ -277,7 +277,7 @@ def run_judge(texts: Sequence[str], rounds: int) -> tuple[list[Any], list[Any]]:
         elif key == "failed":
             failures.append(json.loads(value))
 
-    bot = Invocation().bot(b"")
+    bot = Invocation().bot(load_problem(), b"")
     bot.run_comparison([text.encode() for text in texts], rounds, 3, cases, note)
     return times, failures
 

@@ -9,13 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvfp4.problems.nvfp4_gemv.reference import (
-    check_implementation,
-    generate_full_range_input,
-    generate_input,
-    ref_kernel,
-)
-from nvfp4.problems.nvfp4_gemv.task import input_t
 from nvfp4.problems.nvfp4_gemv.diagnosis import diagnose, likely_cause
 from nvfp4.problems.nvfp4_gemv.diagnosis.causes import texts
 from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis
@@ -23,6 +16,13 @@ from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, read_inputs
 from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import misreadings
 from nvfp4.problems.nvfp4_gemv.diagnosis.where import region
 from nvfp4.problems.nvfp4_gemv.diagnosis.wrong_outputs import Diagnosis
+from nvfp4.problems.nvfp4_gemv.reference import (
+    check_implementation,
+    generate_full_range_input,
+    generate_input,
+    ref_kernel,
+)
+from nvfp4.problems.nvfp4_gemv.task import input_t
 
 Shape = tuple[int, int, int]
 shape = (256, 512, 3)

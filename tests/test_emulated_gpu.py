@@ -21,11 +21,12 @@ from nvfp4.executor.admission import Admission
 from nvfp4.judge.cases import Case
 from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.findings import findings_of
-from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.model.tools import tools
 from nvfp4.records.failures import BY_JUDGE, Finding
 from nvfp4.records.messages import Called
+from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
 
 pytestmark = [
@@ -62,14 +63,14 @@ def judge(tmp_path: Path) -> Judge:
         path = tmp_path / "submission.py"
         path.write_text(source)
         judged = Judged()
-        with SubmissionProcess(path) as process:
+        with SubmissionProcess(path, files=files_beside(Options())) as process:
             for m, k, l in shapes:
-                case = Case("", m, k, l, 1111, True)
-                setup = CaseSetup(process, torch.device("cpu"), time.monotonic() + 150)
+                case = make_case(m, k, l, True)
+                setup = CaseSetup(process, torch.device("cpu"), time.monotonic() + 150, referee)
                 opened = OpenedCase(setup, case)
                 opened.is_benchmark = True
                 try:
-                    called, _ = opened.judged_call(generate(case, case.seed))
+                    called, _ = opened.judged_call(opened.draw(case.seed))
                     opened.check_again()
                 finally:
                     opened.close()

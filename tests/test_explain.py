@@ -7,7 +7,7 @@ from typing import Any
 
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines, kernel_notes
 from nvfp4.cli.explain.listing import Layout, costly_sentences, kernel_heading, listing, short_count
-from nvfp4.cli.problem import Shape
+from nvfp4.cli.problem import shape_of
 from nvfp4.records.costs import (
     AccessCost,
     Code,
@@ -17,7 +17,7 @@ from nvfp4.records.costs import (
 )
 
 KERNELS = Path(__file__).parent / "explained"
-SHAPE = Shape(128, 1536, 1)
+SHAPE = shape_of("m: 128; k: 1536; l: 1")
 
 
 def access(opcode: str = "ld.global.b32", **changes: Any) -> AccessCost:
@@ -83,7 +83,7 @@ def test_scales_that_are_loaded_again_are_redundant_and_b_may_be() -> None:
     assert not any(each.advice for each in costly(once, shared))
     too_often = [kernel(replace(shared, accesses=[access()]))]
     assert not costly_lines(too_often, SHAPE, 1)[0].advice  # no row to spare
-    (found,) = costly_lines(too_often, Shape(7168, 1536, 1), 1)
+    (found,) = costly_lines(too_often, shape_of("m: 7168; k: 1536; l: 1"), 1)
     assert found.advice[0].code == "redundant_load"
 
 
@@ -121,7 +121,7 @@ def test_small_waste_is_not_mentioned() -> None:
 
 def test_decoding_by_hand_is_named_where_most_of_it_is() -> None:
     work = {"and.b32": 3000, "shr.u32": 3000, "setp.ne.s32": 2000}
-    elements = SHAPE.m * SHAPE.k * SHAPE.l
+    elements = SHAPE.elements
     many = {name: count * elements // 32_000 for name, count in work.items()}
     by_hand = line(instructions=sum(many.values()), opcodes=many)
     assert only_code(by_hand) == "scalar_conversions"

@@ -18,15 +18,16 @@ from typing import Any
 
 import torch
 
-from nvfp4.problems.nvfp4_gemv.layout import described_buffers
+from gemv import plan_of, sizes
 from nvfp4.gpu.buffers import (
     SharedBuffers,
     create_buffers,
+    mapped_bytes,
     offsets,
     output_name,
-    whole_bytes,
 )
 from nvfp4.judge.executor import Executor, ExecutorFailed
+from nvfp4.judge.opened_case import described
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.gpu_messages import (
     ANSWERS,
@@ -109,8 +110,8 @@ class Fuzzer:
         self.counts: Counter[str] = Counter()
         self.findings: list[str] = []
         self._executor = Executor()
-        self._buffers: SharedBuffers = create_buffers(*shape, torch.device("cpu"))
-        self._parts, self._nbytes = offsets(*shape), whole_bytes(*shape)
+        self._buffers: SharedBuffers = create_buffers(sizes(*shape), torch.device("cpu"))
+        self._parts, self._nbytes = offsets(sizes(*shape)), mapped_bytes(sizes(*shape))
 
     def stop(self) -> None:
         """Ends the executor."""
@@ -160,7 +161,7 @@ class Fuzzer:
             AddNote("work", ["code", "message", None, None, None]),
             Copy(scratch, c, 32),
             Read(scratch, 256, []),
-            HandOver(c, 2, [2, 2, 256], []),
+            HandOver(c, 0, 2, [128, 1, 1], [2, 2, 256], []),
         ]
         return base, [pack(each) for each in requests]
 
@@ -255,8 +256,9 @@ class Fuzzer:
     def _begin(self, base: int) -> Begin:
         # The first one compiles the emulator's loops.
         deadline = time.monotonic() + (longest_kernel_s if self.counts else longest_answer_s)
-        buffers, place = described_buffers(shape, self._parts), self._parts[output_name]
-        return Begin(base, buffers, self._nbytes, place, [shape[0], shape[2]], deadline)
+        plan, place = plan_of(*shape), self._parts[output_name]
+        buffers = described(plan, self._parts)
+        return Begin(base, buffers, self._nbytes, place, plan.room_bytes, deadline)
 
     def _file(self) -> bytes:
         assert self._buffers.fd is not None

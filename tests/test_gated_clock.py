@@ -14,8 +14,8 @@ import pytest
 import torch
 from conftest import Recorder, make_case
 
-from nvfp4.problems.nvfp4_gemv import reference
-from nvfp4.problems.nvfp4_gemv.layout import layouts, output_view
+from gemv import referee
+from nvfp4.contract.tree import build, parts
 from nvfp4.gpu.buffers import SharedBuffers, output_name
 from nvfp4.judge.clock import gated_clock
 from nvfp4.judge.clock.calibration import Calibration, DeviceLimits
@@ -26,6 +26,7 @@ from nvfp4.judge.observing import Hooks
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
 from nvfp4.records.options import Options
 
@@ -172,9 +173,9 @@ def by_fd(fd: object) -> SharedBuffers:
 
 def compute(buffers: SharedBuffers) -> None:
     """What a right submission writes, from what the buffers hold now."""
-    shapes = layouts(case.m, case.k, case.l)
-    data = tuple(shapes[name].view(buffers.tensors[name]) for name in shapes)
-    output = output_view(buffers.tensors[output_name], case.m, case.l, torch.float16)
+    plan = referee.plan(case)
+    data = build(plan.inputs, [buffers.tensors[name] for name in plan.inputs.names])
+    output = build(plan.expected, parts(plan.expected, buffers.tensors[output_name]))
     output.copy_(reference.ref_kernel(data))
 
 
@@ -182,7 +183,7 @@ def compute(buffers: SharedBuffers) -> None:
 def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     create: Callable[..., SharedBuffers] = gated_clock.create_buffers
     monkeypatch.setattr(gated_clock, "Gate", OneGate)
-    monkeypatch.setattr(gated_clock, "create_buffers", lambda *shape: noted(create(*shape)))
+    monkeypatch.setattr(gated_clock, "create_buffers", lambda *sizes: noted(create(*sizes)))
     monkeypatch.setattr(gated_clock, "single_calls", 3)
     monkeypatch.setattr(gated_clock, "time", ticking)
     monkeypatch.setattr(gated_clock, "many_calls", 70)
@@ -205,7 +206,7 @@ class OnHost(OpenedCase):
 
 
 def opened_by(worker: Worker) -> OpenedCase:
-    setup = CaseSetup(worker, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
+    setup = CaseSetup(worker, cpu, time.monotonic() + 60, referee)  # type: ignore[arg-type]
     opened = OnHost(setup, case)
     noted(opened.buffers)
     return opened
@@ -302,7 +303,7 @@ def test_a_changed_input_is_found_in_queued_calls_too(monkeypatch: pytest.Monkey
 def test_without_memory_for_a_queue_there_is_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     clock = clock_of(worker)
-    room = (least_calls - 1) * case.bytes
+    room = (least_calls - 1) * referee.plan(case).least_bytes
     monkeypatch.setattr(gated_clock, "free_memory_bytes", lambda device: room)
     assert list(estimates(clock, worker)) == []
 
@@ -320,7 +321,7 @@ def test_a_time_limit_that_ends_before_the_first_queue_is_reported_case_by_case(
     hooks = Hooks(worker, cpu, 0.0, Options(name="mine.py"), recorder.pipe)
     monkeypatch.setattr(hooks, "open_clock", lambda: GatedClock(worker, cpu, 0.0))
     monkeypatch.setattr(hooks, "end_case", lambda report: None)
-    late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, hooks)
+    late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, hooks, referee)
     calibration = Calibration(DeviceLimits(1000.0, 0.0, 0.0), [0.0])
     assert late.benchmark([case], calibration, True) == Exit.TIMED_OUT
     values = recorder.values()

@@ -21,13 +21,13 @@ from conftest import run_python
 from corpus import load
 from imports import packages_of
 
+from nvfp4.emulation import Emulation, install
 from nvfp4.problems.nvfp4_gemv.reference import (
     check_implementation,
     generate_full_range_input,
     generate_input,
     ref_kernel,
 )
-from nvfp4.emulation import Emulation, install
 from nvfp4.tuner.space import load_submission
 
 pytest.importorskip("cutlass")

@@ -18,6 +18,7 @@ from imports import packages_of
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.new import ladder_folder, rung_text, rungs
+from nvfp4.cli.problem import load_problem
 from nvfp4.problems.nvfp4_gemv.reference import (
     check_implementation,
     generate_full_range_input,
@@ -86,7 +87,7 @@ def full_range_fails(name: str) -> bool:
 def test_a_rung_is_a_complete_submission(name: str) -> None:
     text = rung_text(name)
     assert text.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
-    assert warnings_before(text.encode()) == []
+    assert warnings_before(text.encode(), load_problem()) == []
     assert packages_of(text) <= public
     assert "custom_kernel" in {
         node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from nvfp4.problems.nvfp4_gemv import reference
-from nvfp4.problems.nvfp4_gemv.layout import layouts
-from nvfp4.judge.cases import Case
-from nvfp4.problems.nvfp4_gemv.contents import Contents, draw
+from gemv import make_case
 from nvfp4.judge.later_calls import LaterCalls, drawn_order, make_all, most_calls
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.problems.nvfp4_gemv.contents import draw
+from nvfp4.problems.nvfp4_gemv.layout import layouts
 
-case = Case("", 128, 256, 1, 1111)
+case = make_case(128, 256, 1)
 shapes = ((128, 256, 1), (130, 512, 3), (1500, 64, 2))
 
 
@@ -36,8 +36,11 @@ class Opened:
     def mark(self) -> dict[str, str]:
         return {}
 
-    def call_again(self, contents: Callable[[], Contents]) -> None:
-        full = bool((contents().data[0].view(torch.uint8) > 3).any())
+    def redraw(self, seed: int, full_range: bool | None = None) -> bool:
+        return bool(full_range)
+
+    def call_again(self, contents: Callable[[], bool]) -> None:
+        full = contents()
         self.calls.append(full)
         time.sleep(self._takes_s)
         if not self._ends:
@@ -132,7 +135,7 @@ def test_a_slow_call_that_does_not_end_in_time_once_more_is_left_out() -> None:
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize(("m", "k", "l"), shapes)
 def test_drawn_contents_are_of_the_contest_s_kinds(m: int, k: int, l: int, full: bool) -> None:
-    drawn = draw(Case("", m, k, l, 1111, full), 7)
+    drawn = draw((m, k, l), full, 7)
     device = reference.default_device()
     like = reference.generate_input(m, k, l, 7)
     for name, tensor, other in zip(layouts(m, k, l), drawn.data, like, strict=True):
@@ -152,18 +155,20 @@ def test_drawn_contents_are_of_the_contest_s_kinds(m: int, k: int, l: int, full:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_known_rows_of_drawn_contents_are_right(full: bool) -> None:
-    drawn = draw(Case("", 1500, 128, 2, 1111, full), 7)
+    drawn = draw((1500, 128, 2), full, 7)
     right = reference.ref_kernel(drawn.data)
     assert drawn.has_right(right)
     assert len(drawn.rows) == 1024
     assert not drawn.has_right(right + 1)
-    other = draw(Case("", 1500, 128, 2, 1111, full), 8)
+    other = draw((1500, 128, 2), full, 8)
     assert not other.has_right(right)
 
 
 def test_scales_are_drawn_as_often_as_the_contest_draws_them() -> None:
-    large = Case("", 2048, 16384, 1, 1)
-    ours, contests = draw(large, 5).data[2], reference.generate_input(2048, 16384, 1, 5)[2]
+    ours, contests = (
+        draw((2048, 16384, 1), False, 5).data[2],
+        reference.generate_input(2048, 16384, 1, 5)[2],
+    )
     shares = [
         torch.bincount(each.view(torch.uint8).flatten().int(), minlength=256) / each.numel()
         for each in (ours, contests)

@@ -17,6 +17,7 @@ from nvfp4.cli import invocation, parameters
 from nvfp4.cli.batch.options import BatchOptions
 from nvfp4.cli.invocation import Invocation
 from nvfp4.cli.judging import bot
+from nvfp4.cli.problem import load_problem
 from nvfp4.records import options
 from nvfp4.records.options import Options
 
@@ -73,7 +74,7 @@ def test_a_new_option_reaches_the_command_the_judge_the_worker_and_a_batch(
     chosen = Invocation.of({**given_nothing(), "color": "blue", "seed": 5})
     assert chosen.seed == 5
     assert asdict(chosen.options)["color"] == "blue"
-    environment = chosen.bot(b"")._environment(tmp_path / "flat")
+    environment = chosen.bot(load_problem(), b"")._environment(tmp_path / "flat")
     assert json.loads(environment[options.VARIABLE])["color"] == "blue"
     monkeypatch.setenv(options.VARIABLE, environment[options.VARIABLE])
     assert vars(options.options_of_environment())["color"] == "blue"

@@ -9,13 +9,14 @@ import torch
 import yaml
 from bot import root
 
+from gemv import sizes
 from nvfp4 import emulator
 from nvfp4.capture import torch_memory
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.problems.nvfp4_gemv.layout import input_names, names
 from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory
 from nvfp4.emulator.state.memory import RED_ZONE_BYTES, isolated
 from nvfp4.gpu.buffers import SharedBuffers, create_buffers, output_name
+from nvfp4.problems.nvfp4_gemv.extras import names
 from nvfp4.records.launch import Buffer, Launch
 
 _task = yaml.safe_load((root / "task.yml").read_text())
@@ -41,8 +42,7 @@ def judged(
     monkeypatch.setattr(torch_memory, "_live_tensors", torch_memory.LiveTensors())
     # The search for tensors after a fault looks at what is made from now on, which is quick.
     gc.freeze()
-    m, k, l = request.param
-    buffers = create_buffers(m, k, l, torch.device("cpu"))
+    buffers = create_buffers(sizes(*request.param), torch.device("cpu"))
     memory = ProcessMemory()
     for name, tensor in buffers.tensors.items():
         if name != output_name:
@@ -85,7 +85,7 @@ def test_an_element_past_c_is_a_fault_and_inputs_are_read_only(
     launch(memory, store, c.data_ptr() + c.numel() - 2)
     with pytest.raises(OutOfBounds, match=r" 0 bytes past the end of c "):
         launch(memory, store, c.data_ptr() + c.numel())
-    for name in input_names:
+    for name in names[:-1]:
         with pytest.raises(ReadOnlyMemory, match=f"byte 0 of {name} "):
             launch(memory, store, buffers.tensors[name].data_ptr())
 

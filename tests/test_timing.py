@@ -6,11 +6,11 @@ import time
 import pytest
 import torch
 
-from nvfp4.problems.nvfp4_gemv.reference import default_device
 from nvfp4.gpu.timing import CpuTimer, CudaTimer, call_timer, flushes
 from nvfp4.judge.clock.calibration import DeviceLimits, calibrate, measure_limits
 from nvfp4.judge.facts import device_facts
 from nvfp4.judge.modes import schedules
+from nvfp4.problems.nvfp4_gemv.reference import default_device
 from nvfp4.records.options import Options
 
 pytestmark = pytest.mark.alone

@@ -119,7 +119,7 @@ def test_without_an_estimate_that_agrees_the_last_one_is_refused() -> None:
 )
 def test_times_that_cannot_be_are_refused(call_ns: float, settled_ns: float) -> None:
     with pytest.raises(SubmissionFailed, match="impossible times"):
-        read_time(Called(call_ns, settled_ns, False, "float16", []), 5.0)
+        read_time(Called(call_ns, settled_ns, False, {}, []), 5.0)
 
 
 def sample(call_ns: float, late: bool = False) -> CallTime:

@@ -60,9 +60,14 @@ def submission(tmp_path: Path) -> Path:
     return path
 
 
+def _opening(m: int, k: int, l: int) -> OpenCase:
+    plan = plan_of(m, k, l)
+    return OpenCase(plan.inputs.to_plain(), plan.expected.to_plain(), plan.room_bytes)
+
+
 def said(process: SubmissionProcess) -> dict:
     """What the submission says of the process it runs in."""
-    process.request(OpenCase(128, 64, 1), CaseOpened, 60)
+    process.request(_opening(128, 64, 1), CaseOpened, 60)
     with pytest.raises(SubmissionFailed) as failed:
         process.request(Call(), Called, 60)
     found: dict = json.loads(str(failed.value).partition("ValueError: ")[2])

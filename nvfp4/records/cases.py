@@ -14,7 +14,7 @@ class Case:
     """One line of a case file."""
 
     spec: str
-    """As written, without the kind of inputs."""
+    """As written."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Of generate_input. The seed may have been combined with a secret one."""
     full_range: bool = False
@@ -54,7 +54,7 @@ def parse_case(line: str) -> Case:
     if kind not in _kinds:
         raise CaseError(f"inputs must be contest or full, not {kind[:_shown]!r}")
     arguments = {name: _value(name, value) for name, value in fields.items()}
-    return Case(line.strip().removesuffix(full_range_suffix), arguments, _kinds[kind])
+    return Case(line.strip(), arguments, _kinds[kind])
 
 
 def _value(name: str, text: str) -> Any:

@@ -25,10 +25,10 @@ from cutlass.cutlass_dsl import T, dsl_user_op
 
 from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.patches import Patches
-from nvfp4.problems.nvfp4_gemv.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.rendering import by_ptx_line
+from nvfp4.problems.nvfp4_gemv.reference import generate_input
 from nvfp4.records.launch import Launch
 from nvfp4.records.source import SourceLines
 from nvfp4.tuner.space import load_submission

@@ -13,6 +13,7 @@ from nvfp4.capture.emulated_gpu import fault_error
 from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import ProcessResult
 from nvfp4.cli.judging.unclear_policy import refusals
+from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.emulator.errors import (
     EmulatorError,
@@ -52,7 +53,7 @@ class Failing:
 
 def verdict_of(values: dict[str, str], exit_code: int = 112) -> Verdict:
     verdict = Verdict(Submission("mine.py", "0" * 64))
-    plan = Plan([case()], [], inputs=("contest",), repeat=False)
+    plan = Plan([case()], [], load_problem(), inputs=("contest",), repeat=False)
     assess(Failing(values, exit_code), plan, verdict, Observer())  # type: ignore[arg-type]
     return verdict
 

@@ -45,7 +45,7 @@ class FakeRunner:
         self.asked.append(type(request).__name__)
         if self.error and isinstance(request, self.fails) and not self.retargeted:
             raise self.error
-        return Called(1.0, 1.0, False, "float16", []) if isinstance(request, Call) else Done()
+        return Called(1.0, 1.0, False, {}, []) if isinstance(request, Call) else Done()
 
 
 @pytest.fixture

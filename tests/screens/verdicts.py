@@ -7,7 +7,7 @@ from bot import problem
 
 from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.judging.assess import Observer
-from nvfp4.cli.problem import case_line, shape_of
+from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
@@ -15,8 +15,8 @@ from nvfp4.cli.verdict import (
     TestResult,
     Verdict,
     Warning,
-    full_range_suffix,
 )
+from nvfp4.records.cases import case_line, full_range_suffix
 
 cpu = Device("cpu", "x86_64", torch="2.13.0", emulates="sm_100a")
 gpu = Device("cuda", "NVIDIA B200", "10.0", "580.1", flush="contest", read_gbps=7000.0)
@@ -46,8 +46,7 @@ class Clock:
 
 
 def elements(line: str) -> int:
-    shape = shape_of(line)
-    return shape.m * shape.k * shape.l
+    return shape_of(line).elements
 
 
 def all_tests(failing: tuple[int, ...] = (), judged: int = 20) -> list[TestResult]:
