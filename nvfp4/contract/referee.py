@@ -1,5 +1,6 @@
 """What the judge asks about a problem: inputs, and whether an output is right."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ class CasePlan:
 
     inputs: Tree
     outputs: frozenset[int]
-    """Storages of the inputs that a submission may write to: they hold noise before a call."""
+    """Storages of the inputs that a submission may write to."""
     expected: Tree
     """What custom_kernel returns, packed."""
     room_bytes: int
@@ -30,6 +31,8 @@ class CasePlan:
     """Times in microseconds that the problem publishes: sol_us, b200_floor_us."""
     checks_shape: bool = True
     """Whether the problem's checker refuses any other structure or shape."""
+    noise: frozenset[int] = frozenset()
+    """Those outputs whose contents do not matter: they hold noise before a call."""
     strict_inputs: bool = False
     """Whether a submission fails that writes to another input; it is only told otherwise."""
 
@@ -93,6 +96,11 @@ class Referee(Protocol):
     """Whether there is a second kind of inputs."""
     repeatable: bool
     """Whether the same inputs must give the same bits in another process."""
+    withholds: bool
+    """Whether ``withhold`` knows a part of the inputs."""
+
+    def prepare(self, cases: Sequence[Case]) -> None:
+        """Get ready for these cases."""
 
     def refuse(self, case: Case) -> None:
         """Raise CaseError for a case outside the problem."""

@@ -23,8 +23,9 @@ Sizes = dict[str, int]
 
 
 def sizes_of(inputs: Tree, room_bytes: int) -> Sizes:
-    """The buffers of a case on the device: its storages there, and one for the output."""
-    return {**_on("cuda", inputs), output_name: room_bytes}
+    """The buffers of a case on the device: its storages there, and room for an output, if any."""
+    output = {output_name: room_bytes} if room_bytes else {}
+    return {**_on("cuda", inputs), **output}
 
 
 def host_sizes_of(inputs: Tree) -> Sizes:

@@ -1,1 +1,174 @@
-"""x."""
+"""The judge's side of a referee's process, for a problem of the user's."""
+
+import itertools
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, RefereeFailed
+from nvfp4.contract.tree import TreeError, room_for, tree_of
+from nvfp4.gpu.buffers import create_buffers, host_sizes_of, output_name, sizes_of
+from nvfp4.gpu.device_memory import default_device
+from nvfp4.records.cases import Case
+from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
+from nvfp4.records.messages import Done, Failed, Greeting, pack, unpack
+from nvfp4.records.options import Options
+from nvfp4.records.processes import Tail
+from nvfp4.records.referee_messages import CaseDrawn, Check, Draw, OutputChecked, Prepare, Put
+from nvfp4.sandbox import isolation
+from nvfp4.sandbox.workers import start_worker
+
+T = TypeVar("T")
+
+_widest_bytes = 8
+"""Of an element of an output."""
+
+_least_room_bytes = 1 << 20
+
+
+class FolderReferee:
+    """See ``contract.referee.Referee``."""
+
+    draws_full_range = False
+    repeatable = False
+    withholds = False
+
+    def __init__(self, files: Mapping[str, bytes], options: Options) -> None:
+        """files: the problem's, by name. Raises RefereeFailed."""
+        self._deadline = time.monotonic() + options.timeout_s
+        self._numbers = itertools.count()
+        self._requests = 0
+        self._ready: tuple[Case, int, CaseDrawn] | None = None
+        self._plans: dict[tuple[str, bool], CasePlan] = {}
+        self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        for name, content in files.items():
+            (self._scratch / name).write_bytes(content)
+        self.draws_full_range = b"def generate_second_input" in files.get("extras.py", b"")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            main = self._scratch / "reference.py"
+            fd, folder = theirs.fileno(), self._scratch
+            self._process = start_worker("nvfp4.referee", main, fd, options, folder)
+        assert self._process.stdout and self._process.stderr
+        self._out, self._errors = Tail(self._process.stdout), Tail(self._process.stderr)
+        self._channel = Channel(ours)
+        self._greeted = False
+
+    def close(self) -> None:
+        """End the process."""
+        isolation.kill_tree(self._process)
+        self._channel.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def prepare(self, cases: Sequence[Case]) -> None:
+        """Import the problem, and refuse cases that do not fit. Raises RefereeFailed."""
+        self._ask(Prepare([each.arguments for each in cases]), Done)
+
+    def refuse(self, case: Case) -> None:
+        """All are refused together, in ``prepare``."""
+
+    def _ask(self, request: object, answer: type[T], fd: int | None = None) -> T:
+        self._requests += 1
+        try:
+            if not self._greeted:
+                unpack(self._channel.receive(self._left_s())[0], Greeting)
+                self._greeted = True
+            self._channel.send({**pack(request), "id": self._requests}, fd)
+            message, _ = self._channel.receive(self._left_s())
+            if message.get("id") != self._requests:
+                raise BadMessage("an answer that was not asked for")
+            found: Any = unpack(message, answer, Failed)
+        except ChannelTimeout:
+            raise RefereeFailed("the problem's own code did not end in time") from None
+        except (ChannelClosed, BadMessage) as error:
+            last = (self._errors.text() or self._out.text()).splitlines()[-1:] or [repr(error)]
+            raise RefereeFailed(f"the problem's own code ended its process: {last[0]}") from None
+        if isinstance(found, Failed):
+            raise RefereeFailed(f"the problem's own code failed: {found.message}")
+        return found
+
+    def _left_s(self) -> float:
+        return max(0.1, self._deadline - time.monotonic())
+
+    def _draw(self, case: Case, seed: int) -> tuple[int, CaseDrawn]:
+        arguments = dict(case.arguments)
+        if "seed" in arguments:
+            arguments["seed"] = seed % 2**31  # which every generator takes
+        number = next(self._numbers)
+        return number, self._ask(Draw(arguments, case.full_range, number), CaseDrawn)
+
+    def plan(self, case: Case) -> CasePlan:
+        key = case.spec, case.full_range
+        if key not in self._plans:
+            number, found = self._draw(case, case.seed)
+            self._ready = case, number, found
+            self._plans[key] = _plan(found)
+        return self._plans[key]
+
+    def draw(self, case: Case, seed: int) -> Drawn:
+        if self._ready is not None and self._ready[0] == case and seed == case.seed:
+            _, number, found = self._ready
+            self._ready = None
+        else:
+            number, found = self._draw(case, seed)
+        tree, device = _tree(found.inputs), default_device()
+        held: dict[str, torch.Tensor] = {}
+        for host, sizes in ((False, sizes_of(tree, 0)), (True, host_sizes_of(tree))):
+            if not sizes:
+                continue
+            buffers = create_buffers(sizes, torch.device("cpu") if host else device)
+            self._ask(Put(number, host), Done, buffers.fd)
+            held |= buffers.tensors
+            buffers.close_fd()
+        return Drawn(tree, [held[name] for name in tree.names], number)
+
+    redraw = draw
+
+    def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
+        sizes = [storage.nbytes for storage in output.tree.storages]
+        nbytes = room_for(sizes)
+        buffers = create_buffers({output_name: nbytes}, default_device())
+        at = 0
+        for storage in output.storages:
+            buffers.tensors[output_name][at : at + len(storage)].copy_(storage)
+            at += room_for([len(storage)])
+        request = Check(drawn.contents, output.tree.to_plain(), nbytes)
+        found = self._ask(request, OutputChecked, buffers.fd)
+        buffers.close()
+        return Checked(**{**vars(found), "causes": []})
+
+    def is_right(self, drawn: Drawn, output: Output) -> bool:
+        return self.check(drawn, output).passed
+
+    def withhold(
+        self, plan: CasePlan, storages: list[torch.Tensor]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return []
+
+
+def _plan(found: CaseDrawn) -> CasePlan:
+    expected = _tree(found.expected)
+    sizes = [_widest_bytes * torch.Size(leaf.shape).numel() for leaf in expected.leaves]
+    return CasePlan(
+        _tree(found.inputs),
+        frozenset(found.outputs),
+        expected,
+        max(room_for(sizes), _least_room_bytes),
+        found.least_bytes,
+        found.figures,
+        found.checks_shape,
+        noise=frozenset(found.noise),
+    )
+
+
+def _tree(plain: dict[str, Any]) -> Any:
+    try:
+        return tree_of(plain)
+    except TreeError as error:
+        raise RefereeFailed(f"the problem's data cannot be handed on: {error}") from None

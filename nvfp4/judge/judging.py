@@ -39,6 +39,7 @@ def judge_cases(request: Request) -> Exit:
         SubmissionProcess(submission, options, files=files) as process,
         closing(referee_of(options)) as referee,
     ):
+        from nvfp4.contract.referee import RefereeFailed
         from nvfp4.judge.clock.calibration import calibrate
         from nvfp4.judge.fresh_process import Repetition
         from nvfp4.judge.modes import Judge
@@ -51,9 +52,14 @@ def judge_cases(request: Request) -> Exit:
             raise SetupError("nobody waits for this judgement any more", Exit.USAGE)
         request = replace(request, deadline=request.deadline + time.monotonic() - waited_since)
         cases = _cases(Path(request.arguments[0]), request.secret_seed, referee)
+        try:
+            referee.prepare(cases)
+            referee.plan(cases[0])
+        except RefereeFailed as failed:
+            raise SetupError(str(failed), Exit.USAGE) from None
         _report_facts(pipe, device, options)
         _report_confinement(pipe, process)
-        hooks = Hooks(process, device, request.deadline, options, pipe)
+        hooks = Hooks(process, device, request.deadline, options, pipe, referee.withholds)
         judge = Judge(process, pipe, device, request.deadline, hooks, referee)
         if request.mode == "test":
             if not options.repeat:

@@ -33,10 +33,12 @@ class Hooks:
         deadline: float,
         options: Options,
         pipe: ResultPipe,
+        withholds: bool = True,
     ) -> None:
         """process: that of the submission. deadline: on the monotonic clock, in seconds. pipe:
-        takes what is known of the device only later.
+        takes what is known of the device only later. withholds: whether inputs can come late.
         """
+        self._withholds = withholds
         self._process, self._device, self._deadline = process, device, deadline
         self._options = options
         self._on_cuda = device.type == "cuda"
@@ -47,7 +49,9 @@ class Hooks:
     def open_clock(self) -> GatedClock | None:
         """The judge's own clock for calls on a GPU. Raises SubmissionFailed where the worker cannot
         be clocked."""
-        return GatedClock(self._process, self._device, self._deadline) if self._on_cuda else None
+        if not self._on_cuda or not self._withholds:
+            return None
+        return GatedClock(self._process, self._device, self._deadline)
 
     def observe(self, opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         """Adds to the report of a call that was right. Raises SubmissionFailed for a finding that

@@ -186,7 +186,7 @@ class OpenedCase:
         self._take_output(answered)
         self.check_inputs(self.buffers, data)
         if check:
-            self.check_output(self.output(), data)
+            self.check_output(self.returned(), data)
         return answered, wall_ns
 
     def begin(self, explain: int = 0, texts: Sequence[str] = ()) -> None:
@@ -278,8 +278,8 @@ class OpenedCase:
         for number, (name, contents) in enumerate(
             zip(drawn.tree.names, drawn.storages, strict=True)
         ):
-            if number in self.plan.outputs and not self.plan.strict_inputs:
-                held[name].fill_(0xFF)  # noise: nothing may depend on it
+            if number in self.plan.noise:
+                held[name].fill_(0xFF)  # nothing may depend on it
             else:
                 held[name].copy_(contents)
         # Not the result of the previous call.

@@ -263,7 +263,7 @@ def tests_columns(tests: list[TestResult]) -> list[Column]:
         Column("#", [str(number) for number in range(1, len(rows) + 1)]),
         *_size_columns(shapes),
         Column("contest inputs", [_status(one) for one, _ in rows], right=False),
-        Column("full-range inputs", [_status(other) for _, other in rows], right=False),
+        *([Column("full-range inputs", [_status(e) for _, e in rows], right=False)] * bool(full)),
     ]
 
 

@@ -43,6 +43,14 @@ not_retargeted = Refusal(
     "not judged: nothing takes its place on this GPU",
     "on a GPU that it is compiled for it can be judged",
 )
+other_rounding = Refusal(
+    "not_judged.rounding",
+    "not judged: the reference rounds otherwise here",
+    "on a GPU the problem's own reference decides",
+)
+no_reference = Refusal(
+    "not_judged.problem", "not judged: no reference", "the problem's own code failed"
+)
 judge_ended = Refusal("not_judged.judge_ended", "not judged: the judge ended early", "try again")
 
 refusals = {
@@ -60,6 +68,8 @@ refusals = {
     "retarget.no_replacement": not_retargeted,
     "retarget.driver": not_retargeted,
     "process.not_started": judge_ended,
+    "not_judged.rounding": other_rounding,
+    "not_judged.problem": no_reference,
     "not_judged.judge_ended": judge_ended,
 }
 """By the code of a failure that says nothing of the submission."""

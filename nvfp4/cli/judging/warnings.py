@@ -174,7 +174,7 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
 def warnings_before(content: bytes, problem: Problem) -> list[Warning]:
     """What says that the submission is another problem's: its directives."""
     named = leaderboards_named(content)
-    if not named or problem.name in named:
+    if not named or {problem.name, problem.folder.name} & set(named):
         return []
     message = f"the submission names the leaderboard {', '.join(named)[:80]}"
     return [

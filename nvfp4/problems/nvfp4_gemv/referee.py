@@ -1,5 +1,6 @@
 """The referee of NVFP4 GEMV. It is our own code, so that it runs in the judge's process."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -73,6 +74,10 @@ class Gemv:
 
     draws_full_range = True
     repeatable = True
+    withholds = True
+
+    def prepare(self, cases: Sequence[Case]) -> None:
+        """All is there."""
 
     def refuse(self, case: Case) -> None:
         shape_of(case)

@@ -1,0 +1,66 @@
+"""What the judge asks of a referee's process and what that answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Import the problem's files. cases: of all that will be asked for; each must fit."""
+
+    cases: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draw the inputs of a case and compute what is expected. number: that it has from then on."""
+
+    arguments: dict[str, Any]
+    full_range: bool
+    number: int
+
+
+@dataclass(frozen=True)
+class CaseDrawn:
+    """What there is. inputs, expected: trees; outputs: storages that the reference writes to or
+    that nothing has set; noise: those of them whose contents do not matter."""
+
+    inputs: dict[str, Any]
+    expected: dict[str, Any]
+    checks_shape: bool
+    outputs: list[int]
+    noise: list[int]
+    least_bytes: int
+    figures: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Put:
+    """Copy inputs into the buffers whose descriptor comes with this. host: into those that lie in
+    the host's memory."""
+
+    number: int
+    host: bool
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check an output, whose packed storages lie in the memory that comes with this."""
+
+    number: int
+    output: dict[str, Any]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class OutputChecked:
+    """Whether it is right; see ``contract.referee.Checked``."""
+
+    passed: bool
+    message: str
+    wrong: int
+    elements: int
+    error_share: float
+    unclear: bool

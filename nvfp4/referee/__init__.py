@@ -1,0 +1,1 @@
+"""The process that runs a problem's own code: inputs, reference and checker."""

@@ -1,0 +1,143 @@
+"""Runs a problem's own code for the judge, confined as a submission is.
+
+    python -m nvfp4.referee SOCKET REFERENCE
+
+The current folder holds the problem's files. The submission never meets this process.
+"""
+
+import os
+import socket
+import sys
+from collections import OrderedDict
+from typing import Any
+
+from nvfp4.records.channel import Channel, ChannelClosed
+from nvfp4.records.messages import Done, Failed, Greeting, pack, unpack
+from nvfp4.records.options import options_of_environment
+from nvfp4.records.referee_messages import (
+    CaseDrawn,
+    Check,
+    Draw,
+    OutputChecked,
+    Prepare,
+    Put,
+)
+from nvfp4.sandbox.confinement import confine
+
+_most_bytes = 2 << 30
+"""Of inputs that are kept for a check; the last two are kept whatever they take."""
+
+
+class Service:
+    """Answers the judge."""
+
+    def __init__(self) -> None:
+        import torch
+
+        from nvfp4.capture import standin
+
+        self._on_gpu = torch.cuda.is_available()
+        self._device = torch.device("cuda" if self._on_gpu else "cpu")
+        if self._on_gpu:
+            self._on_host: Any = lambda tensor: tensor
+            self._adopt: Any = lambda tensor, device: tensor
+        else:
+            standin.install(options_of_environment().arch)
+            self._on_host = standin.host_view
+            self._adopt = lambda tensor, device: (
+                standin.adopt(tensor) if device == "cuda" else tensor
+            )
+        self._drawn: OrderedDict[int, Any] = OrderedDict()
+
+    def answer(self, request: Any, fd: int | None) -> object:
+        """Carry out a request; what the problem's code raises becomes a Failed."""
+        from nvfp4.referee.problem import ProblemFailed
+
+        try:
+            if isinstance(request, Prepare):
+                return self._prepare(request)
+            if isinstance(request, Draw):
+                return self._draw(request)
+            assert fd is not None
+            return self._put(request, fd) if isinstance(request, Put) else self._check(request, fd)
+        except ProblemFailed as failed:
+            return Failed(str(failed), {})
+
+    def _prepare(self, request: Prepare) -> Done:
+        from nvfp4.referee.problem import FolderProblem
+
+        self._problem = FolderProblem(self._on_host, self._adopt)
+        for each in request.cases:
+            self._problem.refuse(each)
+        return Done()
+
+    def _draw(self, request: Draw) -> CaseDrawn:
+        problem, arguments = self._problem, request.arguments
+        found = problem.draw(arguments, request.full_range)
+        self._drawn[request.number] = found
+        held = [sum(map(len, each.storages)) for each in self._drawn.values()]
+        while len(held) > 2 and sum(held) > _most_bytes:
+            self._drawn.popitem(last=False)
+            held.pop(0)
+        return CaseDrawn(
+            found.tree.to_plain(),
+            problem.expected_tree(found).to_plain(),
+            problem.checks_shape,
+            sorted(found.outputs),
+            sorted(found.noise),
+            problem.least_bytes(arguments),
+            problem.figures(arguments),
+        )
+
+    def _put(self, request: Put, fd: int) -> Done:
+        import torch
+
+        from nvfp4.gpu.buffers import host_sizes_of, open_buffers, sizes_of
+        from nvfp4.gpu.timing import wait_until_idle
+
+        found = self._drawn[request.number]
+        tree = found.tree
+        sizes = host_sizes_of(tree) if request.host else sizes_of(tree, 0)
+        device = torch.device("cpu") if request.host else self._device
+        buffers = open_buffers(sizes, device, fd)
+        for name, storage in zip(tree.names, found.storages, strict=True):
+            if name in sizes:
+                buffers.tensors[name].copy_(storage)
+        wait_until_idle(self._device)
+        buffers.close()
+        return Done()
+
+    def _check(self, request: Check, fd: int) -> OutputChecked:
+        from nvfp4.contract.tree import build, parts, tree_of
+        from nvfp4.gpu.buffers import open_buffers, output_name
+
+        inputs, tree = self._drawn[request.number], tree_of(request.output)
+        buffers = open_buffers({output_name: request.nbytes}, self._device, fd)
+        raw = buffers.tensors[output_name].clone()
+        buffers.close()
+        # Returned tensors are the device's, whatever the record says.
+        output = build(tree, parts(tree, raw), lambda tensor, device: self._adopt(tensor, "cuda"))
+        passed, message = self._problem.check(inputs, output)
+        why = "" if passed else self._problem.rounding_explains(inputs, output)
+        if why:
+            message = f"{message}\nthe order of a sum may be why: the output is {why}"
+        return OutputChecked(passed, message, 0, 0, 0.0, bool(why))
+
+
+def main() -> None:
+    """Serve the judge until it is gone."""
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
+    channel.send(pack(Greeting(confine(closed=True))))
+    sys.path[:0] = [os.getcwd()]
+    service = Service()
+    while True:
+        try:
+            request, fd = channel.receive()
+        except ChannelClosed:
+            return
+        answer = service.answer(unpack(request, Prepare, Draw, Put, Check), fd)
+        channel.send({**pack(answer), "id": request["id"]})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""A problem's files as the referee uses them."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from nvfp4.contract.tree import Tree, build, flatten, packed
+
+OnHost = Callable[[torch.Tensor], torch.Tensor]
+Adopt = Callable[[torch.Tensor, str], torch.Tensor]
+
+
+class ProblemFailed(Exception):
+    """The problem's own code raised, or does not do what it must."""
+
+
+@contextmanager
+def _blaming(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ProblemFailed:
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ProblemFailed(f"{what} raised {said[:400]}") from error
+
+
+@dataclass
+class Inputs:
+    """Inputs that were drawn, and what the reference makes of them."""
+
+    tree: Tree
+    storages: list[torch.Tensor]
+    """Flat uint8, where the device has them."""
+    outputs: set[int]
+    """Storages that the reference writes to, or that nothing has set."""
+    expected: Any
+    noise: set[int] = field(default_factory=set)
+    """Those outputs whose contents do not matter before a call."""
+
+
+class FolderProblem:
+    """Imports ``reference`` and, where there is one, ``extras`` from the current folder."""
+
+    def __init__(self, on_host: OnHost, adopt: Adopt) -> None:
+        """on_host, adopt: as of ``flatten`` and ``build``. Raises ProblemFailed."""
+        self._on_host, self._adopt = on_host, adopt
+        with _blaming("reference.py"):
+            self._reference = importlib.import_module("reference")
+        self._extras = _optional("extras")
+        self.generate = self._needed("generate_input")
+        self.second: Callable[..., Any] | None = getattr(
+            self._extras, "generate_second_input", None
+        )
+        self._kernel = self._needed("ref_kernel")
+        self._check = self._needed("check_implementation")
+        self._known: list[tuple[Any, Any]] = []
+        self._noise: dict[str, bool] = {}
+        self._remember_results()
+
+    def _needed(self, name: str) -> Callable[..., Any]:
+        found = getattr(self._reference, name, None)
+        if not callable(found):
+            raise ProblemFailed(f"reference.py defines no {name}")
+        return found
+
+    def refuse(self, arguments: dict[str, Any]) -> None:
+        """Raise ProblemFailed for arguments that ``generate_input`` does not take."""
+        try:
+            inspect.signature(self.generate).bind(**arguments)
+        except TypeError as error:
+            raise ProblemFailed(f"generate_input: {error}") from None
+
+    @property
+    def checks_shape(self) -> bool:
+        """Whether the checker is utils' comparison with the reference, which wants its shape."""
+        return getattr(self._check, "__module__", "") == "utils"
+
+    def _remember_results(self) -> None:
+        """Most checkers call the reference again: it answers from what is known of its inputs."""
+
+        def remembered(kernel: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def call(data: Any) -> Any:
+                known = [result for inputs, result in self._known if inputs is data]
+                return known[0] if known else kernel(data)
+
+            return call
+
+        setattr(self._reference, "ref_kernel", remembered(self._kernel))  # noqa: B010
+        utils = _optional("utils")
+        match: Callable[..., Any] | None = getattr(utils, "match_reference", None)
+        if utils is not None and match is not None:
+
+            def match_remembered(data: Any, output: Any, reference: Any, **others: Any) -> Any:
+                return match(data, output, remembered(reference), **others)
+
+            setattr(utils, "match_reference", match_remembered)  # noqa: B010
+
+    def draw(self, arguments: dict[str, Any], full_range: bool) -> Inputs:
+        """Inputs, and what the reference makes of them. Raises ProblemFailed."""
+        generate = self.second if full_range and self.second else self.generate
+        with _blaming("generate_input"), _noting_unset() as unset:
+            data = generate(**arguments)
+            tree, storages = flatten(data, on_host=self._on_host)
+            names = getattr(self._extras, "names", None)
+            if names is not None:
+                tree = tree.named(names, getattr(self._extras, "dimensions", {}))
+            never_set = {
+                leaf.storage
+                for leaf, tensor in zip(tree.leaves, _tensors(data), strict=True)
+                if any(tensor is each for each in unset) and tensor._version == 0
+            }
+        expected, written = self._compute(tree, storages)
+        found = Inputs(tree, storages, written | never_set, expected)
+        found.noise = never_set | {n for n in written if self._is_noise(found, n)}
+        return found
+
+    def _compute(self, tree: Tree, storages: list[torch.Tensor]) -> tuple[Any, set[int]]:
+        """The reference's result, and the storages that it has written to."""
+        copies = [storage.clone() for storage in storages]
+        with _blaming("ref_kernel"):
+            result = self._kernel(build(tree, copies, self._adopt))
+            result_tree, result_storages = flatten(result, "output", self._on_host)
+        pairs = enumerate(zip(storages, copies, strict=True))
+        written = {number for number, pair in pairs if not torch.equal(*pair)}
+        own = {each.data_ptr(): number for number, each in enumerate(copies) if each.numel()}
+        written |= {own[e.data_ptr()] for e in result_storages if e.data_ptr() in own}
+        kept = [each.clone() for each in result_storages]
+        return build(result_tree, kept, self._adopt), written
+
+    def _is_noise(self, inputs: Inputs, number: int) -> bool:
+        """Whether the reference's result does not depend on what a storage held: found once."""
+        name = inputs.tree.names[number]
+        if name not in self._noise:
+            spoilt = list(inputs.storages)
+            spoilt[number] = torch.full_like(spoilt[number], 0xFF)
+            try:
+                other, _ = self._compute(inputs.tree, spoilt)
+                same = [
+                    torch.equal(*pair)
+                    for pair in zip(self._flat(other), self._flat(inputs.expected), strict=True)
+                ]
+                self._noise[name] = all(same)
+            except (ProblemFailed, ValueError):
+                self._noise[name] = False
+        return self._noise[name]
+
+    def _flat(self, data: Any) -> list[torch.Tensor]:
+        return flatten(data, on_host=self._on_host)[1]
+
+    def expected_tree(self, inputs: Inputs) -> Tree:
+        """What custom_kernel is to return."""
+        return packed(flatten(inputs.expected, "output", self._on_host)[0])
+
+    def least_bytes(self, arguments: dict[str, Any]) -> int:
+        """By the extras; 0 where they do not say."""
+        count = getattr(self._extras, "least_bytes", None)
+        with _blaming("least_bytes of the extras"):
+            return int(count(**arguments)) if count else 0
+
+    def figures(self, arguments: dict[str, Any]) -> dict[str, float]:
+        """By the extras."""
+        figures = getattr(self._extras, "figures", None)
+        with _blaming("figures of the extras"):
+            return {str(k): float(v) for k, v in figures(**arguments).items()} if figures else {}
+
+    def check(self, inputs: Inputs, output: Any) -> tuple[bool, str]:
+        """What the problem's checker says. Raises ProblemFailed."""
+        data = build(inputs.tree, [each.clone() for each in inputs.storages], self._adopt)
+        self._known = [(data, inputs.expected)]
+        try:
+            with _blaming("check_implementation"):
+                said = self._check(data, output)
+        finally:
+            self._known = []
+        if isinstance(said, (tuple, list)) and len(said) == 2:
+            return bool(said[0]), str(said[1])
+        return (not said, said) if isinstance(said, str) else (bool(said), "")
+
+    def rounding_explains(self, inputs: Inputs, output: Any) -> str:
+        """Why a mismatch may come from the order of a sum: how far output and reference are from
+        the result in float64; "" where it is another one."""
+        wide = build(inputs.tree, [each.clone() for each in inputs.storages], self._adopt)
+        try:
+            exact = _tensors(self._kernel(_widened(wide)))
+        except Exception:
+            return ""  # the reference insists on its types
+        got, expected = _tensors(output), _tensors(inputs.expected)
+        if not len(got) == len(expected) == len(exact):
+            return ""
+        lines = []
+        for one, want, true in zip(got, expected, exact, strict=True):
+            told = _within_rounding(one, want, true)
+            if told is None:
+                return ""
+            lines.append(told)
+        return "; ".join(filter(None, lines))
+
+
+def _within_rounding(got: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> str | None:
+    """How far both are from the exact result; None where an output is farther than rounding and
+    twice the reference's own distance."""
+    if exact.dtype != torch.float64 or got.shape != exact.shape or not got.is_floating_point():
+        return "" if torch.equal(got, expected) else None
+    ours, theirs = (got.double() - exact).abs(), (expected.double() - exact).abs()
+    if not bool(ours.isfinite().all()) or not bool(theirs.isfinite().all()):
+        return None
+    step = exact.abs() * torch.finfo(got.dtype).eps + torch.finfo(got.dtype).tiny
+    if bool((ours > step + 2 * theirs.max()).any()):
+        return None
+    far = float(ours.max()), float(theirs.max())
+    return f"at most {far[0]:.3g} from the result in float64, the reference {far[1]:.3g}"
+
+
+def _widened(data: Any) -> Any:
+    if isinstance(data, torch.Tensor):
+        wide = data.dtype in (torch.float16, torch.bfloat16, torch.float32)
+        return data.double() if wide else data
+    if isinstance(data, dict):
+        return {key: _widened(each) for key, each in data.items()}
+    if isinstance(data, (tuple, list)):
+        return type(data)(_widened(each) for each in data)
+    return data
+
+
+def _tensors(data: Any) -> list[torch.Tensor]:
+    if isinstance(data, torch.Tensor):
+        return [data]
+    if isinstance(data, dict):
+        data = list(data.values())
+    if not isinstance(data, (tuple, list)):
+        return []
+    return [tensor for each in data for tensor in _tensors(each)]
+
+
+def _optional(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise ProblemFailed(f"{name}.py: {error}") from error
+        return None
+    except Exception as error:
+        raise ProblemFailed(f"{name}.py raised {type(error).__name__}: {error}") from error
+
+
+_unset_makers = ("empty", "empty_like", "empty_strided")
+
+
+@contextmanager
+def _noting_unset() -> Iterator[list[torch.Tensor]]:
+    """Collects the tensors that are made without contents meanwhile."""
+    found: list[torch.Tensor] = []
+    kept = {name: getattr(torch, name) for name in _unset_makers}
+
+    def noting(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def made(*sizes: Any, **options: Any) -> torch.Tensor:
+            found.append(make(*sizes, **options))
+            return found[-1]
+
+        return made
+
+    for name, make in kept.items():
+        setattr(torch, name, noting(make))
+    try:
+        yield found
+    finally:
+        for name, make in kept.items():
+            setattr(torch, name, make)
