@@ -112,7 +112,7 @@ def judge(
     described, content = read or read_submission(path)
     verdict = Verdict(described, mistake=first_mistake(path.name, content))
     verdict.strict = invocation.options.strict
-    verdict.problem = plan.problem.name
+    verdict.problem, verdict.ranking_by = plan.problem.name, plan.problem.ranking_by
     if verdict.mistake is None:
         bot = _without_repeats(invocation, plan).bot(plan.problem, content, path.name)
         if not wait_for_turn(bot.prepare):

@@ -10,7 +10,7 @@ import click
 
 from nvfp4 import __version__
 from nvfp4.cli import errors as exits
-from nvfp4.cli.commands import compare, log, report, show
+from nvfp4.cli.commands import compare, log, problems, report, show
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
 from nvfp4.cli.parameters import (
@@ -23,6 +23,7 @@ from nvfp4.cli.parameters import (
     judgement_options,
     judging_options,
     log_option,
+    problem_option,
     shapes_option,
     stop_option,
     submission_argument,
@@ -174,14 +175,19 @@ def check(submission: Path, case: str | None, watch: bool, **options: Any) -> No
     help="The file to write.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file if there is one.")
-def new(kind: str | None, rung: str | None, output: Path, force: bool) -> None:
+@problem_option
+def new(kind: str | None, rung: str | None, output: Path, force: bool, problem: str) -> None:
     """Writes a small commented submission that passes every test, to start from.
 
-    KIND is torch unless given.
+    KIND is torch unless given. With --problem it is that problem's own template or starter.
     """
-    from nvfp4.cli.new import write_rung, write_template
+    from nvfp4.cli.new import write_problem_template, write_rung, write_template
+    from nvfp4.cli.problem import find_problem
 
-    if rung is None:
+    found = find_problem(problem)
+    if not found.is_bundled:
+        write_problem_template(found, output, force)
+    elif rung is None:
         write_template(kind or "torch", output, force)
     elif kind is None:
         write_rung(rung, output, force)
@@ -314,5 +320,5 @@ def tune(
     sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, write, model))
 
 
-for command in (log, show, report, compare):
+for command in (log, show, report, compare, problems):
     main.add_command(command)

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.problem import bundled_folder
+from nvfp4.cli.problem import Problem, bundled_folder, leaderboards_named
 
 templates = Path(__file__).with_name("templates")
 suffix = ".py.txt"
@@ -16,6 +16,16 @@ def write_template(kind: str, output: Path, force: bool) -> None:
     """kind: torch, cute, cuda or triton. force: whether a file may be overwritten. Raises
     SetupError."""
     _write((templates / f"{kind}{suffix}").read_text(encoding="utf-8"), output, force)
+
+
+def write_problem_template(problem: Problem, output: Path, force: bool) -> None:
+    """Copy the template or the starter of a problem. Raises SetupError."""
+    if problem.template is None:
+        raise SetupError(f"{problem.name} has no template", "Write custom_kernel(data) yourself.")
+    text = problem.template.read_text(encoding="utf-8")
+    if problem.name not in leaderboards_named(text.encode()):
+        text = f"#!POPCORN leaderboard {problem.name}\n\n{text}"
+    _write(text, output, force)
 
 
 def write_rung(name: str, output: Path, force: bool) -> None:

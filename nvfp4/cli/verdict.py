@@ -141,7 +141,8 @@ def _fill_failure(result: TestResult | BenchmarkResult) -> None:
 @dataclass(frozen=True)
 class Score:
     """Geometric means over the benchmarks. geomean_us is None unless every one was timed and
-    passed; reason then says why. predicted: of what was emulated, on another GPU.
+    passed; reason then says why. predicted: of what was emulated, on another GPU. ranked_us: what
+    the leaderboard ranks by.
     """
 
     geomean_us: float | None
@@ -150,6 +151,8 @@ class Score:
     b200_floor_geomean_us: float | None
     reason: str | None = None
     predicted: Prediction | None = None
+    ranking_by: str = "geom"
+    ranked_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -184,6 +187,8 @@ class Verdict:
     strict: bool = False
     problem: str = leaderboard
     """The leaderboard."""
+    ranking_by: str = "geom"
+    """How it ranks: geom, mean, or last, by the last benchmark alone."""
 
     @property
     def results(self) -> list[TestResult | BenchmarkResult]:
@@ -274,6 +279,8 @@ class Verdict:
             _geometric_mean([each.b200_floor_us for each in self.benchmarks]),
             reason,
             geometric_mean([each.predicted for each in self.benchmarks]),
+            self.ranking_by,
+            _ranked(means, self.ranking_by),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -311,6 +318,15 @@ def _decides(test: TestResult) -> bool:
     """Whether it shows more than that full-range inputs are too much: an output that earlier calls
     decide, or no result where there must be one."""
     return test.failure is not None and test.failure.code in ("output.state", no_result.code)
+
+
+def _ranked(means_us: Sequence[float | None], ranking_by: str) -> float | None:
+    known = [each for each in means_us if each]
+    if not known or len(known) < len(means_us):
+        return None
+    if ranking_by == "last":
+        return known[-1]
+    return statistics.fmean(known) if ranking_by == "mean" else statistics.geometric_mean(known)
 
 
 def _geometric_mean(values: Sequence[float | None]) -> float | None:

@@ -232,9 +232,13 @@ def score_line(verdict: Verdict) -> Text:
     score = verdict.score
     if score.geomean_us is None:
         return Text(f"geometric mean: none, {score.reason}", style="bold")
-    line = Text.assemble(
-        ("geometric mean: ", "bold"), (microseconds(score.geomean_us), "bold"), " us"
-    )
+    line = Text()
+    if score.ranking_by != "geom" and score.ranked_us is not None:
+        what = {"last": "ranked by the last benchmark: ", "mean": "ranked by the mean: "}
+        line.append(what.get(score.ranking_by, "ranked: "), "bold")
+        line.append(f"{microseconds(score.ranked_us)} us   ", "bold")
+    line.append("geometric mean: ", "bold")
+    line.append(microseconds(score.geomean_us), "bold").append(" us")
     if score.floor_geomean_us:
         share = percent(score.floor_geomean_us, score.geomean_us)
         line.append(f"   floor here {microseconds(score.floor_geomean_us)} us ({share} of it)")

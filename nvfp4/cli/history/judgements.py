@@ -21,7 +21,7 @@ from nvfp4.cli.display.console import new_console, say
 from nvfp4.cli.display.render import show_table, show_verdict
 from nvfp4.cli.history.database import Entry, History, HistoryError, Record
 from nvfp4.cli.mistakes import Mistake
-from nvfp4.cli.problem import load_problem, shape_of
+from nvfp4.cli.problem import leaderboard, load_problem, shape_of
 from nvfp4.cli.text import microseconds, one_line, visible, visible_parts
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict, Warning
 from nvfp4.records.failures import read_failure, read_findings
@@ -50,9 +50,10 @@ def keep(verdict: Verdict, content: bytes, history: History | None = None) -> in
         return None
 
 
-def benchmarks_key(lines: list[str]) -> str:
-    """Which shapes were judged: geometric means over the same ones can be compared."""
-    return ", ".join(str(shape_of(line)) for line in lines)
+def benchmarks_key(lines: list[str], problem: str = leaderboard) -> str:
+    """Which cases were judged: geometric means over the same ones can be compared."""
+    cases = ", ".join(str(shape_of(line)) for line in lines)
+    return cases if problem == leaderboard else f"{problem}: {cases}"
 
 
 def entry_values(verdict: Verdict) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def entry_values(verdict: Verdict) -> dict[str, Any]:
         "outcome": "interrupted" if verdict.interrupted else verdict.outcome,
         "tests_passed": sum(test.status == "pass" for test in verdict.tests),
         "tests": len(verdict.tests),
-        "benchmarks": benchmarks_key([each.spec for each in verdict.benchmarks]),
+        "benchmarks": benchmarks_key([e.spec for e in verdict.benchmarks], verdict.problem),
         "geomean_us": verdict.score.geomean_us,
         "bound_us": bound_us(
             [each.emulation if each.status == "pass" else None for each in verdict.benchmarks]
@@ -117,6 +118,8 @@ def _verdict(found: dict[str, Any]) -> Verdict:
         [_record(Warning, each) for each in found["warnings"]],
         found["alone"],
         mistake=_record(Mistake, found["mistake"]) if found["mistake"] else None,
+        problem=str(found.get("problem", leaderboard)),
+        ranking_by=str(found["score"].get("ranking_by", "geom")),
     )
 
 

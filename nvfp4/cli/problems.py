@@ -1,0 +1,60 @@
+"""`nvfp4 problems`: what is known, and what a checkout adds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nvfp4.cli.display.columns import Column
+from nvfp4.cli.display.console import new_console, say
+from nvfp4.cli.display.render import show_table
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.problem import Problem, add_problems, known_problems, load_problem, shape_of
+
+
+def add_and_show(folder: Path) -> None:
+    """Remember a checkout's problems. Raises SetupError."""
+    found = add_problems(folder)
+    for name, path in found.items():
+        click.echo(f"{name}  {path}")
+    click.echo(f"added {len(found)}; a file that says #!POPCORN leaderboard NAME is judged by it")
+
+
+def show_problems(as_json: bool) -> None:
+    """List every problem that is known, with the sizes of its cases."""
+    rows = [_row(name, folder) for name, folder in known_problems().items()]
+    if as_json:
+        click.echo(json.dumps({"problems": rows}, indent=2))
+        return
+    console = new_console()
+    names = ("name", "tests", "benchmarks", "cases", "ranked by")
+    columns = [Column(each, [str(row[each]) for row in rows], right=False) for each in names]
+    show_table(console, "Problems", columns)
+    for row in rows:
+        if row["error"]:
+            say(console, f"{row['name']}: {row['error']}", "yellow")
+
+
+def _row(name: str, folder: Path) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "folder": str(folder), "error": None}
+    try:
+        problem = load_problem(folder)
+    except SetupError as error:
+        empty = dict.fromkeys(("tests", "benchmarks", "cases", "ranked by"), "")
+        return {**row, **empty, "error": str(error)}
+    return {
+        **row,
+        "tests": len(problem.tests),
+        "benchmarks": len(problem.benchmarks),
+        "cases": _range(problem),
+        "ranked by": problem.ranking_by,
+    }
+
+
+def _range(problem: Problem) -> str:
+    """The smallest and the largest case, with the names of the sizes."""
+    shapes = sorted(
+        map(shape_of, [*problem.tests, *problem.benchmarks]), key=lambda shape: shape.elements
+    )
+    return f"{shapes[0].names}: {shapes[0]} to {shapes[-1]}" if shapes else ""
