@@ -12,7 +12,9 @@ def modules() -> dict[str, Path]:
     found = {path.stem: path for path in root.glob("*.py")}
     package = root / "nvfp4"
     others = {package / name for name in ("selftest", "ladder")}
-    others |= {package / "contract" / name for name in ("eval.py", "submission.py")}  # scripts
+    others |= {
+        package / "problems" / "nvfp4_gemv" / name for name in ("eval.py", "submission.py")
+    }  # scripts
     for path in sorted(package.rglob("*.py")):
         if not others & {path, *path.parents}:
             parts = path.relative_to(root).with_suffix("").parts

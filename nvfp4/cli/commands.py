@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from nvfp4.cli.group import Command, Commands
+from nvfp4.cli.group import Command
 from nvfp4.cli.parameters import (
     DeviceType,
     flush_option,
@@ -80,28 +80,23 @@ def log(most: int, file: str | None, as_json: bool) -> None:
     show_log(History(), most, file, as_json)
 
 
-@click.group(
-    cls=Commands,
-    invoke_without_command=True,
-    epilog="nvfp4 problems\nnvfp4 problems add ~/reference-kernels",
-)
+@click.command(cls=Command, epilog="nvfp4 problems\nnvfp4 problems add ~/reference-kernels")
+@click.argument("action", metavar="[add", type=click.Choice(["add"]), required=False)
+@click.argument("folder", metavar="FOLDER]", type=click.Path(path_type=Path), required=False)
 @json_option
-@click.pass_context
-def problems(context: click.Context, as_json: bool) -> None:
-    """Lists the problems that are known, or adds those of a checkout."""
-    if context.invoked_subcommand is None:
-        from nvfp4.cli.problems import show_problems
+def problems(action: str | None, folder: Path | None, as_json: bool) -> None:
+    """Lists the problems that are known, or adds every one below FOLDER.
 
+    From then on a file that says #!POPCORN leaderboard NAME is judged by that problem.
+    """
+    from nvfp4.cli.problems import add_and_show, show_problems
+
+    if action is None:
         show_problems(as_json)
-
-
-@problems.command("add", epilog="nvfp4 problems add ~/reference-kernels")
-@click.argument("folder", type=click.Path(path_type=Path))
-def add_command(folder: Path) -> None:
-    """Remembers every problem below FOLDER: #!POPCORN leaderboard NAME names one from then on."""
-    from nvfp4.cli.problems import add_and_show
-
-    add_and_show(folder)
+    elif folder is None:
+        raise click.UsageError("Name the folder to add, such as a checkout of reference-kernels.")
+    else:
+        add_and_show(folder)
 
 
 @click.command(cls=Command, epilog="nvfp4 show\nnvfp4 show 12 --source > mine.py")

@@ -11,7 +11,7 @@ import click
 
 from nvfp4.cli.text import visible
 
-json_schema = 3
+json_schema = 4
 """Version of the JSON object; docs/verdict.schema.json describes it."""
 
 

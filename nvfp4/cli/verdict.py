@@ -11,7 +11,7 @@ from nvfp4.cli.errors import json_schema
 from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import leaderboard
 from nvfp4.cli.text import visible_json
-from nvfp4.records.cases import full_range_suffix
+from nvfp4.records.cases import dimensions, full_range_suffix
 from nvfp4.records.channel import fits
 from nvfp4.records.failures import (
     LONGEST_TEXT,
@@ -294,8 +294,8 @@ class Verdict:
             "submission": asdict(self.submission),
             "device": asdict(self.device) if self.device else None,
             "confined": self.confined,
-            "tests": [asdict(test) for test in self.tests],
-            "benchmarks": [asdict(benchmark) for benchmark in self.benchmarks],
+            "tests": [_plain(test) for test in self.tests],
+            "benchmarks": [_plain(benchmark) for benchmark in self.benchmarks],
             "score": asdict(self.score),
             "warnings": [asdict(warning) for warning in self.warnings],
             "alone": self.alone,
@@ -312,6 +312,10 @@ class Verdict:
         inputs = case.inputs if isinstance(case, TestResult) else None
         kind = "benchmark" if inputs is None else "test"
         return {"kind": kind, "spec": case.spec, "inputs": inputs, "failure": failure}
+
+
+def _plain(result: TestResult | BenchmarkResult) -> dict[str, Any]:
+    return {"case": dimensions(result.spec), **asdict(result)}
 
 
 def _decides(test: TestResult) -> bool:

@@ -71,7 +71,8 @@ def emulated(line: str) -> BenchmarkResult:
         f'"launches": 2, "warp_instructions_total": {elements(line) // 16}, '
         '"bank_conflicts": 1234567, "divergent_branches": 5376}'
     )
-    return BenchmarkResult(line, "pass", bytes=least, emulation=read_counts(counts, least))
+    made = read_counts(counts, least)
+    return BenchmarkResult(line, "pass", bytes=least, emulation=made, elements=elements(line))
 
 
 def timed(line: str) -> BenchmarkResult:
