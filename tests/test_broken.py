@@ -13,6 +13,7 @@ from texts import expect
 from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.main import main
 from nvfp4.cli.mistakes import first_mistake, longest_parsed_bytes
+from nvfp4.cli.problem import load_problem
 
 FOLDER = Path(__file__).parent / "broken"
 SHAPE = (256, 512, 2)
@@ -114,5 +115,5 @@ directive = b"#!POPCORN leaderboard %s\n#!POPCORN gpu NVIDIA\nx = 1\n#!POPCORN l
     ],
 )
 def test_a_directive_for_another_leaderboard_warns(content: bytes, warns: bool) -> None:
-    found = warnings_before(content)
+    found = warnings_before(content, load_problem())
     assert [each.code for each in found] == (["other_leaderboard"] if warns else [])

@@ -17,6 +17,8 @@ from conftest import run_python, with_the_judge
 from gemv import sizes
 from nvfp4.gpu.buffers import create_buffers, open_buffers, output_name
 from nvfp4.gpu.device_memory import Gate, allocate
+from nvfp4.problems.nvfp4_gemv.extras import names
+from nvfp4.problems.nvfp4_gemv.layout import layouts
 from nvfp4.records.ranges import Ranges
 
 cpu = torch.device("cpu")

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvfp4.cli.problem import case_line, shape_of
-from nvfp4.judge.cases import Case, CaseFileError, combine_seed, parse_case, read_cases
+from gemv import plan_of, referee
+from nvfp4.cli.problem import shape_of
+from nvfp4.judge.cases import CaseFileError, combine_seed, read_cases
+from nvfp4.records.cases import Case, CaseError, case_line, parse_case
 
 sizes = st.integers(1, 10**6)
 seeds = st.integers(0, 2**63 - 1)
@@ -107,7 +109,7 @@ def test_any_file_holds_valid_cases_or_is_refused_in_one_sentence(
     path = tmp_path_factory.getbasetemp() / "fuzzed_cases.txt"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     try:
-        cases = read_cases(path, secret_seed=7)
+        cases = read_cases(path, secret_seed=7, refuse=referee.refuse)
     except CaseFileError as error:
         cases, refused = [], str(error)
     else:
@@ -116,10 +118,11 @@ def test_any_file_holds_valid_cases_or_is_refused_in_one_sentence(
     assert len(refused.splitlines()) <= 1
     assert len(refused) < 1000
     for case in cases:
-        assert {1 <= each < 2**31 for each in (case.m, case.k, case.l)} == {True}
-        assert case.k % 64 == 0
+        m, k, l = (case.arguments[name] for name in ("m", "k", "l"))
+        assert {1 <= each < 2**31 for each in (m, k, l)} == {True}
+        assert k % 64 == 0
         assert 0 <= case.seed < 2**63
-        assert 0 < case.bytes / 2**30 < math.inf
+        assert 0 < referee.plan(case).least_bytes / 2**30 < math.inf
 
 
 @given(st.tuples(*[st.integers(-(2**70), 2**70)] * 4), st.booleans())
@@ -127,10 +130,11 @@ def test_a_case_is_taken_as_it_stands_or_refused(numbers: tuple[int, ...], full:
     m, k, l, seed = numbers
     text = bot.case(m, k, l, seed, full)
     if all(1 <= each < 2**31 for each in (m, k, l)) and k % 64 == 0 and 0 <= seed < 2**63:
-        assert parse_case(text) == Case(text, m, k, l, seed, full)
+        assert parse_case(text) == Case(text, {"m": m, "k": k, "l": l, "seed": seed}, full)
+        referee.refuse(parse_case(text))
     else:
-        with pytest.raises(CaseFileError):
-            parse_case(text)
+        with pytest.raises(CaseError):
+            referee.refuse(parse_case(text))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvfp4 import emulator
-from nvfp4.problems.nvfp4_gemv import reference
-from nvfp4.problems.nvfp4_gemv.layout import layouts, names
+from nvfp4.problems.nvfp4_gemv import gpu_reference, reference
+from nvfp4.problems.nvfp4_gemv.extras import names
+from nvfp4.problems.nvfp4_gemv.gpu_reference import PTX, WARPS, expected_output, launch_of, tables
+from nvfp4.problems.nvfp4_gemv.layout import layouts
 from nvfp4.problems.nvfp4_gemv.reference import (
     check_implementation,
     close_enough,
@@ -27,8 +29,6 @@ from nvfp4.problems.nvfp4_gemv.reference import (
     round_once_to_fp16,
 )
 from nvfp4.problems.nvfp4_gemv.task import output_dtypes
-from nvfp4.problems.nvfp4_gemv import gpu_reference
-from nvfp4.problems.nvfp4_gemv.gpu_reference import PTX, WARPS, expected_output, launch_of, tables
 
 e2m1 = [Fraction(value) for value in ("0", "1/2", "1", "3/2", "2", "3", "4", "6")]
 

@@ -303,7 +303,7 @@ class Opened:
 
 def test_findings_of_kernels_that_the_judge_ran_are_its_own() -> None:
     listed = [{"code": each, "message": "it did"} for each in ("shared_race", "unjoined_stream")]
-    called = Called(1.0, 1.0, False, "float16", [{"findings": listed}])
+    called = Called(1.0, 1.0, False, {}, [{"findings": listed}])
     opened: Any = Opened()
     assert [each.told_by for each in findings_of(opened, called)] == ["judge", "submission"]
 
@@ -338,7 +338,7 @@ def test_a_test_without_kernels_shows_nothing_of_those_that_are_benchmarked(
     lines = ["m: 128; k: 256; l: 1; seed: 1", "m: 256; k: 256; l: 1; seed: 1"]
     values = {"test.0.status": "pass", "test.1.status": "pass", "test.1.emulated": "true"}
     emulated.tests = [read_test(values, number, line) for number, line in enumerate(lines)]
-    nothing = Plan([], [], run_alone=False)
+    nothing = Plan([], [], load_problem(), run_alone=False)
     assess(None, nothing, emulated, Observer())  # type: ignore[arg-type]
     (warning,) = (each for each in emulated.warnings if each.code == "unverified")
     assert "128 x 256 x 1 launches no kernel, a benchmark does" in warning.message

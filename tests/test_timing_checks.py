@@ -146,9 +146,7 @@ def test_a_host_that_is_always_late_is_judged_all_the_same() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_times_that_can_be_are_read(late: bool) -> None:
-    assert read_time(Called(1.5, 2.5, late, "float16", []), 5.0) == CallTime(
-        1.5, 2.5, late, wall_ns=5.0
-    )
+    assert read_time(Called(1.5, 2.5, late, {}, []), 5.0) == CallTime(1.5, 2.5, late, wall_ns=5.0)
 
 
 # Statistics of timings, at their edges too.

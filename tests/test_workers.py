@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from gemv import plan_of
 from nvfp4.judge import submission_process
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
@@ -207,11 +208,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_orderly_worker_is_understood(folder: Path) -> None:
     first, second = (
-        [f'{{"is": "Profiled", "report": "{number}", "dtype": "", "id": {number}}}\n', 1]
+        [f'{{"is": "Profiled", "report": "{number}", "output": {{}}, "id": {number}}}\n', 1]
         for number in (2, 3)
     )
     steps = [hello, "wait", loaded, "wait", first, "wait", second]
-    assert answers(folder, [*steps, "wait"]) == [Profiled("2", ""), Profiled("3", "")]
+    assert answers(folder, [*steps, "wait"]) == [Profiled("2", {}), Profiled("3", {})]
 
 
 @pytest.mark.parametrize(
