@@ -46,6 +46,14 @@ judge_codes = {
         "A kernel has an instruction that this GPU lacks and that cannot be rewritten. The case "
         "is `skipped`."
     ),
+    "not_judged.rounding": (
+        "The result differs from the reference no more than the order of a sum explains. The case "
+        "is `skipped`; the message has the distance of both from the float64 result."
+    ),
+    "not_judged.problem": (
+        "The problem's own code failed: `generate_input`, `ref_kernel` or its checker. The case is "
+        "`skipped`."
+    ),
     "not_judged.judge_ended": (
         "The judge, or the process for the submission, ended before this case was judged. The "
         "case is `skipped`."
@@ -117,6 +125,7 @@ finding_codes = {
         "Conversions are software because of the architecture that the file is compiled for; "
         "`count` is the warp instructions that they take. It fails no case."
     ),
+    "input_changed": ("custom_kernel wrote to an input of a problem whose contest allows that."),
     "autotune": "One configuration was used of several: without a GPU none can be timed.",
 }
 """Codes of findings, which fail a case only with ``--strict``, if at all."""

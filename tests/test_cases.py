@@ -39,7 +39,7 @@ def test_a_line_gives_its_case_in_any_order_and_spacing(
         ("m: 128; k: 256; l: 1; seed: 1111;", "is not 'name: value'"),
         ("", "is not 'name: value'"),
         ("m 128; k: 256; l: 1; seed: 1", "is not 'name: value'"),
-        ("m: 1.5; k: 256; l: 1; seed: 1", "is not 'name: value'"),
+        ("m: 1.5; k: 256; l: 1; seed: 1", "must be a whole number"),
         ("m: 128; k: 256; l: 1", "must name k, l, m, seed"),
         ("m: 128; k: 256; l: 1; seed: 1; n: 3", "must name k, l, m, seed"),
         ("m: 128; m: 128; k: 256; l: 1; seed: 1", "stands twice"),

@@ -246,14 +246,14 @@ def test_an_empty_queue_is_measured_before_the_submission_is_loaded() -> None:
 def test_what_is_computed_before_the_gate_opens_is_wrong() -> None:
     worker = WorkerBeforeTheGate()
     clock = clock_of(worker)
-    with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all of b has come"):
+    with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all inputs have come"):
         next(estimates(clock, worker))
 
 
 def test_what_is_computed_after_the_answer_comes_too_late() -> None:
     worker = WorkerAfterTheAnswer()
     clock = clock_of(worker)
-    with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all of b has come"):
+    with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all inputs have come"):
         next(estimates(clock, worker))
     worker.later.set()
     assert worker.queue

@@ -6,15 +6,15 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-import torch
 from bot import case
 from recorded_verdicts import recorded_verdict
 from rich.console import Console
 from screens.verdicts import Clock, cpu, play
 
+from gemv import plan_of
 from nvfp4.capture import activity
 from nvfp4.cli.batch.progress import result_line
 from nvfp4.cli.display.benchmark_tables import benchmark_columns, title
@@ -40,6 +40,7 @@ from nvfp4.cli.verdict import (
     read_benchmark,
     read_test,
 )
+from nvfp4.contract.referee import Output
 from nvfp4.judge.findings import findings_of
 from nvfp4.records.failures import Failure, Finding, read_findings
 from nvfp4.records.files import clear
@@ -296,9 +297,13 @@ def test_a_finding_says_whose_word_it_is(emulated: Verdict) -> None:
 class Opened:
     """A case whose host code has said something of a stream."""
 
-    output_dtype = torch.float16
     error_share = 0.0
+    changed: ClassVar[list[str]] = []
+    plan = plan_of(128, 256, 1)
     ended = Ended([], [["unjoined_stream", "it did"]], "", "", {}, {}, [])
+
+    def returned(self) -> Output:
+        return Output(self.plan.expected, [])
 
 
 def test_findings_of_kernels_that_the_judge_ran_are_its_own() -> None:

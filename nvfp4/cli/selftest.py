@@ -89,7 +89,7 @@ class Finding:
 
 def load_corpus(problem: Problem) -> list[Specimen]:
     """Honest submissions first, then cheats by family. Raises CorpusError."""
-    folder = problem.folder.parent / "selftest"
+    folder = problem.folder.parents[1] / "selftest"
     try:
         shared = {
             name: (folder / "shared" / f"{name}.py").read_text(encoding="utf-8") for name in _shared
