@@ -110,10 +110,11 @@ def _load(ex: Execution, access: Access, space: str, address: Array) -> list[Arr
 def _flat(ex: Execution, space: str, address: Array, chosen: Array | None) -> Array:
     """The addresses of all lanes of the group, or in shared memory of one CTA's lanes if those of
     all CTAs have the same."""
-    alike = chosen is None and space == "shared" and address.shape == (1, ex.group.grid.threads)
-    if alike and ex.group.full and ex.batch.cluster_size == 1:
-        return address.reshape(-1)
-    return ex.group.spread(address)
+    group = ex.group
+    alike = chosen is None and space == "shared" and ex.batch.cluster_size == 1
+    if alike and group.full and address.shape[0] == 1 and group.grid.ctas > 1:
+        return np.broadcast_to(address.reshape(-1), group.grid.threads).copy()
+    return group.spread(address)
 
 
 def _locate_local(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:

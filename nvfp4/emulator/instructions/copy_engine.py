@@ -180,7 +180,6 @@ def note_all(
     site.testify(batch, "shared", offset, nbytes, lanes, flag == WRITTEN, engine=True)
     if flag == WRITTEN:
         note_overwritten(batch, site, nbytes, offset, lanes)
-    races.split(batch.shared.stamps, offset, nbytes)
     for where, lane in zip(offset.tolist(), lanes.tolist(), strict=True):
         _note_one(site.lane(batch, lane), where, nbytes, flag, by_threads, atomic)
 
@@ -191,6 +190,8 @@ def _note_one(
     shared = at.batch.shared
     cluster, thread = divmod(at.lane, at.batch.clusters.threads)
     engine = at.batch.engine(at.lane)
+    if (offset | nbytes) & 3:
+        races.split(shared.stamps, np.array([offset, offset + nbytes - 1], np.uint64))
     byte, fault, stamp = races.note_engine(
         offset, nbytes, thread, engine, shared.clocks.known[cluster],
         shared.clocks.known[cluster, thread >> 5] if by_threads else shared.clocks.fenced[cluster],

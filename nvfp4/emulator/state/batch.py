@@ -129,7 +129,7 @@ class SharedMemory(RowMemory):
             offset = (rows[:, None] + offset).reshape(-1)
             visited = Visited(visited.bad, *(ctas * count for count in visited[1:]))
         if nbytes & 3 and self.checked:
-            split(self.stamps, offset, nbytes)
+            split(self.stamps, offset)
         return offset, visited
 
     def row_of(self, offset: int) -> int:

@@ -67,17 +67,16 @@ def _words(stamps):  # type: ignore[no-untyped-def]
 
 
 @loop
-def split(stamps, offset, nbytes):  # type: ignore[no-untyped-def]
-    """Give each byte a cell of its own in the words of which these accesses touch a part."""
+def split(stamps, offset):  # type: ignore[no-untyped-def]
+    """Give each byte a cell of its own in the words that hold these bytes."""
     words = np.int64(_words(stamps))
     for i in range(offset.shape[0]):
-        begin = np.int64(offset[i])
-        for edge in (begin, begin + nbytes):
-            word = edge >> 2
-            if edge & 3 != 0 and stamps[word, 0] != SPLIT:
-                for byte in range(4 * word, 4 * word + 4):
-                    stamps[words + byte] = stamps[word]
-                stamps[word, 0] = SPLIT
+        word = np.int64(offset[i] >> np.uint64(2))
+        if stamps[word, 0] != SPLIT:
+            for byte in range(4 * word, 4 * word + 4):
+                for k in range(3):
+                    stamps[words + byte, k] = stamps[word, k]
+            stamps[word, 0] = SPLIT
 
 
 @loop
@@ -185,7 +184,7 @@ def note_reads(  # type: ignore[no-untyped-def]
             fine = np.int64(0)
             settled = False
         t = lanes[i] - cluster * threads
-        # Two lanes of the warp have read this word: a third one makes no difference.
+        # Two lanes of the warp have read this cell: a third one makes no difference.
         one_of_them = t + 1 == reader & THREAD or t + 1 == second & THREAD
         if settled and offset[i] == offset[i - 1] and not one_of_them:
             continue
@@ -220,7 +219,7 @@ def note_reads(  # type: ignore[no-untyped-def]
                 in_warp(second, (reader & THREAD) - 1) and not in_warp(second, t)
             ):
                 stamps[cell, 2] = mark
-            elif nbytes == 4 and writer == fine:
+            elif writer == fine and nbytes == (4 if cell < words else 1):
                 settled = in_warp(reader, t) and in_warp(second, t)
         if fault != NO_FAULT:
             count += 1
