@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from ptx_harness import run
+from ptx_harness import MINE, ptx_of, run
 
 from nvfp4.emulator.instructions.undefined import Use
 from nvfp4.emulator.state import order
@@ -178,3 +178,14 @@ def test_defined_bits_do_not_depend_on_noise(body: str, seed: int) -> None:
             other, told_again = run_with(body, number, inputs, patch)
             assert not ((first ^ other) & ~told).any()
             assert np.array_equal(told, told_again)
+
+
+def test_no_shadow_is_kept_where_nothing_is_undefined() -> None:
+    """The generated code of a clean kernel is the same with and without the check."""
+    from nvfp4.emulator.compiler.codegen import compile_kernel
+    from nvfp4.emulator.ptx.link import link
+    from nvfp4.emulator.ptx.parser import parse
+
+    text = ptx_of(f"{MINE} setp.lt.u32 %p1, %r0, 8; @%p1 st.global.u32 [%d0], %r0;", 1)
+    program = link(parse(text), "k")
+    assert compile_kernel(program, True).source == compile_kernel(program, False).source

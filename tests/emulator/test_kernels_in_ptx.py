@@ -1,0 +1,135 @@
+"""Kernels of `kernels/*.ptx`: what each leaves in memory, what is found, what is refused.
+
+A line `//# TITLE` begins a kernel, whose body follows; `ptx_harness.run` supplies the rest of it.
+Lines `// KEY: VALUE` say what it runs on and what is expected:
+
+arrays: what q0, q1, ... point to, Python expressions; 64 zeros by default.
+block, grid, cluster, shared_bytes, check, before: as of `ptx_harness.run`.
+raises: CLASS: REGEX, the error and a part of its text; `A|B` is either. Without it there is none.
+finds: CODE: REGEX, a finding and a part of its message. All are listed, or there is one line `any`.
+holds: a Python expression of the arrays a0, a1, ... and of `report`.
+
+`//? $NAME = TEXT` begins a case of the kernel, in which TEXT stands for $NAME, with keys of its own.
+The keys before the first one are common. `//= $NAME = TEXT` in front of all kernels is for all.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from ptx_harness import MINE, MINE_IN_GRID, aligned, run
+
+from nvfp4.emulator import errors
+from nvfp4.emulator.execution import schedule
+
+KNOWN = {"arrays", "block", "grid", "cluster", "shared_bytes", "check", "before"}
+KNOWN |= {"raises", "finds", "holds"}
+NAMES: dict[str, Any] = {
+    "np": np,
+    "aligned": aligned,
+    "words": lambda n=64: np.arange(n, dtype=np.uint32),
+    "zeros": lambda n=64: np.zeros(n, np.uint32),
+    "ones": lambda n=64: np.ones(n, np.uint32),
+}
+
+
+class Kernel(NamedTuple):
+    body: str
+    keys: list[tuple[str, str]]
+
+    def of(self, key: str) -> list[str]:
+        return [value for name, value in self.keys if name == key]
+
+
+def replaced(text: str, names: dict[str, str]) -> str:
+    while (found := re.sub(r"\$(\w+)", lambda m: names.get(m[1], m[0]), text)) != text:
+        text = found
+    return text
+
+
+def kernels(path: Path) -> dict[str, Kernel]:
+    """The kernels of a file and their cases, by title."""
+    top, *parts = path.read_text(encoding="utf-8").split("\n//# ")
+    names = {"MINE": MINE, "MINE_IN_GRID": MINE_IN_GRID}
+    names |= dict(re.findall(r"^//= \$(\w+) = (.*)$", top, re.M))
+    found = {}
+    for part in parts:
+        title, _, text = part.partition("\n")
+        common, *cases = re.split(r"^//\? ", text, flags=re.M)
+        body = re.sub(r"^//.*\n", "", text, flags=re.M)
+        for case in cases or [""]:
+            said, _, own = case.partition("\n")
+            given = dict(re.findall(r"\$(\w+) = (.*?)(?=; \$\w+ = |$)", said))
+            lines = re.findall(r"^// +(\w+): (.*)$", f"{common}\n{own}", re.M)
+            keys = [(key, replaced(value, names | given)) for key, value in lines]
+            assert {key for key, _ in keys} <= KNOWN, title
+            full = f"{title} ({said})" if cases else title
+            assert full not in found, full
+            found[full] = Kernel(replaced(body, names | given), keys)
+    return found
+
+
+KERNELS = {
+    f"{path.stem}: {title}": kernel
+    for path in sorted((Path(__file__).parent / "kernels").glob("*.ptx"))
+    for title, kernel in kernels(path).items()
+}
+
+
+@pytest.mark.parametrize("title", KERNELS)
+def test_a_kernel_does_what_is_said_beside_it(title: str) -> None:
+    kernel = KERNELS[title]
+    arrays = [array for text in kernel.of("arrays") for array in eval(f"[{text}]", NAMES)]
+    arrays = arrays or [np.zeros(64, np.uint32)]
+    options: dict[str, Any] = {"before": "\n".join(kernel.of("before"))}
+    for key in ("block", "grid", "cluster", "shared_bytes", "check"):
+        options.update((key, eval(value)) for value in kernel.of(key))
+    raises = [text.partition(": ") for text in kernel.of("raises")]
+    if raises:
+        kinds = tuple(getattr(errors, name) for name in raises[0][0].split("|"))
+        with pytest.raises(kinds) as caught:
+            run(kernel.body, *arrays, **options)
+        for _, _, text in raises:
+            assert re.search(text, str(caught.value), re.S)
+        return
+    report = run(kernel.body, *arrays, **options)
+    finds = [text.partition(": ") for text in kernel.of("finds")]
+    if [code for code, _, _ in finds] != ["any"]:
+        assert [found.code for found in report.findings] == [code for code, _, _ in finds]
+        for found, (_, _, text) in zip(report.findings, finds, strict=True):
+            assert re.search(text, found.message, re.S)
+    names = {**NAMES, "report": report, **{f"a{i}": array for i, array in enumerate(arrays)}}
+    for text in kernel.of("holds"):
+        assert eval(text, names), text
+
+
+def test_a_runaway_address_never_reaches_the_process() -> None:
+    """In a process of its own: the emulator must survive any address a kernel makes up."""
+    script = f"""
+import sys; sys.path[:0] = {sys.path!r}
+import numpy as np
+from ptx_harness import run
+from nvfp4.emulator.errors import EmulatorError
+for bits in range(0, 64):
+    for op in ("ld.global.u32 %r5, [%d5];", "st.u32 [%d5], %r0;", "red.global.add.u32 [%d5], %r0;"):
+        try:
+            run(f"mov.u64 %d5, {{1 << bits}}; {{op}}", np.zeros(4, np.uint32), check=False)
+        except EmulatorError:
+            continue
+        raise SystemExit(f"no error at {{1 << bits:#x}}: {{op}}")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_loop_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "STEP_LIMIT", 3000)
+    with pytest.raises(errors.RunawayKernel, match="still running") as stopped:
+        run("L: bra L;", np.zeros(1))
+    assert set(stopped.value.arguments) == {"seconds", "cpu_s"}
