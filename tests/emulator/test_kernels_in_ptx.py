@@ -9,7 +9,7 @@ raises: CLASS: REGEX, the error and a part of its text; `A|B` is either. Without
 finds: CODE: REGEX, a finding and a part of its message. All are listed, or there is one line `any`.
 holds: a Python expression of the arrays a0, a1, ... and of `report`.
 
-`//? $NAME = TEXT` begins a case of the kernel, in which TEXT stands for $NAME, with keys of its own.
+`//? $NAME = TEXT` begins a case of the kernel, in which TEXT stands for $NAME, with own keys.
 The keys before the first one are common. `//= $NAME = TEXT` in front of all kernels is for all.
 """
 
