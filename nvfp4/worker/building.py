@@ -19,9 +19,6 @@ from nvfp4.sandbox.confinement import confine
 _NICEST = 19
 """Only cores that nothing else wants: a call may be timed meanwhile."""
 
-_SMALL = (128, 256, 1)
-"""A shape (m, k, l) for a call that is to build and cannot compute."""
-
 
 def build_inside(script: Path, capability: tuple[int, int]) -> None:
     """Confined to its folder, imports the script; calls it where that has built nothing."""
@@ -37,7 +34,7 @@ def build_inside(script: Path, capability: tuple[int, int]) -> None:
     with contextlib.suppress(Exception, SystemExit):  # which its judgement tells
         names = runpy.run_path(str(script), run_name="submission")
         if not _has_built():
-            names["custom_kernel"](_inputs())
+            names["custom_kernel"](_inputs(options.problem))
 
 
 def _pretend_a_gpu(capability: tuple[int, int]) -> None:
@@ -55,14 +52,13 @@ def _has_built() -> bool:
     return builder is not None and bool(builder.JIT_EXTENSION_VERSIONER.entries)
 
 
-def _inputs() -> tuple[object, ...]:
-    """Of the kinds and strides of custom_kernel's, in the host's memory."""
-    import torch
+def _inputs(problem: str) -> tuple[object, ...]:
+    """For a call that is to build and cannot compute; nothing where no small case is known."""
+    if problem:
+        return ()
+    from nvfp4.problems.nvfp4_gemv.layout import small_inputs
 
-    from nvfp4.problems.nvfp4_gemv.layout import layouts
-
-    found = layouts(*_SMALL).values()
-    return tuple(each.view(torch.zeros(each.nbytes, dtype=torch.uint8)) for each in found)
+    return small_inputs()
 
 
 if __name__ == "__main__":

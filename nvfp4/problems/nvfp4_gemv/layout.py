@@ -61,3 +61,10 @@ dimensions = {
     "c": (("row", "m"), ("column", "n"), ("batch", "l")),
 }
 """By the tensor's name, for messages."""
+
+
+def small_inputs() -> tuple[torch.Tensor, ...]:
+    """Tensors of a small case, of zeros, of the kinds and strides of custom_kernel's, in the host's
+    memory."""
+    found = layouts(128, 256, 1).values()
+    return tuple(each.view(torch.zeros(each.nbytes, dtype=torch.uint8)) for each in found)

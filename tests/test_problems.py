@@ -1,0 +1,266 @@
+"""Problems of the user's: read from a folder, and judged as that folder says."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from bot import root
+from hypothesis import given
+from hypothesis import strategies as st
+from kept import Outcome, invoke, is_error, judged
+from problem_folder import RIGHT, TASK, make_problem
+
+from nvfp4.cli.problem import add_problems, find_problem, known_problems, load_problem
+from nvfp4.contract.tree import (
+    TreeError,
+    build,
+    flatten,
+    is_packed,
+    packed,
+    parts,
+    places,
+    tree_of,
+)
+
+without_a_gpu = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="the verdicts are those of the emulated GPU"
+)
+
+# The tree
+
+shapes = st.lists(st.integers(0, 4), max_size=3)
+dtypes = st.sampled_from([torch.float16, torch.float32, torch.int64, torch.uint8, torch.bool])
+tensors = st.builds(lambda shape, dtype: torch.zeros(shape).to(dtype), shapes, dtypes)
+nested = st.recursive(
+    tensors | st.integers(-5, 5) | st.text(max_size=3) | st.none() | st.booleans(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def same(one: object, other: object) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return (
+            one.dtype == other.dtype and one.stride() == other.stride() and torch.equal(one, other)
+        )
+    if isinstance(one, (list, tuple)) and type(one) is type(other):
+        return len(one) == len(other) and all(map(same, one, other))  # type: ignore[arg-type]
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return type(one) is type(other) and one == other
+
+
+@given(nested)
+def test_data_come_back_the_same_from_their_record_and_bytes(data: object) -> None:
+    tree, storages = flatten(data)
+    again = tree_of(json.loads(json.dumps(tree.to_plain())))
+    assert again == tree
+    assert same(build(again, [each.clone() for each in storages]), data)
+
+
+@given(nested)
+def test_packed_data_hold_the_same_elements_one_after_the_other(data: object) -> None:
+    tree, _ = flatten(data)
+    small = packed(tree)
+    raw = torch.zeros(places(small)[-1], dtype=torch.uint8)
+    made, _ = flatten(build(small, parts(small, raw)))
+    assert [each.shape for each in made.leaves] == [each.shape for each in tree.leaves]
+    assert is_packed(small, places(small)[-1])
+    assert not is_packed(small, places(small)[-1] - 1)
+
+
+def test_views_and_aliases_stay_what_they_are() -> None:
+    whole = torch.arange(12.0).reshape(3, 4)
+    tree, storages = flatten((whole, whole.T, whole[1:, ::2], {"again": whole}))
+    assert len(storages) == 1
+    first, turned, part, named = build(tree, [storages[0].clone()])
+    first[1, 2] = 99
+    assert turned[2, 1] == part[0, 1] == named["again"][1, 2] == 99
+    assert whole[1, 2] == 6
+
+
+_leaf = {"path": "x", "storage": 0, "dtype": "float32", "shape": [4], "strides": [1], "offset": 0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shape": [5]},
+        {"offset": 1},
+        {"strides": [-1]},
+        {"strides": []},
+        {"storage": 1},
+        {"dtype": "nn"},
+        {"shape": [2**60]},
+        {"shape": [True]},
+    ],
+)
+def test_a_record_that_describes_no_data_is_refused(changes: dict[str, object]) -> None:
+    record = {
+        "skeleton": {"leaf": 0},
+        "leaves": [{**_leaf, "dimensions": [], **changes}],
+        "storages": [{"nbytes": 16, "device": "cuda"}],
+    }
+    with pytest.raises(TreeError):
+        tree_of(record)
+
+
+# The folder
+
+
+def test_a_folder_says_what_is_judged(tmp_path: Path) -> None:
+    problem = load_problem(make_problem(tmp_path))
+    assert problem.name == "scaled_v2"
+    assert problem.ranking_by == "last"
+    assert problem.tests[0] == "rows: 4; sizes: [3, 5]; kind: normal; seed: 1"
+    assert set(problem.files) == {"task.py", "utils.py", "reference.py", "eval.py"}
+    assert problem.inputs == ("contest",)
+    assert problem.case("1", problem.tests) == problem.tests[1]
+    assert problem.case("rows=2,sizes=[1, 2],kind=normal", problem.tests) == (
+        "rows: 2; sizes: [1, 2]; kind: normal; seed: 1"
+    )
+
+
+def test_a_leaderboard_that_a_file_names_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    own = make_problem(tmp_path)
+    assert list(add_problems(tmp_path)) == ["scaled_v2"]
+    assert set(known_problems()) == {"nvfp4_gemv", "scaled_v2"}
+    mine = tmp_path / "mine.py"
+    mine.write_text(f"#!POPCORN leaderboard scaled_v2\n{RIGHT}")
+    assert find_problem("", mine).folder == own
+    mine.write_text(RIGHT)
+    assert find_problem("", mine).is_bundled
+    assert find_problem("scaled_v2", mine).folder == own
+    monkeypatch.chdir(own)
+    assert find_problem("", mine).folder == own
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"yml": "tests: ["}, "cannot read"),
+        ({"yml": "tests: 3"}, "does not hold files, tests and benchmarks"),
+        ({"yml": TASK.replace("../utils.py", "../none.py")}, "names ../none.py"),
+        ({"yml": TASK.replace('"name": "reference.py"', '"name": "other.py"')}, "no reference.py"),
+        ({"yml": TASK.replace('"rows": 4', '"columns": 4')}, "missing a required argument: 'rows'"),
+        ({"reference": "raise OSError('no luck')"}, "reference.py raised OSError: no luck"),
+        ({"reference": "def ref_kernel(data): pass"}, "defines no generate_input"),
+    ],
+)
+def test_a_bad_folder_gets_one_sentence_and_exit_2(
+    tmp_path: Path, changes: dict[str, str], why: str
+) -> None:
+    own, mine = make_problem(tmp_path, **changes), tmp_path / "mine.py"
+    mine.write_text(RIGHT)
+    done = invoke("test", str(mine), "--problem", str(own))
+    assert done.exit_code == 2
+    assert is_error(done.output), done.output
+    assert why in done.output
+
+
+def test_a_problem_that_is_not_there_is_told_with_those_that_are() -> None:
+    done = invoke("eval", "mine.py", "--problem", "nowhere")
+    assert done.exit_code == 2
+    assert "there is no problem 'nowhere'" in done.output
+    assert "nvfp4_gemv" in done.output
+
+
+def test_its_own_starter_is_the_template(tmp_path: Path) -> None:
+    own, mine = make_problem(tmp_path, submission=RIGHT), tmp_path / "new.py"
+    assert invoke("new", "--problem", str(own), "-o", str(mine)).exit_code == 0
+    assert mine.read_text() == f"#!POPCORN leaderboard scaled_v2\n\n{RIGHT}"
+
+
+# Verdicts
+
+
+def outcome(folder: Path, source: str, *options: str) -> Outcome:
+    own = make_problem(folder)
+    return judged(folder, source, "test", "--problem", str(own), *options)
+
+
+@without_a_gpu
+def test_a_right_submission_passes_and_its_verdict_names_problem_and_cases(tmp_path: Path) -> None:
+    found = outcome(tmp_path, RIGHT)
+    assert found.exit_code == 0, found.output
+    assert found.content["problem"] == "scaled_v2"
+    assert [each["inputs"] for each in found.content["tests"]] == ["contest", "contest"]
+    assert found.content["tests"][1]["case"] == {"rows": "8", "sizes": "[2, 16]", "kind": "normal"}
+
+
+@without_a_gpu
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ('options["scale"] * x', "2 * x", "output.mismatch"),
+        ("return [out for _, _, out in pairs]", "return pairs[0][2]", "contract.returned"),
+        (
+            "return [out for _, _, out in pairs]",
+            "return [out[:1] for *_, out in pairs]",
+            "contract.returned",
+        ),
+        ("return [out for _, _, out in pairs]", "pass", "contract.returned"),
+        ('out[...] = options["scale"] * x + y', "out += y", "output.mismatch"),
+        (
+            'out[...] = options["scale"] * x + y',
+            "kept.append(out) if kept else out.copy_(3 * x + y); out.copy_(kept[0][:1, :1])"
+            " if kept else kept.append(out.clone())",
+            "output.mismatch",
+        ),
+    ],
+)
+def test_a_wrong_submission_fails_by_its_code(
+    tmp_path: Path, old: str, new: str, code: str
+) -> None:
+    assert old in RIGHT
+    found = outcome(tmp_path, f"kept = []\n{RIGHT.replace(old, new)}", "-x")
+    assert found.exit_code == 1, found.output
+    assert found.content["decided_by"]["failure"]["code"] == code
+
+
+@without_a_gpu
+def test_writing_to_another_input_is_told_and_allowed(tmp_path: Path) -> None:
+    found = outcome(tmp_path, RIGHT.replace("return [", "x.zero_()\n    return ["), "-x")
+    assert found.exit_code == 0, found.output
+    codes = {each["code"] for test in found.content["tests"] for each in test["findings"]}
+    assert codes == {"input_changed"}
+
+
+@without_a_gpu
+def test_the_referee_and_the_submission_do_not_meet(tmp_path: Path) -> None:
+    spy = """
+import os, sys
+def custom_kernel(data):
+    assert "reference" not in sys.modules
+    names = [open(f"/proc/{pid}/cmdline").read() for pid in os.listdir("/proc") if pid.isdigit()]
+    assert not any("nvfp4.referee" in name for name in names), names
+    return own(data)
+""" + RIGHT.replace("custom_kernel", "own")
+    found = outcome(tmp_path, spy, "-x")
+    assert found.exit_code == 0, found.output
+
+
+# What is a problem's own
+
+_of_gemv = re.compile(r"\bsf[ab](_permuted)?\b|\brow 0\b|\bk_multiple\b|\bm, k(, |  and )l\b")
+
+
+def test_names_of_gemv_stand_in_its_own_folder_alone() -> None:
+    general = ("judge", "worker", "gpu", "executor", "contract", "referee", "records", "sandbox")
+    found = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for folder in general
+        for path in sorted((root / "nvfp4" / folder).rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if _of_gemv.search(line)
+    ]
+    assert found == []
