@@ -65,6 +65,34 @@ def _compile_for(patches: Patches, arch: str) -> None:
         patches.replace(dsl.envar, "disable_file_caching", lambda _: True)
         patches.replace(dsl.envar, "lineinfo", lambda _: True)
     patches.replace(Compiler, "compile", _keeping_ptx)
+    _take_descriptors(patches)
+
+
+_DESCRIPTOR_BYTES = 128
+
+
+def _take_descriptors(patches: Patches) -> None:
+    """Take pointers to tensor maps as versions before 4.6 did: later ones refuse those whose
+    alignment their type does not show. What the address is, the emulator sees."""
+    import cutlass.cute as cute
+    from cutlass.cute.nvgpu import cpasync
+
+    def aligned(pointer: Any) -> Any:
+        if pointer.alignment >= _DESCRIPTOR_BYTES:
+            return pointer
+        address, space = pointer.toint(), pointer.memspace
+        return cute.make_ptr(pointer.dtype, address, space, assumed_align=_DESCRIPTOR_BYTES)
+
+    def last_aligned(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            *others, pointer = arguments
+            return function(*others, aligned(pointer), **options)
+
+        return call
+
+    for name in ("copy_tensormap", "update_tma_descriptor"):
+        if hasattr(cpasync, name):
+            patches.replace(cpasync, name, last_aligned)
 
 
 def _install(patches: Patches, runtime: HostRuntime) -> None:
