@@ -100,11 +100,11 @@ class Problem:
     def case(self, text: str, among: list[str]) -> str:
         """The line of a case that the user names: its number among these, ``name=value`` for each
         of its arguments, or the sizes alone, such as 512,512,2. Raises SetupError."""
-        if text.isdecimal() and len(shape_of(among[0]).sizes) > 1:
-            if int(text) < len(among):
-                return among[int(text)]
-            raise SetupError(f"there is no case {text}", f"The last one is {len(among) - 1}.")
         names = [name for name, _ in shape_of(self.tests[0]).sizes]
+        if text.isdecimal() and int(text) < len(among):
+            return among[int(text)]
+        if text.isdecimal() and len(names) > 1:
+            raise SetupError(f"there is no case {text}", f"The last one is {len(among) - 1}.")
         seeds = [part for part in self.tests[0].split("; ") if part.startswith("seed: ")]
         if "=" in text:
             parts = re.split(r",(?=\s*[A-Za-z_]\w*=)", text)

@@ -130,7 +130,11 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
         column(
             "x min",
             1,
-            lambda row: f"{row['distinct_bytes'] / (row['minimum_bytes'] or math.nan):.3f}",
+            lambda row: (
+                f"{row['distinct_bytes'] / row['minimum_bytes']:.3f}"
+                if row["minimum_bytes"]
+                else ""
+            ),
             "distinct bytes over the least a kernel must move",
         ),
         column(
@@ -173,6 +177,10 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
         ),
         *_tensor_columns(rows),
     ]
+
+
+def _ratio(value: float, least: float | None) -> str:
+    return f"{value / least:.3f}" if least else ""
 
 
 def _tensor_columns(rows: list[dict[str, Any] | None]) -> list[Column]:
