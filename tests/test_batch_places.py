@@ -267,6 +267,16 @@ while True:
 """
 
 
+@pytest.fixture
+def building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BuildAhead]:
+    """Builds for a GPU, two at once, in folders of the test's own."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setattr(build_ahead, "room", lambda gpus: (2, 6))
+    with BuildAhead(["9.0"]) as ahead:
+        yield ahead
+
+
 def bot_of(content: bytes, options: Options | None = None) -> Bot:
     return Bot(load_problem(), content, options or Options())
 
@@ -308,36 +318,29 @@ def test_a_build_has_the_options_of_the_judgement_and_less_memory(
 
 
 def test_a_build_that_hangs_ends_and_holds_up_no_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    building: BuildAhead, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setattr(build_ahead, "room", lambda gpus: (2, 6))
     monkeypatch.setattr(build_ahead, "_MOST_S", 2.0)
     started_s = time.monotonic()
-    with BuildAhead(["9.0"]) as ahead:
-        hangs = ahead.begin(bot_of(HANGS))
-        ahead.begin(bot_of(b"# cpp_extension\nraise SystemExit(3)")).result(30)
-        hangs.result(30)
+    hangs = building.begin(bot_of(HANGS))
+    building.begin(bot_of(b"# cpp_extension\nraise SystemExit(3)")).result(30)
+    hangs.result(30)
     assert time.monotonic() - started_s < 20
+    building.stop()
     wait_until_gone(tmp_path)
 
 
 def test_nothing_is_built_any_more_when_nobody_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    building: BuildAhead, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setattr(build_ahead, "room", lambda gpus: (1, 6))
-    with BuildAhead(["9.0"]) as ahead:
-        begun = threading.Event()
-        running = ahead.begin(bot_of(HANGS), begun.set)
-        waiting = ahead.begin(bot_of(HANGS + b"# another"))
-        assert begun.wait(10)
-        time.sleep(0.5)
-        started_s = time.monotonic()
+    begun = [threading.Event() for _ in range(2)]
+    running = [building.begin(bot_of(HANGS + b"#" * n), each.set) for n, each in enumerate(begun)]
+    waiting = building.begin(bot_of(HANGS + b"# another"))
+    assert all(each.wait(10) for each in begun)
+    started_s = time.monotonic()
+    building.stop()
     assert time.monotonic() - started_s < 10
-    assert running.done()
+    assert all(each.done() for each in running)
     assert waiting.cancelled()
     wait_until_gone(tmp_path)
 

@@ -2,15 +2,14 @@
 
 import json
 import random
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bot import root
 from click.testing import Result
+from conftest import right_source
 from kept import invoke, is_error
 from screens.verdicts import cpu, gpu
 
@@ -19,7 +18,6 @@ from nvfp4.cli.compare.interval import changes_of, threshold
 from nvfp4.cli.invocation import Invocation
 from nvfp4.cli.judging.assess import Observer, Plan
 from nvfp4.cli.judging.bot import Bot, OnResult, ProcessResult
-from nvfp4.cli.problem import Problem, load_problem
 from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
 
 counts = {
@@ -226,43 +224,19 @@ def test_without_scipy_a_hint_says_what_to_install(
     assert "pip install 'nvfp4[compare]'" in done.output
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="CuTe DSL runs on Linux")
-def test_a_kernel_is_emulated_and_compared_with_its_copy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    problem = load_problem()
-    small = ["m: 128; k: 256; l: 1; seed: 1111"]
-
-    def load_small() -> Problem:
-        return replace(problem, tests=small, benchmarks=small)
-
-    monkeypatch.setattr(comparing, "load_problem", load_small)
-    kernel = root / "tests" / "kernels" / "warp_per_row.py"
-    (tmp_path / "copy.py").write_bytes(kernel.read_bytes())
-    done = invoke("compare", str(kernel), str(tmp_path / "copy.py"), "--device", "cpu", "--json")
-    assert done.exit_code == 0, done.output
-    found = as_object(done)
-    assert found["device"]["kind"] == "cpu"
-    one, other = (each["shapes"][0]["counts"] for each in found["counts"])
-    assert one["warp_instructions_total"] == other["warp_instructions_total"] > 0
-
-
-right = """
-import torch
+right = f"{right_source}\ncustom_kernel = gemv\n"
+twice = f"{right_source}\ncustom_kernel = lambda data: [gemv(data) for _ in range(5)][-1]\n"
+wrong_for_two_batches = (
+    f"{right_source}\ncustom_kernel = lambda data: gemv(data) * (data[6].shape[2] < 2)\n"
+)
+wrong_later = f"""{right_source}
+calls = []
 
 def custom_kernel(data):
-    a, b, sfa, sfb, _, _, c = data
-    table = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, 0, -.5, -1, -1.5, -2, -3, -4, -6],
-        device=a.device)
-    def values(packed, scales):
-        codes = packed.view(torch.uint8).long()
-        each = torch.stack((table[codes & 15], table[codes >> 4]), 2).flatten(1, 2)
-        return each.double() * scales.double().repeat_interleave(16, 1)
-    one, other = values(a, sfa), values(b[:1], sfb[:1])
-    c.copy_((one * other).sum(1, keepdim=True))
-    return c
+    calls.append(1)
+    return gemv(data) * (len(calls) < 5)
 """
-twice = right.replace("    one, other", "    for _ in range(20): values(a, sfa)\n    one, other")
+
 cases = ["m: 128; k: 256; l: 1; seed: 1", "m: 128; k: 256; l: 2; seed: 2"]
 
 
@@ -293,14 +267,8 @@ def test_processes_of_each_file_take_turns() -> None:
     ("text", "case", "message"),
     [
         ("raise ValueError('mine')", None, "mine"),
-        (right.replace("return c", "return c * (c.shape[2] < 2)"), 1, "elements are wrong"),
-        (
-            right.replace("def", "calls = []\n\ndef", 1).replace(
-                "    return c", "    calls.append(1)\n    return c * (len(calls) < 5)"
-            ),
-            0,
-            "elements are wrong",
-        ),
+        (wrong_for_two_batches, 1, "elements are wrong"),
+        (wrong_later, 0, "elements are wrong"),
     ],
     ids=["import", "second case", "later call"],
 )

@@ -222,17 +222,14 @@ def takes_a_call(estimate: Estimate) -> bool:
 
 def test_queued_calls_are_clocked_from_the_open_gate_to_the_last_output() -> None:
     worker = Worker()
-    few, many = estimates(clock_of(worker), worker)
+    found = estimates(clock_of(worker), worker)
+    few = next(found)
+    assert [len(sets) for sets in worker.queues if sets] == [few_calls], "no more was asked for"
+    (many,) = found
     assert takes_a_call(few)
     assert takes_a_call(many)
     assert [len(sets) for sets in worker.queues if sets] == [few_calls, 70]
     assert few.error_ns == many.error_ns == error_ns
-
-
-def test_no_more_is_clocked_than_is_asked_for() -> None:
-    worker = Worker()
-    next(estimates(clock_of(worker), worker))
-    assert [len(sets) for sets in worker.queues if sets] == [few_calls]
 
 
 def test_an_empty_queue_is_measured_before_the_submission_is_loaded() -> None:
@@ -243,21 +240,45 @@ def test_an_empty_queue_is_measured_before_the_submission_is_loaded() -> None:
     assert (clock._empty_queue_ns, clock._empty_alone_ns) == (overhead_ns, overhead_ns)
 
 
-def test_what_is_computed_before_the_gate_opens_is_wrong() -> None:
-    worker = WorkerBeforeTheGate()
-    clock = clock_of(worker)
-    with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all inputs have come"):
-        next(estimates(clock, worker))
+class Vandal(Worker):
+    """Changes an input once it has computed."""
+
+    def behind_the_gate(self) -> None:
+        super().behind_the_gate()
+        for buffers in self.sets:
+            buffers.tensors["sfa"][0] ^= 1
 
 
-def test_what_is_computed_after_the_answer_comes_too_late() -> None:
-    worker = WorkerAfterTheAnswer()
+class Refusing(Worker):
+    """Fails in its queue."""
+
+    def finish(self, answer: type[Done], timeout_s: float) -> Done:
+        if self.loaded and isinstance(self.asked[-1], QueueCalls):
+            raise SubmissionFailed("output.mismatch", "no")
+        return super().finish(answer, timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (WorkerBeforeTheGate, r"(?s)are wrong.*when all inputs have come"),
+        (WorkerAfterTheAnswer, r"(?s)are wrong.*when all inputs have come"),
+        (Vandal, "changed its input sfa"),
+        (Refusing, "no"),
+    ],
+)
+def test_a_queue_that_is_computed_wrongly_fails_and_leaves_nothing_waiting(
+    kind: type[Worker], why: str
+) -> None:
+    worker = kind()
     clock = clock_of(worker)
-    with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all inputs have come"):
+    with pytest.raises(SubmissionFailed, match=why):
         next(estimates(clock, worker))
-    worker.later.set()
-    assert worker.queue
-    worker.queue.join()
+    if isinstance(worker, WorkerAfterTheAnswer):
+        worker.later.set()
+    if worker.queue:
+        worker.queue.join(timeout=10)
+        assert not worker.queue.is_alive()
 
 
 def test_calls_that_wait_for_the_device_are_clocked_one_by_one() -> None:
@@ -269,35 +290,6 @@ def test_calls_that_wait_for_the_device_are_clocked_one_by_one() -> None:
     assert takes_a_call(alone)
     assert sum(isinstance(each, QueueCalls) for each in worker.asked) == 1 + 3
     assert error_ns < together.error_ns < alone.error_ns
-
-
-def test_a_queue_that_fails_leaves_nothing_waiting() -> None:
-    class Refusing(Worker):
-        def finish(self, answer: type[Done], timeout_s: float) -> Done:
-            if self.loaded and isinstance(self.asked[-1], QueueCalls):
-                raise SubmissionFailed("output.mismatch", "no")
-            return super().finish(answer, timeout_s)
-
-    worker = Refusing()
-    clock = clock_of(worker)
-    with pytest.raises(SubmissionFailed, match="no"):
-        next(estimates(clock, worker))
-    assert worker.queue
-    worker.queue.join(timeout=10)
-    assert not worker.queue.is_alive()
-
-
-def test_a_changed_input_is_found_in_queued_calls_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Vandal(Worker):
-        def behind_the_gate(self) -> None:
-            super().behind_the_gate()
-            for buffers in self.sets:
-                buffers.tensors["sfa"][0] ^= 1
-
-    worker = Vandal()
-    clock = clock_of(worker)
-    with pytest.raises(SubmissionFailed, match="changed its input sfa"):
-        next(estimates(clock, worker))
 
 
 def test_without_memory_for_a_queue_there_is_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
