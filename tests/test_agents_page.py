@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 from bot import root
-from conftest import small_copy, submissions
+from conftest import right_source, small_copy
 
 from scripts.codes import judge_codes, own_records
 
 text = (root / "docs" / "agents.md").read_text(encoding="utf-8")
 examples = re.findall(r"^```(sh|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
-right = (submissions / "right.py").read_text(encoding="utf-8")
 sources = {
-    "right": f"{right}\ncustom_kernel = gemv\n",
-    "twice": f"{right}\ndef custom_kernel(data):\n    return gemv(data) * 2\n",
+    "right": f"{right_source}\ncustom_kernel = gemv\n",
+    "twice": f"{right_source}\ndef custom_kernel(data):\n    return gemv(data) * 2\n",
     "raises": "def custom_kernel(data):\n    a, b = data\n    return a\n",
 }
 

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import is_below, processes_naming, small_copy, submissions
+from conftest import is_below, processes_naming, right_source, small_copy
 from kept import invoke
 from started import ENDLESS, wait_until
 
 from nvfp4.cli import problem
 
-right = (submissions / "right.py").read_text(encoding="utf-8")
-
 sources = {
-    "a_right.py": f"{right}\ncustom_kernel = gemv\n",
+    "a_right.py": f"{right_source}\ncustom_kernel = gemv\n",
     "b_syntax.py": "def custom_kernel(:\n",
     "c_unwritten.py": "def custom_kernel(data):\n    return data[6]\n",
     "d_unwritten.py": "def custom_kernel(data):\n    return data[6]\n",

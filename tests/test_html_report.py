@@ -61,7 +61,7 @@ class Page(HTMLParser):
         assert self._open == []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attributes)))
+        self.handle_startendtag(tag, attributes)
         if tag != "meta":
             self._open.append(tag)
 
@@ -78,6 +78,11 @@ class Page(HTMLParser):
 
     def tags(self) -> set[str]:
         return {tag for tag, _ in self.elements}
+
+    def all(self, tag: str, name: str = "") -> list[Any]:
+        """What each element of a kind says: of an attribute, or all of them."""
+        found = [attributes for each, attributes in self.elements if each == tag]
+        return [each.get(name) for each in found] if name else found
 
 
 def reported(*arguments: str) -> Page:
@@ -98,7 +103,7 @@ def read(path: str) -> Page:
 def refuse_references(page: Page, text: str) -> None:
     """No script but the page's own, which is the only one that may run, and nothing that a browser
     would fetch."""
-    assert [attributes for tag, attributes in page.elements if tag == "script"] == [{}]
+    assert page.all("script") == [{}]
     own = re.findall(r"(?s)<script>(.*?)</script>", text)[-1]
     assert not page.tags() & {"link", "iframe", "object", "embed", "base", "form", "img"}
     for _, attributes in page.elements:
@@ -114,9 +119,7 @@ def refuse_references(page: Page, text: str) -> None:
     digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     policy += f"; script-src 'sha256-{digest}'"
-    assert {"http-equiv": "Content-Security-Policy", "content": policy} in [
-        attributes for tag, attributes in page.elements if tag == "meta"
-    ]
+    assert {"http-equiv": "Content-Security-Policy", "content": policy} in page.all("meta")
 
 
 @pytest.fixture(autouse=True)
@@ -132,8 +135,7 @@ def test_a_report_has_every_section(history: History) -> None:
         assert word in page.text
     for line in benchmark_lines:
         assert str(shape_of(line)) in page.text
-    labels = [attributes["aria-label"] for tag, attributes in page.elements if tag == "svg"]
-    assert labels == [
+    assert page.all("svg", "aria-label") == [
         "Each benchmark beside its bounds",
         "How long the timed calls took",
         "The geometric mean from judgement to judgement",
@@ -174,25 +176,17 @@ def test_what_a_submission_says_is_text(history: History, text: str) -> None:
 
 
 def test_several_are_compared_at_the_top(history: History) -> None:
-    kept_in(history, named(verdicts()["timed-passed"], "fast.py"), content)
+    kept_in(history, named(sampled(verdicts()["timed-passed"]), "fast.py"), content)
     kept_in(history, named(predicted_verdict(prediction), "emulated.py"), kernel_source)
     kept_in(history, named(every_verdict()["mismatch"], "wrong.py"), b"other")
     page = reported("1", "2", "3")
     table = page.text.partition("Side by side")[2].partition("nvfp4")[0]
     for word in ("fast.py", "emulated.py", "wrong.py", "passed", "failed", "NVIDIA B200", "28.9"):
         assert word in table
-    links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
-    anchors = {attributes.get("id") for tag, attributes in page.elements if tag == "section"}
-    assert links == ["#s1", "#s2", "#s3"]
-    assert {link[1:] for link in links if link} <= anchors
-
-
-def test_identifiers_are_unique(history: History) -> None:
-    kept_in(history, named(sampled(verdicts()["timed-passed"])), content)
-    kept_in(history, named(verdicts()["emulated-passed"]), kernel_source)
-    page = reported("1", "2")
+    assert page.all("a", "href") == ["#s1", "#s2", "#s3"]
+    assert {"s1", "s2", "s3"} <= set(page.all("section", "id"))
     names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(names) == len(set(names))
+    assert len(names) == len(set(names)), "identifiers are unique"
 
 
 def test_a_file_is_judged_once_and_then_taken_from_the_history(
@@ -286,11 +280,9 @@ def test_a_huge_source_is_cut(history: History) -> None:
     assert "more lines are not shown" in reported("1", "2", "1").text
 
 
-own_of_eval = {"submission", "mode", "stop_early", "watch"}
-
-
 def test_the_options_that_a_file_is_judged_with_are_those_of_eval() -> None:
     command = main.commands["eval"]
     context = command.make_context("eval", ["mine.py"])
-    given = {name: context.params[name] for name in context.params if name not in own_of_eval}
+    own = {"submission", "mode", "stop_early", "watch"}
+    given = {name: context.params[name] for name in context.params if name not in own}
     assert Invocation.of(given) == Invocation(kept=True)
