@@ -138,8 +138,3 @@ def test_what_keeps_the_judge_from_judging_is_json_too(
     assert done.stderr == ""
     assert mistakes(content) == []
     assert content["error"]["code"] == code
-    in_words = [each for each in arguments if each != "--json"]
-    plain = CliRunner().invoke(main, in_words)
-    assert plain.exit_code == 2
-    assert plain.stdout == ""
-    assert "rror: " in plain.stderr

@@ -52,18 +52,17 @@ def test_a_value_cannot_begin_a_line_of_its_own(key: str, value: str) -> None:
     assert raw.decode().splitlines()[-1] == "check: fail"
 
 
-def test_an_injected_verdict_stays_inside_its_value(recorder: Recorder) -> None:
+def test_an_injected_verdict_stays_inside_its_value_and_no_unicode_is_replaced(
+    recorder: Recorder,
+) -> None:
     recorder.pipe.write("test.0.error", "no\ncheck: pass\r\ntest.0.status: pass")
+    recorder.pipe.write("test.1.error", "a lone surrogate \udcff")
     recorder.pipe.verdict(passed=False)
     assert recorder.values() == {
+        "test.1.error": "a lone surrogate ?",
         "test.0.error": r"no\ncheck: pass\ntest.0.status: pass",
         "check": "fail",
     }
-
-
-def test_text_that_is_no_unicode_is_written_all_the_same(recorder: Recorder) -> None:
-    recorder.pipe.write("test.0.error", "a lone surrogate \udcff")
-    assert recorder.lines() == ["test.0.error: a lone surrogate ?"]
 
 
 def test_a_long_value_is_cut_between_characters_and_says_so(recorder: Recorder) -> None:
@@ -196,25 +195,19 @@ def test_a_descriptor_travels_with_its_message(ends: tuple[Channel, socket.socke
 def test_a_message_in_pieces_is_put_together(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     theirs.sendall(b'{"id"')
-
-    def finish() -> None:
-        theirs.sendall(b": 7}\n{")
-
-    threading.Timer(0.05, finish).start()
+    threading.Timer(0.05, theirs.sendall, (b": 7}\n{",)).start()
     assert channel.receive(2) == ({"id": 7}, None)
 
 
-def test_silence_ends_at_the_time_limit(ends: tuple[Channel, socket.socket]) -> None:
+def test_silence_and_drops_of_bytes_end_at_the_time_limit(
+    ends: tuple[Channel, socket.socket],
+) -> None:
     channel, theirs = ends
     theirs.sendall(b'{"never": ')
     start = time.monotonic()
     with pytest.raises(ChannelTimeout):
         channel.receive(0.1)
     assert 0.1 <= time.monotonic() - start < 2
-
-
-def test_drops_of_bytes_do_not_put_the_time_limit_off(ends: tuple[Channel, socket.socket]) -> None:
-    channel, theirs = ends
     stop = threading.Event()
 
     def drip() -> None:

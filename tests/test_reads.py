@@ -184,27 +184,21 @@ def test_a_device_that_reads_otherwise_now_is_calibrated_anew(
 
 def test_a_floor_that_is_seen_a_little_lower_is_lower(kept: Kept, device: Device) -> None:
     kept.again(1 << 20)
-    device.share = 0.99
-    assert kept.again(1 << 20)[0].floors_ns == [pytest.approx(0.99 * 1024)]
-    device.share = 1.01
-    assert kept.again(1 << 20)[0].floors_ns == [1024]
+    for device.share, floor_ns in ((0.99, pytest.approx(0.99 * 1024)), (1.01, 1024)):
+        assert kept.again(1 << 20)[0].floors_ns == [floor_ns]
     assert kept.limits == [None, 2000.0, 2000.0]
 
 
 @pytest.mark.parametrize(
-    "again",
-    [
-        lambda kept: kept.again(4 << 20),
-        lambda kept: kept.again(1 << 20, flush="contest"),
-        lambda kept: kept.again(1 << 20, anew=True),
-    ],
+    ("size", "asked"),
+    [(4 << 20, {}), (1 << 20, {"flush": "contest"}), (1 << 20, {"anew": True})],
     ids=["a size", "a flush", "on demand"],
 )
 def test_other_sizes_and_flushes_are_calibrated_anew(
-    kept: Kept, again: Callable[[Kept], object]
+    kept: Kept, size: int, asked: dict[str, Any]
 ) -> None:
     kept.again(1 << 20)
-    again(kept)
+    kept.again(size, **asked)
     assert kept.limits == [None, None]
 
 

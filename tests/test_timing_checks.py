@@ -4,6 +4,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -41,68 +43,52 @@ def steady(mean_ns: float) -> Stats:
     return summarise([mean_ns] * 3)
 
 
-def test_a_mean_under_the_floor_is_refused() -> None:
-    floor_ns = limits.floor_ns(8_000_000)
-    refuse_impossible(steady(floor_ns), floor_ns)
-    refuse_impossible(steady(floor_ns * floor_tolerance), floor_ns)
-    with pytest.raises(SubmissionFailed, match=r"mean of 5\.000 us is below the physical floor"):
-        refuse_impossible(steady(5000.0), floor_ns)
+def late(*late_ns: float) -> list[CallTime]:
+    """Calls of 20 us whose work goes on for so long."""
+    return [CallTime(2e4, 2e4 + each, wall_ns=1e6) for each in late_ns]
 
 
-def test_a_short_read_may_be_faster_than_by_the_bandwidth_of_a_long_one() -> None:
-    h100 = DeviceLimits(read_gbps=2991.0, empty_ns=3200.0, settle_ns=10_000.0)
-    seen_ns, nbytes = 44_500.0, 132_200_000
-    assert seen_ns < h100.floor_ns(nbytes)
-    refuse_impossible(steady(seen_ns), h100.floor_ns(nbytes))
+def waited(call_ns: float, *wall_ns: float) -> list[CallTime]:
+    """Calls that took so long by the judge's clock."""
+    return [CallTime(call_ns, call_ns, wall_ns=each) for each in wall_ns]
 
 
-def refusal(check: Callable[..., None], *arguments: object) -> str:
-    """What a check raises, or nothing."""
-    try:
+h100 = DeviceLimits(read_gbps=2991.0, empty_ns=3200.0, settle_ns=10_000.0)
+floor_ns = limits.floor_ns(8_000_000)
+below, outlasts, slow = "below the physical floor", "work on another stream", "by the judge's clock"
+
+TIMES: dict[str, tuple[Callable[..., None], tuple[Any, ...], str]] = {
+    "the floor": (refuse_impossible, (steady(floor_ns), floor_ns), ""),
+    "a little less": (refuse_impossible, (steady(floor_ns * floor_tolerance), floor_ns), ""),
+    "half of it": (refuse_impossible, (steady(5000.0), floor_ns), f"5.000 us is {below}"),
+    "a short read, which may be faster than by the bandwidth of a long one": (
+        *(refuse_impossible, (steady(44_500.0), h100.floor_ns(132_200_000)), ""),
+    ),
+    "work of 10 us more": (refuse_unfinished, (steady(2e4), late(*[1e4] * 5), limits), ""),
+    "work of 40 us more": (refuse_unfinished, (steady(2e4), late(*[4e4] * 5), limits), ""),
+    "work of 400 us more": (refuse_unfinished, (steady(2e4), late(*[4e5] * 5), limits), outlasts),
+    "one call of many": (refuse_unfinished, (steady(2e4), late(*[1e4] * 4, 9e6), limits), ""),
+    "1 ms more": (refuse_slow_clock, (steady(1e8), waited(1e8, *[101e6] * 5)), ""),
+    "14 ms more": (refuse_slow_clock, (steady(1e8), waited(1e8, *[114e6] * 5)), ""),
+    "twice as long": (refuse_slow_clock, (steady(1e8), waited(1e8, *[2e8] * 5)), slow),
+    "two of five calls": (
+        *(refuse_slow_clock, (steady(1e8), waited(1e8, *[1e8] * 3, *[2e8] * 2)), slow),
+    ),
+    "a busy CPU": (refuse_slow_clock, (steady(5.9e6), waited(5.9e6, *[12.1e6] * 3)), slow),
+    "a busy CPU in every attempt": (
+        *(refuse_slow_clock, (steady(5.9e6), waited(5.9e6, *[50e6] * 3), 9), ""),
+    ),
+    "a limit to that": (
+        *(refuse_slow_clock, (steady(5.9e6), waited(5.9e6, *[60e6] * 3), 9), slow),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TIMES)
+def test_times_are_believed_up_to_a_tolerance(what: str) -> None:
+    check, arguments, why = TIMES[what]
+    with pytest.raises(SubmissionFailed, match=why) if why else nullcontext():
         check(*arguments)
-    except SubmissionFailed as failed:
-        return str(failed)
-    return ""
-
-
-@pytest.mark.parametrize(
-    ("late_ns", "believed"),
-    [
-        ([10_000.0] * 5, True),
-        ([40_000.0] * 5, True),
-        ([400_000.0] * 5, False),
-        ([10_000.0] * 4 + [9e6], True),  # one call of many
-    ],
-)
-def test_work_that_outlasts_the_call_is_refused(late_ns: list[float], believed: bool) -> None:
-    times = [CallTime(2e4, 2e4 + late, wall_ns=1e6) for late in late_ns]
-    said = refusal(refuse_unfinished, steady(2e4), times, limits)
-    assert ("work on another stream is not joined" in said) is not believed
-
-
-@pytest.mark.parametrize(("wall_ns", "believed"), [(101e6, True), (114e6, True), (200e6, False)])
-def test_calls_that_took_longer_than_reported_are_refused(wall_ns: float, believed: bool) -> None:
-    times = [CallTime(1e8, 1e8, wall_ns=wall_ns)] * 5
-    said = refusal(refuse_slow_clock, steady(1e8), times)
-    assert ("by the judge's clock and 100000" in said) is not believed
-
-
-@pytest.mark.parametrize("wall_ns", [12.1e6, 50e6])
-def test_a_busy_cpu_may_delay_answers_in_every_attempt_but_not_without_limit(
-    wall_ns: float,
-) -> None:
-    times = [CallTime(5.9e6, 5.9e6, wall_ns=wall_ns)] * 3
-    with pytest.raises(SubmissionFailed, match="by the judge's clock"):
-        refuse_slow_clock(steady(5.9e6), times)
-    refuse_slow_clock(steady(5.9e6), times, patience=9)
-    with pytest.raises(SubmissionFailed, match="by the judge's clock"):
-        refuse_slow_clock(steady(5.9e6), [CallTime(5.9e6, 5.9e6, wall_ns=60e6)] * 3, patience=9)
-
-
-def test_two_of_five_calls_cannot_be_free() -> None:
-    times = [CallTime(1e8, 1e8, wall_ns=wall_ns) for wall_ns in (1e8, 1e8, 1e8, 2e8, 2e8)]
-    with pytest.raises(SubmissionFailed, match="by the judge's clock"):
-        refuse_slow_clock(steady(1e8), times)
 
 
 def test_the_first_estimate_that_agrees_is_believed() -> None:
