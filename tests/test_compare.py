@@ -18,6 +18,7 @@ from nvfp4.cli.compare.interval import changes_of, threshold
 from nvfp4.cli.invocation import Invocation
 from nvfp4.cli.judging.assess import Observer, Plan
 from nvfp4.cli.judging.bot import Bot, OnResult, ProcessResult
+from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
 
 counts = {
