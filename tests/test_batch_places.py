@@ -137,7 +137,7 @@ def test_eval_gets_the_options_of_the_batch() -> None:
         wanted = eval_command.make_context("eval", ["--stop", *given]).params
         assert eval_command.make_context("eval", options.arguments).params == wanted
         judged = {"seed", "timeout_s", "arch", "retarget", "flush", "check", "strict"}
-        judged |= {"model"}
+        judged |= {"model", "problem"}
         assert set(options.judging) == judged
 
 
@@ -170,7 +170,7 @@ def judged_by(script: str, make: Script, limit_s: float | None = None) -> dict[s
 
 
 def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script) -> None:
-    script = """printf '{"schema": 3, "said": "%s %s %s %s"}' "$*" $PLACE $(cat $4)"""
+    script = """printf '{"schema": 4, "said": "%s %s %s %s"}' "$*" $PLACE $(cat $4)"""
     said = judged_by(script, instead_of_eval)["said"].split()
     assert said[:3] == ["-m", "nvfp4", "eval"]
     assert said[3].endswith("/mine.py")
@@ -187,7 +187,7 @@ def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script
         ),
         ("echo '{}'", "code 0"),
         ("echo '[2]'", "code 0"),
-        ("""echo '{"schema": 3}'; exit 143""", "code 143"),
+        ("""echo '{"schema": 4}'; exit 143""", "code 143"),
     ],
 )
 def test_a_crash_of_the_judge_says_how_it_ended(
@@ -220,7 +220,7 @@ def test_a_process_begins_before_its_turn_and_is_judged_in_it(
 ) -> None:
     instead_of_eval(
         f"echo loaded >{tmp_path}/loaded; head -c 1 /dev/fd/$NVFP4_TURN >/dev/null; "
-        """printf '{"schema": 3, "said": "judged"}'"""
+        """printf '{"schema": 4, "said": "judged"}'"""
     )
 
     @contextmanager
