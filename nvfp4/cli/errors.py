@@ -1,4 +1,4 @@
-"""What keeps a command from judging, and how commands end: exit codes, Ctrl-C and other signals."""
+"""Errors that keep a command from judging, and how commands end: exit codes and signals."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What this machine can do: device, versions, measured limits, floors."""
+"""The abilities of this machine: device, versions, measured limits, floors."""
 
 import json
 import os
@@ -145,7 +145,7 @@ def _kinds(device: Device) -> list[str]:
 
 
 _drivers = ("/dev/nvidiactl", "/dev/dxg")
-"""Of Linux, and of Linux under Windows."""
+"""Drivers of Linux, and of Linux under Windows."""
 
 
 def capability_of(device: str) -> str | None:

@@ -5,7 +5,7 @@ import unicodedata
 from typing import Any
 
 most_lines = 40
-"""Of a message."""
+"""Longest message that is shown."""
 
 
 def visible(text: str) -> str:
@@ -16,7 +16,7 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same without line breaks and tabs, for a cell of a table."""
+    """A visible text without line breaks and tabs, for a cell of a table."""
     return "".join(ascii(c)[1:-1] if c in "\n\t\u2028\u2029" else c for c in visible(text))
 
 

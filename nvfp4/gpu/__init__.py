@@ -1,1 +1,1 @@
-"""What judge and worker share on a device: the timer, shared buffers, the gate of the clock."""
+"""Shared by judge and worker on a device: the timer, shared buffers, the gate of the clock."""

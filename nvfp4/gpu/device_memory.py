@@ -59,7 +59,7 @@ class _Mapping:
 
 
 class _Part:
-    """What torch makes a tensor of, and keeps."""
+    """The object that torch makes a tensor of, and keeps."""
 
     mapping: _Mapping
     __cuda_array_interface__: dict[str, Any]
@@ -82,7 +82,7 @@ def allocate(nbytes: int, device: torch.device) -> tuple[int, Place]:
 
 
 def open_memory(fd: int, nbytes: int, device: torch.device) -> Place:
-    """What another process has allocated; closes the descriptor. Raises RuntimeError."""
+    """Map what another process has allocated; closes the descriptor. Raises RuntimeError."""
     _, size = _properties(nbytes, device)
     handle, file = ctypes.c_uint64(), ctypes.c_void_p(fd)
     _call("cuMemImportFromShareableHandle", ctypes.byref(handle), file, _descriptor)
@@ -117,7 +117,7 @@ def _refuse(name: str, code: int) -> None:
 
 
 def free_memory_bytes(device: torch.device) -> int:
-    """Of a GPU, or of the host for device cpu."""
+    """Free memory of a GPU, or of the host for device cpu."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
@@ -141,7 +141,7 @@ class Gate:
         self.shut()
 
     def shut(self) -> None:
-        """What is queued behind it from now on waits."""
+        """Make what is queued behind it from now on wait."""
         self._flag.zero_()
         torch.cuda.synchronize(self._flag.device)
 
@@ -158,7 +158,7 @@ class WaitingSide:
         self._wait = ctypes.CDLL("libcuda.so.1").cuStreamWaitValue32_v2
 
     def wait(self) -> None:
-        """What is queued on the current stream from now on waits until the gate is open.
+        """Make what is queued on the current stream from now on wait until the gate is open.
 
         Raises RuntimeError where the driver cannot do that.
         """

@@ -27,7 +27,7 @@ class ChannelTimeout(Exception):
 
 
 class BadMessage(Exception):
-    """What came is no JSON object, or too long."""
+    """A message is no JSON object, or too long."""
 
 
 class Channel:

@@ -1,4 +1,4 @@
-"""What the kernels of a call cost by line: the emulator counts it, `nvfp4 explain` shows it."""
+"""Costs of the kernels of a call by line: the emulator counts it, `nvfp4 explain` shows it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class LineCost:
 
     @property
     def least_sectors(self) -> int:
-        """What as many bytes would need next to each other."""
+        """Sectors that as many bytes would need next to each other."""
         return sum(each.least_sectors for each in self.accesses)
 
     @property
@@ -98,7 +98,7 @@ class LineCost:
 
     @property
     def least_passes(self) -> int:
-        """The same without bank conflicts."""
+        """Passes of shared memory without bank conflicts."""
         return sum(each.least_passes for each in self.accesses)
 
     @property

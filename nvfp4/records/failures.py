@@ -49,7 +49,7 @@ class Place:
 @dataclass(frozen=True)
 class Failure:
     """Why a case did not pass; docs/json.md explains every field. told_by: whose word it is, which
-    whoever reads another's record sets."""
+    the reader of another's record sets."""
 
     code: str
     message: str = ""

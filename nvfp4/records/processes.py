@@ -68,7 +68,7 @@ class ForkedProcess:
         return self._pid
 
     def poll(self) -> int | None:
-        """As Popen.poll; 1 if the exit code is not known."""
+        """Return the exit code if it has ended; 1 if the exit code is not known."""
         with self._waiting:
             if self.returncode is None:
                 try:
@@ -80,7 +80,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """As Popen.wait. Raises subprocess.TimeoutExpired."""
+        """Return the exit code when it has ended. Raises subprocess.TimeoutExpired."""
         deadline = time.monotonic() + (timeout or 0.0)
         while (code := self.poll()) is None:
             if timeout is not None and time.monotonic() > deadline:
@@ -89,13 +89,13 @@ class ForkedProcess:
         return code
 
     def send_signal(self, number: signal.Signals) -> None:
-        """As Popen.send_signal."""
+        """Send a signal if it runs."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """As Popen.terminate."""
+        """Ask it to end."""
         self.send_signal(signal.SIGTERM)
 
 
@@ -115,7 +115,7 @@ class Tail(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Until nobody holds the other end any more."""
+        """Read until no process holds the other end any more."""
         while chunk := os.read(self._stream.fileno(), 1 << 16):
             self._last = (self._last + chunk)[-_KEPT_BYTES:]
             self.first = (self.first + chunk)[:_KEPT_BYTES]
@@ -153,8 +153,8 @@ class Turn:
 
 
 def wait_for_turn(load: Callable[[], object]) -> bool:
-    """Returns at once where nobody gives turns, else loads first. False where nobody will give one
-    any more."""
+    """Return at once where no turns are given, else load first. False where the process that gives
+    them has ended."""
     number = os.environ.pop(VARIABLE, None)
     if number is None:
         return True

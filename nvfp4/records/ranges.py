@@ -6,7 +6,7 @@ from pathlib import Path
 
 _near_bytes = 1 << 30
 _chosen_apart = ("[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]")
-"""What the system puts near the end of every process's addresses."""
+"""Mappings that the system puts near the end of every process's addresses."""
 
 
 def taken_ranges() -> list[list[int]]:

@@ -18,7 +18,7 @@ _LIBRARY = re.compile(
 )
 _PACKAGES = re.compile(r".*/(?:(?:site|dist|dsl|python)[-_]packages|include)/")
 _TEMPORARY = re.compile(r".*/(nvfp4|captured)-[^/]*/")
-"""Where nobody finds a file any more once it is read in a message."""
+"""Folders that have gone when a message is read."""
 _names: dict[str, str] = {}
 _given: set[str] = set()
 """Files whose text was given: if there are any, no other is read."""
@@ -79,7 +79,7 @@ def is_library(path: str) -> bool:
 
 def show_as(path: str, name: str, text: str | None = None) -> None:
     """From now on messages of this process call the file `name`: a copy by its original's name.
-    text: what stands in it, where this process runs code of somebody else: that names the files of
+    text: what stands in it, where this process runs code of others: that names the files of
     its lines, and none is opened then."""
     _names[os.path.realpath(path)] = name
     if text is not None:

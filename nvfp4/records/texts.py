@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 longest_bytes = 2800
-"""Of a message: the judge keeps 3,000 bytes."""
+"""Longest message: the judge keeps 3,000 bytes."""
 
 _escapes = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _object_address = re.compile(r" at 0x[0-9a-fA-F]{6,}\b")
@@ -87,7 +87,7 @@ _SUFFIX = re.compile(r"\b(\d+)(?:u|u?ll?)\b")
 
 @cache
 def _demangled_by_the_runtime(name: str) -> str | None:
-    """What `abi::__cxa_demangle` says; None where it does not understand a name."""
+    """The answer of `abi::__cxa_demangle`; None where it does not understand a name."""
     try:
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
     except (OSError, AttributeError):

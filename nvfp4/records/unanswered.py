@@ -1,7 +1,7 @@
-"""What a submission's process did during a request that it did not answer, as its folder tells.
+"""State that a submission's process leaves in its folder, for a request that it does not answer.
 
-The submission can write there as well: what comes of it is at most that nobody knows whether the
-submission is right.
+The submission can write there as well: what comes of it is at most that it is not known
+whether the submission is right.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RequestState:
 
 
 class StateWriter:
-    """Of the process with this folder, where a judge waits for it."""
+    """Writes the state of the process with this folder, where a judge waits for it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _state_name if "NVFP4_DEADLINE" in os.environ else None
@@ -58,7 +58,7 @@ class StateWriter:
         self._write()
 
     def busy(self, word: str) -> None:
-        """What the process does from now on."""
+        """Note what the process does from now on."""
         state = self._state
         state.not_its_own_s = state.not_its_own_until_now_s
         state.word, state.since = word, time.monotonic()
@@ -76,7 +76,7 @@ class StateWriter:
 
 
 def last_state(folder: Path) -> RequestState:
-    """What the process with this folder has written last, as far as it can be believed."""
+    """The state that the process with this folder wrote last, as far as it can be believed."""
     try:
         found = json.loads(read_plain_file(folder, _state_name, _longest_state_bytes) or b"")
         word, refused = found["word"], found["refused"]

@@ -1,1 +1,1 @@
-"""What confines, starts and ends processes."""
+"""Confines, starts and ends processes."""

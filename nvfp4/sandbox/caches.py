@@ -28,10 +28,11 @@ from nvfp4.sandbox.machine import size_bytes
 kept_s = 14 * 24 * 3600.0
 kept_bytes = 4 << 30
 kept_each_bytes = 1 << 30
-"""Of one submission: a judgement that leaves more leaves nothing."""
+"""Largest cache of one submission: a judgement that leaves more leaves nothing."""
 
 kept_trusted_bytes = 64 << 20
-"""Of machine code of the emulator's own. One version takes 3 MiB, and each judgement copies it."""
+"""Largest cache of the emulator's own machine code. One version takes 3 MiB, and each
+judgement copies it."""
 
 lock_s = 90.0
 """How long to wait for another judgement, which may be building what all extensions share."""
@@ -256,8 +257,8 @@ _passed = re.compile(
 def variables(
     submission: Path, scratch: Path, options: Options, emulates: bool = True
 ) -> dict[str, str]:
-    """What a submission gets whose folder for temporary files is ``scratch``. emulates: as of
-    ``cache_variables``."""
+    """The environment of a submission whose folder for temporary files is ``scratch``. emulates:
+    see ``cache_variables``."""
     # ncu needs many of its own.
     passed = passed_on()
     if os.environ.get("POPCORN_NCU") == "1":
@@ -270,5 +271,5 @@ def variables(
 
 
 def passed_on() -> dict[str, str]:
-    """What a submission may know of the environment of this process."""
+    """The variables of this process that a submission may know."""
     return {name: value for name, value in os.environ.items() if _passed.fullmatch(name)}

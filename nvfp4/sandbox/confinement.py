@@ -82,7 +82,7 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
 
 
 def _all_but(private: list[Path]) -> list[Path]:
-    """What has to be named for everything to be named but these folders and what lies in them."""
+    """Paths that together are everything but these folders and what lies in them."""
     hidden = {path.resolve() for path in private}
     above = {folder for path in hidden for folder in path.parents}
     if not above:

@@ -103,8 +103,8 @@ def _kill(pids: list[int]) -> None:
 
 
 def allow_many_files() -> None:
-    """More than a submission may open. Linux refuses to send a file to whoever may open fewer than
-    its user has on the way through sockets, and a submission can leave some there."""
+    """Allow more than a submission may open. Linux sends no file to a process that may open fewer
+    than its user has on the way through sockets, and a submission can leave some there."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = judge_open_files if hard == resource.RLIM_INFINITY else min(judge_open_files, hard)
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -1,4 +1,4 @@
-"""What this machine has for all that runs on it, and what processes take of it (Linux)."""
+"""Memory, threads and disk of this machine, and how much of them processes take (Linux)."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ _lines = re.compile(r"^(\w+):\s+(\d+) kB", re.MULTILINE)
 
 
 def memory_bytes(groups: Path = _GROUPS) -> int:
-    """Of all that runs here."""
+    """Memory for all that runs here: the container's share where that is less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     limits += [_figure(each / "memory.max", unlimited) for each in _own(groups)]
     limits += [
@@ -25,7 +25,7 @@ def memory_bytes(groups: Path = _GROUPS) -> int:
 
 
 def left_bytes(groups: Path = _GROUPS) -> int:
-    """Of memory, when what is only kept of files has gone."""
+    """Free memory, with what is only kept of files."""
     left = [kilobytes("/proc/meminfo").get("MemAvailable", unlimited)]
     for each in _own(groups):
         most = _figure(each / "memory.max", unlimited)
@@ -65,7 +65,7 @@ def _own(groups: Path, controller: str = "") -> Iterator[Path]:
 
 
 def _figure(path: Path, otherwise: int) -> int:
-    """What a file holds, which may be missing or hold "max"."""
+    """The number in a file, which may be missing or hold "max"."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return otherwise
@@ -80,10 +80,10 @@ def _kept_of_files(path: Path) -> int:
 
 
 _ENTRY_BYTES = 32 << 10
-"""Of a file beside its contents: many take long to look at, too."""
+"""Overhead charged for each file: many take long to look at, too."""
 
 _DEEPEST = 64
-"""Of folders in folders. What lies deeper is not looked at: there is too much of it."""
+"""Deepest folder in folders that is looked at: what lies deeper is too much."""
 
 _ON_THEIR_WAY = re.compile(r"scm_fds:\s+[1-9]")
 
@@ -105,7 +105,7 @@ def running_threads(pids: Iterable[int]) -> int:
 
 
 def give_way(pids: Iterable[int]) -> None:
-    """Lets all their threads, and those that they start, have cores that nobody else wants. They
+    """Lets all their threads, and those that they start, have cores that are idle otherwise. They
     cannot take that back."""
     for thread in _entries(pids, "task"):
         with contextlib.suppress(OSError):
@@ -120,14 +120,14 @@ def open_files(pids: Iterable[int]) -> Iterator[os.stat_result]:
 
 
 def _entries(pids: Iterable[int], name: str) -> Iterator[os.DirEntry[str]]:
-    """Of a folder that Linux shows of each process, as long as that lives."""
+    """Entries of a folder that Linux shows of each process, as long as that lives."""
     for pid in pids:
         with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
             yield from entries
 
 
 def resident_bytes(pid: int) -> int:
-    """Of a process, pages that belong to no file of a disk."""
+    """Bytes of a process's pages that belong to no file of a disk."""
     found = kilobytes(f"/proc/{pid}/status")
     return found.get("RssAnon", 0) + found.get("RssShmem", 0)
 
@@ -140,8 +140,8 @@ def proportional_bytes(pid: int) -> int:
 
 
 def files_on_their_way(pids: Iterable[int], most: int) -> bool:
-    """Whether a socket holds files that nobody has received, which count for no process; also if
-    more files are open than anybody may look at."""
+    """Whether a socket holds files that no process has received, which count for no process;
+    also if more files are open than may be looked at."""
     for number, fd in enumerate(_entries(pids, "fd")):
         if number >= most:
             return True
@@ -154,7 +154,7 @@ def files_on_their_way(pids: Iterable[int], most: int) -> bool:
 
 
 def sockets(pid: int) -> int:
-    """How many there are in the network of a process, whoever holds them; 0 if it is this one's."""
+    """How many there are in the network of a process, held by any; 0 if it is this one's."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         if not os.path.samefile(f"/proc/{pid}/ns/net", "/proc/self/ns/net"):
             # sockets: used 42
@@ -163,8 +163,8 @@ def sockets(pid: int) -> int:
 
 
 def size_bytes(folder: Path, enough: int = unlimited) -> int:
-    """What lies below a folder takes, counted until it is more than enough. Folders that are too
-    deep, or that nobody may list, are more than any limit."""
+    """Bytes below a folder, counted until they are more than enough. Folders that are too deep, or
+    that may not be listed, are more than any limit."""
     taken = 0
     waiting = [(os.fspath(folder), 0)]
     while waiting and taken <= enough:
@@ -189,7 +189,7 @@ def size_bytes(folder: Path, enough: int = unlimited) -> int:
 
 
 def free_bytes(folder: Path, with_files: bool = False) -> int:
-    """What its disk has room for. with_files: and as much as ``size_bytes`` adds for each file
+    """Free bytes of a folder's disk. with_files: and as much as ``size_bytes`` adds for each file
     that it can still hold, so that files without contents are seen."""
     try:
         found = os.statvfs(folder)

@@ -1,4 +1,4 @@
-"""What a submission's process sees of the file system, in a mount namespace of its own.
+"""The file system as a submission's process sees it, in a mount namespace of its own.
 
 Everything is read-only, but for a few folders. /tmp, /run and /dev are new, so that neither files
 nor sockets of others lie there.
@@ -16,10 +16,10 @@ _mount_setattr = 442  # the same on every architecture
 _at_fdcwd, _at_recursive, _read_only = -100, 0x8000, 1
 
 _private_bytes = 1 << 30
-"""Of /tmp and of /dev/shm, which take memory."""
+"""Size of /tmp and of /dev/shm, which take memory."""
 
 _PRIVATE_FILES = 1 << 18
-"""Of each, as a file without contents takes memory, too."""
+"""Most files in each, as a file without contents takes memory, too."""
 
 _few = "mode=755,size=1048576"
 """A file system for folders and links."""

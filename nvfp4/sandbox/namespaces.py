@@ -142,7 +142,7 @@ def _continue_watched(writable: dict[Path, Path]) -> None:
             os._exit(1)
         _leave_session()
         return
-    isolation.adopt_orphans()  # or they would be nobody's of those that are watched
+    isolation.adopt_orphans()  # or they would not be watched
     close_all_but([2], files)
     with contextlib.suppress(OSError):  # of Linux before 5.3
         _watch(child, os.pidfd_open(child), writable)
@@ -151,8 +151,8 @@ def _continue_watched(writable: dict[Path, Path]) -> None:
 
 
 def _leave_session() -> None:
-    """Linux may give each session a share of the cores: whoever watches has one of its own."""
-    with contextlib.suppress(OSError):  # of whoever leads one
+    """Linux may give each session a share of the cores: the watching process has one of its own."""
+    with contextlib.suppress(OSError):  # where it leads one already
         os.setsid()
 
 

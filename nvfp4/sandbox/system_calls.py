@@ -17,7 +17,7 @@ from dataclasses import dataclass
 _x86_64, _aarch64 = 0xC000003E, 0xC00000B7  # AUDIT_ARCH_...
 
 _NOWHERE = (1 << 32) - 1
-"""Of a call that an architecture does not have."""
+"""The number of a call that an architecture does not have."""
 
 _numbers = {
     # name: on x86-64, on aarch64
@@ -81,7 +81,7 @@ _seccomp = (317, 277)
 _families = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 _new_namespaces = 0x7E020000  # CLONE_NEW..., but for CLONE_NEWTIME, which clone does not take
 _set_dumpable = 4  # a process that is not dumpable hides its files
-_SET_LEASE = 1024  # whoever opens a leased file waits for most of a minute
+_SET_LEASE = 1024  # a program that opens a leased file waits for most of a minute
 _x32 = 0x40000000  # numbers of x86-64's other set of calls begin here
 
 _join_session_keyring = 1

@@ -1,4 +1,4 @@
-"""What a submission's processes may take together, which no limit of a single process bounds.
+"""Limits of all processes of a submission together, which no limit of a single process sets.
 
 A process outside of the confinement looks now and then (``namespaces.enter``), so that a total can
 be exceeded for a moment. A look is short whatever there is to see, as each of its loops ends at a
@@ -21,7 +21,7 @@ from nvfp4.sandbox.machine import unlimited
 look_s = 0.2
 
 disk_bytes = 8 << 30
-"""Of scratch and of the cache; half of what is free where that is less."""
+"""Limit of scratch and cache together; half of what is free where that is less."""
 
 most_open_files = 1 << 15
 
@@ -29,8 +29,9 @@ _NOTICED_BYTES = 128 << 20
 """So much less must be free before anybody adds up what folders hold."""
 
 _LEAST_LEFT_BYTES = 512 << 20
-"""Of the machine's memory, or half of what was left at first: memory that nobody is charged for,
-such as that of files which are on their way through a socket, must leave as much."""
+"""Memory of the machine that must stay free, or half of what was left at first: memory
+that no process is charged for, such as that of files on their way through a socket, must leave as
+much."""
 
 _LONGEST_TURN_S = 1.0
 
@@ -42,8 +43,8 @@ class _Exceeded(Exception):
 
 
 class Totals:
-    """Of the processes below one, and of the folders that they can write. gives_way: a crowd that
-    spins gets the cores that nobody else wants."""
+    """Watches the processes below one, and the folders that they can write. gives_way: a crowd that
+    spins gets only cores that are idle otherwise."""
 
     def __init__(self, root: int, writable: list[Path], gives_way: bool = False) -> None:
         self._root, self._writable, self._gives_way = root, writable, gives_way
@@ -93,7 +94,7 @@ class Totals:
             )
 
     def _unlinked_bytes(self, pids: list[int], resident_bytes: int) -> int:
-        """Of files that have no name but are open: memory of memfds, and what else is deleted."""
+        """Bytes of open files without a name: memory of memfds, and what else is deleted."""
         found: dict[tuple[int, int], int] = {}
         for number, file in zip(count(1), machine.open_files(pids)):
             if stat.S_ISREG(file.st_mode) and not file.st_nlink:
@@ -105,7 +106,7 @@ class Totals:
         return sum(found.values())
 
     def _look_at_what_is_left(self, pids: Iterable[int], nbytes: int) -> None:
-        """Where memory is short, whoever takes most goes first: others of this user have such
+        """Where memory is short, the submission that takes most goes first: others of this user have such
         limits, too. nbytes: what these processes take, as far as that is known."""
         left = machine.left_bytes()
         if left >= self._least_left_bytes:
@@ -146,7 +147,7 @@ def _crowd() -> int:
 
 
 def _socket_bytes() -> int:
-    """What a socket may hold of which nobody is told: twice what a program may ask for."""
+    """Socket buffer memory that no process is charged for: twice what a program may ask for."""
     try:
         return 2 * int(Path("/proc/sys/net/core/wmem_max").read_text())
     except (OSError, ValueError):

@@ -31,7 +31,7 @@ _stop_s = 10.0
 
 
 class Stopped(Exception):
-    """Nobody wants the verdict any more."""
+    """The batch has ended: the verdict is not wanted any more."""
 
 
 class EvalProcesses:
@@ -186,7 +186,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What messages call the file."""
+        """Name of the file in messages."""
         return self.paths[0].name
 
     def written_to(self, folder: Path) -> Path:

@@ -53,7 +53,7 @@ def failure_of(line: Line) -> tuple[str, str] | None:
 
 
 def is_unclear(line: Line) -> bool:
-    """Whether nobody knows if it is right: not all of it was judged, or nothing in time."""
+    """Whether it is not known if it is right: not all of it was judged, or nothing in time."""
     return bool(line.get("unclear")) or line.get("error", {}).get("code") in batch_codes
 
 

@@ -13,7 +13,7 @@ from nvfp4.cli.batch.options import BatchOptions, Busy, Told
 from nvfp4.cli.errors import SetupError
 
 _retries = 3
-"""Of a submission whose node or Ray worker dies."""
+"""How often a submission is tried again whose node or Ray worker dies."""
 
 _cores_each = 2
 
@@ -23,7 +23,7 @@ Judge = Callable[[Candidate, str, BatchOptions], dict[str, Any]]
 
 
 def judge_in_a_process(candidate: Candidate, kind: str, options: BatchOptions) -> dict[str, Any]:
-    """What a task runs; Ray has chosen its GPU by CUDA_VISIBLE_DEVICES."""
+    """The body of a task; Ray has chosen its GPU by CUDA_VISIBLE_DEVICES."""
     return EvalProcesses(options.arguments, options.limit_s).judge(candidate, kind, {})
 
 

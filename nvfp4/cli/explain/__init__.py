@@ -1,1 +1,1 @@
-"""What each line of a submission costs."""
+"""Costs of each line of a submission."""

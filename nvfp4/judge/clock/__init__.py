@@ -1,1 +1,1 @@
-"""What the judge believes of times: its own clock, the limits of the device, statistics."""
+"""The judge's view of times: its own clock, the limits of the device, statistics."""

@@ -1,4 +1,4 @@
-"""What a device can do at best, measured before a submission is loaded."""
+"""Best bandwidth and floors of a device, measured before a submission is loaded."""
 
 import hashlib
 import json
@@ -74,7 +74,7 @@ def _read_gbps(timer: CallTimer, device: torch.device, empty_ns: float) -> float
 KEPT_S = 3600.0
 
 AS_LONG = 0.03
-"""What a floor may differ by and still hold."""
+"""Largest difference with which a floor still holds."""
 
 _reads_each = 6
 """To see whether a floor holds."""
@@ -146,7 +146,7 @@ def _path(device: torch.device, flush: str) -> Path:
 
 
 def _kept(path: Path, sizes: Sequence[int]) -> _Measured | None:
-    """What is kept of all these sizes, if it is of the last hour."""
+    """The measurement that is kept, if it has all these sizes and is of the last hour."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(path.read_text(encoding="utf-8"))
         floors = {int(size): (Read(**way), float(ns)) for size, way, ns in found["floors"]}

@@ -30,13 +30,13 @@ queue_wait_s, single_wait_s = 1.0, 0.05
 """How long a host may take to queue calls; one that needs longer waits for the device in a call."""
 
 error_ns = 5e3
-"""Of a call among many: what waits between calls."""
+"""Error of a call among many: what waits between calls."""
 
 waiting_error_ns = 100e3
-"""Of queued calls that the host waits for, one by one: what it does between them."""
+"""Error of queued calls that the host waits for, one by one: what it does between them."""
 
 single_error_ns = 250e3
-"""Of a call that is clocked by itself."""
+"""Error of a call that is clocked by itself."""
 
 _empty_queues = 7
 _memory_share = 0.6
@@ -113,7 +113,7 @@ class GatedClock:
         return clocked.queued, max(0.0, clocked.all_ns - self._empty_queue_ns) / size
 
     def _single_ns(self, opened: OpenedCase, seeds: Iterator[int]) -> float:
-        """What a call took that is clocked by itself, in the buffers of the case."""
+        """Time of a call that is clocked by itself, in the buffers of the case."""
         alone = [
             self._judged(opened, [opened.buffers], [seed], alone=True).all_ns
             for seed in islice(seeds, single_calls)

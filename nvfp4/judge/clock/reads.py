@@ -19,7 +19,7 @@ from nvfp4.retarget.driver import installed_driver
 
 _buffer_bytes = 1 << 30
 _rounds, _best, _best_rounds = 2, 2, 8
-"""Of all ways to read; how many go on, and of those."""
+"""Rounds of all ways to read; how many ways go on, and their rounds."""
 
 _magic = 0x12345679
 
@@ -169,7 +169,7 @@ class Reads:
         return min(found)[1] * self._longer(size)
 
     def _longer(self, size: int) -> float:
-        """What is larger than the buffer takes as much longer."""
+        """Factor for a size that is larger than the buffer."""
         return max(1.0, size / self._buffer.nbytes)
 
     def fastest(self, sizes: Sequence[int], timer: CudaTimer) -> list[tuple[Read, float]]:
