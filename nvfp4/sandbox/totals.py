@@ -106,8 +106,8 @@ class Totals:
         return sum(found.values())
 
     def _look_at_what_is_left(self, pids: Iterable[int], nbytes: int) -> None:
-        """Where memory is short, the submission that takes most goes first: others of this user have such
-        limits, too. nbytes: what these processes take, as far as that is known."""
+        """Where memory is short, the submission that takes most goes first: others of this user
+        have such limits, too. nbytes: what these processes take, as far as that is known."""
         left = machine.left_bytes()
         if left >= self._least_left_bytes:
             self._short_since = None
