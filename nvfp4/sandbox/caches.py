@@ -56,7 +56,7 @@ def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> d
     """Variables that send temporary files to scratch and compilers' caches to the submission's
     folder, which is made if need be. emulates: whether extensions are built for the emulator."""
     content = submission.read_bytes()
-    folder = cache_root() / "submissions" / hashlib.sha256(content).hexdigest()[:32]
+    folder = _folder_of(content)
     try:
         _prepare(folder, for_extensions=emulates and b"cpp_extension" in content)
     except OSError as error:  # such as a full disk
@@ -70,6 +70,16 @@ def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> d
     )
     caches = {name: str(folder / name.lower()) for name in names}
     return {**caches, _folder_variable: str(folder), "TMPDIR": str(scratch)}
+
+
+def _folder_of(content: bytes) -> Path:
+    return cache_root() / "submissions" / hashlib.sha256(content).hexdigest()[:32]
+
+
+def forget(content: bytes) -> None:
+    """Delete the cache of a submission when this process ends, which has then ended its processes:
+    what they have left there may decide their results."""
+    atexit.register(clear, _folder_of(content))
 
 
 def trusted_variables() -> dict[str, str]:
