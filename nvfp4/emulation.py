@@ -21,7 +21,7 @@ import torch
 from nvfp4 import emulator
 from nvfp4.capture import activity, host_access, standin, stream_order
 from nvfp4.capture.imports import when_imported
-from nvfp4.capture.interception import Interception, unjoined_notes
+from nvfp4.capture.interception import Interception, unordered_notes
 from nvfp4.capture.standin.memory import byte_runs
 from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, UnderWay, Worlds
 from nvfp4.emulator.errors import EmulatorError
@@ -140,8 +140,8 @@ class StandInEmulation(Emulation):
         self._look = look
 
     def end_call(self) -> None:
-        """Say of launches that nothing joins to the current stream that they may still run."""
-        for kernel, note in unjoined_notes(torch.cuda.current_stream().cuda_stream):
+        """Note the launches that nothing orders with the current stream."""
+        for kernel, note in unordered_notes(torch.cuda.current_stream().cuda_stream):
             those = [each for each in self.launches if each.kernel == kernel] or self.launches
             if those:
                 those[-1].findings.append(noted(note, those[-1].kernel))

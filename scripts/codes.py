@@ -119,7 +119,10 @@ finding_codes = {
     "tensor_swizzle": "A tensor core reads by another swizzle than a tensor map has written with.",
     "output_dtype": "c has another dtype than float16, which the contest takes.",
     "tolerance": "An error over the limit, which only the contest's rounding lets through.",
-    "unjoined_stream": "A kernel runs in a stream that the current one does not wait for.",
+    "stream.unordered": (
+        "A kernel runs in a stream that does not wait for the caller's, or that the caller's does "
+        "not wait for."
+    ),
     "own_stream": "A kernel runs in a stream of its own: it fails no case.",
     "software_conversion": (
         "Conversions are software because of the architecture that the file is compiled for; "

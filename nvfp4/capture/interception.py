@@ -66,19 +66,24 @@ class Interception:
         graphs.do(partial(self._run, launch))
 
 
-def unjoined_notes(stream: int) -> list[tuple[str, Note]]:
-    """Kernels that nothing joins to a stream, which may still run when a call ends."""
-    return [
-        (
-            each.kernel,
-            Note(
-                "unjoined_stream",
-                f"{short_name(each.kernel)} runs in a stream that the current one does not wait "
-                "for: on a GPU it may still run when custom_kernel's work seems to have ended",
-                hint="let the current stream wait for it: torch.cuda.current_stream().wait_stream",
-                file=each.file,
-                line=each.line,
-            ),
-        )
-        for each in stream_order.unjoined(stream)
-    ]
+_EARLY = (
+    "{} runs in a stream that does not wait for the caller's: on a GPU it may run before the "
+    "inputs are there",
+    "let the stream wait first: stream.wait_stream(torch.cuda.current_stream()), or an event",
+)
+_LATE = (
+    "{} runs in a stream that the current one does not wait for: on a GPU it may still run when "
+    "custom_kernel's work seems to have ended",
+    "let the current stream wait for it: torch.cuda.current_stream().wait_stream",
+)
+
+
+def unordered_notes(stream: int) -> list[tuple[str, Note]]:
+    """Return notes of the kernels that nothing orders with a stream, by the kernel's name."""
+    notes = []
+    for each in stream_order.unordered(stream):
+        message, hint = _EARLY if each.early else _LATE
+        text = message.format(short_name(each.kernel))
+        note = Note("stream.unordered", text, hint=hint, file=each.file, line=each.line)
+        notes.append((each.kernel, note))
+    return notes

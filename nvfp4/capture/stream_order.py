@@ -1,11 +1,12 @@
 """What the host has put in which order on the device's streams.
 
 All work is done when a call returns here. On a GPU a kernel in another stream than the caller's may
-still run by then, if no event, and no wait of the host, joins the two.
+run before the caller's work is done and after the call has returned, if no event, and no wait of
+the host, orders the two.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nvfp4.capture.frames import users_line
 
@@ -18,16 +19,22 @@ Clocks = dict[int, int]
 
 
 @dataclass(frozen=True)
-class Unjoined:
-    """The last kernel of a stream that nothing waits for, and the line that launched it."""
+class Unordered:
+    """A kernel that nothing orders with the caller's stream, and the line that launched it. early:
+    it may run before the caller's work is done; else it may still run after the call."""
 
     kernel: str
     file: str | None
     line: int | None
+    early: bool = False
 
+
+_CALLER = 0
+"""The stream of the caller, whose work counts as its first kernel."""
 
 _launches: defaultdict[int, int] = defaultdict(int)
-_last: dict[int, Unjoined] = {}
+_last: dict[int, Unordered] = {}
+_early: list[Unordered] = []
 _before: defaultdict[int, Clocks] = defaultdict(dict)
 _recorded: dict[int, Clocks] = {}
 _host: Clocks = {}
@@ -37,9 +44,10 @@ _kernel_last: set[int] = set()
 
 
 def begin() -> None:
-    """A call begins, and the device is idle."""
-    for each in (_launches, _last, _before, _recorded, _host, _kernel_last):
+    """A call begins: the caller's stream has work, all others are idle."""
+    for each in (_launches, _last, _early, _before, _recorded, _host, _kernel_last):
         each.clear()
+    _launches[_CALLER] = _before[_CALLER][_CALLER] = 1
 
 
 def made(stream: int, blocking: bool) -> None:
@@ -54,7 +62,10 @@ def launched(stream: int, kernel: str) -> None:
     _kernel_last.add(stream)
     _before[stream][stream] = _launches[stream]
     if stream not in _IMPLICIT:
-        _last[stream] = Unjoined(kernel, *users_line())
+        last = _last[stream] = Unordered(kernel, *users_line())
+        known = _known(stream)
+        if _CALLER not in known and not _waits_by_itself(stream, _CALLER):
+            _early.append(replace(last, early=True))
 
 
 def follows_a_kernel(stream: int) -> bool:
@@ -97,15 +108,22 @@ def synchronize_event(event: int) -> None:
     _join(_host, _recorded.get(event, {}))
 
 
-def unjoined(current: int) -> list[Unjoined]:
-    """The kernels that may still run when what is in the current stream has ended."""
-    known = dict(_host)
-    _join(known, _before[current])
-    return [
+def unordered(current: int) -> list[Unordered]:
+    """Return the kernels that may run before the caller's work is done, and those that may still
+    run when what is in the current stream has ended."""
+    known = _known(current)
+    return list(dict.fromkeys(_early)) + [
         last
         for stream, last in list(_last.items())
         if known.get(stream, 0) < _launches[stream] and not _waits_by_itself(current, stream)
     ]
+
+
+def _known(stream: int) -> Clocks:
+    """Return what comes before the next command in a stream."""
+    known = dict(_host)
+    _join(known, _before[stream])
+    return known
 
 
 def _waits_by_itself(stream: int, other: int) -> bool:

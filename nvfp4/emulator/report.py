@@ -13,8 +13,8 @@ from nvfp4.records.source import shown
 from nvfp4.records.texts import short_name
 
 _RULES_OF_NOTES = {
-    "unjoined_stream": "CUDA C++ Programming Guide, Streams: commands of different streams may run "
-    "out of order with respect to one another, or at the same time"
+    "stream.unordered": "CUDA C++ Programming Guide, Streams: commands of different streams may "
+    "run out of order with respect to one another, or at the same time"
 }
 
 Place = tuple[str, str | None, int | None]

@@ -12,7 +12,7 @@ import torch
 
 from nvfp4.capture import activity, cuda, host_access, standin, stream_order
 from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, Link
-from nvfp4.capture.interception import Interception, unjoined_notes
+from nvfp4.capture.interception import Interception, unordered_notes
 from nvfp4.contract.tree import Tree, places
 from nvfp4.gpu.buffers import SharedBuffers, buffers_in, mapped_bytes, sizes_of
 from nvfp4.records.gpu_messages import window_bytes
@@ -68,8 +68,8 @@ class ForwardedLaunches(Interception):
             self._memory.register(Buffer(leaf.path, flat.data_ptr(), flat.numel(), True, seen))
 
     def end_call(self) -> None:
-        """Say of launches that nothing joins to the current stream that they may still run."""
-        for kernel, note in unjoined_notes(torch.cuda.current_stream().cuda_stream):
+        """Note the launches that nothing orders with the current stream."""
+        for kernel, note in unordered_notes(torch.cuda.current_stream().cuda_stream):
             self.gpu.add_note(kernel, note)
 
 

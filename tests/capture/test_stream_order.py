@@ -24,7 +24,12 @@ def launch(name: str = "kernel") -> None:
 
 
 def left_over() -> list[str]:
-    return [each.kernel for each in stream_order.unjoined(torch.cuda.current_stream().cuda_stream)]
+    current = torch.cuda.current_stream().cuda_stream
+    return [each.kernel for each in stream_order.unordered(current) if not each.early]
+
+
+def too_early() -> list[str]:
+    return [each.kernel for each in stream_order.unordered(0) if each.early]
 
 
 def test_a_kernel_in_the_current_stream_needs_no_join() -> None:
@@ -36,7 +41,7 @@ def test_a_kernel_in_another_stream_is_named_with_the_line_that_launched_it() ->
     with torch.cuda.stream(torch.cuda.Stream()):
         launch("first")
         launch("second")
-    (found,) = stream_order.unjoined(0)
+    *_, found = stream_order.unordered(0)
     assert (found.kernel, found.file) == ("second", __file__)
     assert found.line is not None
 
@@ -97,7 +102,7 @@ def test_streams_that_block_wait_for_the_default_stream_and_it_for_them() -> Non
     stream_order.launched(1 << 40, "blocking")
     stream_order.launched(1 << 41, "non-blocking")
     assert left_over() == ["non-blocking"]
-    assert [each.kernel for each in stream_order.unjoined(1 << 40)] == ["non-blocking"]
+    assert [each.kernel for each in stream_order.unordered(1 << 40)] == ["non-blocking"] * 2
 
 
 def test_the_stream_that_is_current_in_the_end_counts() -> None:
@@ -116,3 +121,32 @@ def test_a_graph_runs_in_the_stream_of_its_replay() -> None:
     with torch.cuda.stream(torch.cuda.Stream()):
         graph.replay()
     assert left_over() == ["a CUDA graph"]
+
+
+WAITS: dict[str, Callable[[Any], object]] = {
+    "wait_stream": lambda side: side.wait_stream(torch.cuda.current_stream()),
+    "wait_event": lambda side: side.wait_event(torch.cuda.current_stream().record_event()),
+    "torch.cuda.synchronize": lambda side: torch.cuda.synchronize(),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_all_ways_to_wait_for_the_caller(wait: Callable[[Any], object]) -> None:
+    early, side = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(early):
+        launch("early")
+    wait(side)
+    with torch.cuda.stream(side):
+        launch()
+    assert too_early() == ["early"]
+    launch("in the caller's stream")
+    assert too_early() == ["early"]
+
+
+def test_an_event_of_another_call_waits_for_nothing() -> None:
+    event = torch.cuda.current_stream().record_event()
+    stream_order.begin()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        event.wait()
+        launch()
+    assert too_early() == ["kernel"]

@@ -212,6 +212,8 @@ CASES |= {
     "shf.r.wrap.b32": lambda a, b, n: (a | b << 32) >> (n & 31) & 0xFFFFFFFF,
     "shf.l.clamp.b32": lambda a, b, n: (a | b << 32) << min(n, 32) >> 32 & 0xFFFFFFFF,
     "shf.r.clamp.b32": lambda a, b, n: (a | b << 32) >> min(n, 32) & 0xFFFFFFFF,
+    "bmsk.clamp.b32": lambda a, b: ((1 << min(b, 32)) - 1) << min(a, 32) & 0xFFFFFFFF,
+    "bmsk.wrap.b32": lambda a, b: ((1 << (b & 31)) - 1) << (a & 31) & 0xFFFFFFFF,
     "set.lt.u32.s32": lambda a, b: 2**32 - 1 if signed(a, 32) < signed(b, 32) else 0,
     "set.eq.f32.u32": lambda a, b: 0x3F800000 if a == b else 0,
     "setp.ls.u32": lambda a, b: a <= b,

@@ -23,7 +23,7 @@ def classes(base: type[errors.EmulatorError]) -> Iterator[type[errors.EmulatorEr
         yield from classes(each)
 
 
-@pytest.mark.parametrize("code", sorted(set(finding_codes) - NO_MANUAL - {"unjoined_stream"}))
+@pytest.mark.parametrize("code", sorted(set(finding_codes) - NO_MANUAL - {"stream.unordered"}))
 def test_every_kind_of_finding_names_a_manual_and_a_section(code: str) -> None:
     found = [each for each in classes(errors.EmulatorError) if each.code == code]
     assert found
@@ -34,7 +34,7 @@ def test_every_kind_of_finding_names_a_manual_and_a_section(code: str) -> None:
 
 
 def test_a_note_on_streams_names_its_section_too() -> None:
-    found = noted(Note("unjoined_stream", "it may still run", None, None, None), "kernel")
+    found = noted(Note("stream.unordered", "it may still run", None, None, None), "kernel")
     assert found.rule is not None
     assert found.rule.startswith("CUDA C++ Programming Guide, Streams: ")
     assert noted(Note("autotune", "one of several", None, None, None), "kernel").rule is None

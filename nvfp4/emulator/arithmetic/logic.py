@@ -156,6 +156,21 @@ def _prmt(m: Modifiers) -> Op:
     )
 
 
+@instruction("bmsk")
+def _bit_mask(m: Modifiers) -> Op:
+    """CUB's radix sort uses it."""
+    mode = m.choice("clamp", "wrap")
+    m.type("b32")
+
+    def function(start: Array, width: Array) -> Array:
+        if mode == "wrap":
+            start, width = start & np.uint32(31), width & np.uint32(31)
+        result: Array = _low_mask(width, np.dtype(np.uint32)) << start
+        return result
+
+    return m.op("logic", ["b32"] * 2, ["b32"], function)
+
+
 @instruction("popc")
 def _popc(m: Modifiers) -> Op:
     register = m.type("b32", "b64").register
