@@ -37,6 +37,7 @@ FINDINGS = frozenset(
         "proxy_fence",
         "read_only_load",
         "shared_race",
+        "own_stream",
         "stream.unordered",
         "unset_register",
         "unwaited_store",

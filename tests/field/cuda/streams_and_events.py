@@ -1,4 +1,4 @@
-# expect: pass
+# expect: pass may=own_stream
 """The halves of k on two streams of the submission's own; events order them with torch's stream."""
 
 from torch.utils.cpp_extension import load_inline
