@@ -3,9 +3,7 @@
 Sources: SA, SemiAnalysisAI/microbench-blackwell; MP, a published measurement of a B200 (latencies,
 L2); EX, Hha21/execbench-test; KH, a run log of Kernel-Harness (spans by CUPTI at 1965 MHz); XLA,
 its throughput table; QR, ademeure/QuickRunCUDA and its catalogue of pipes (B300); BTG, NVIDIA's
-Blackwell Tuning Guide; JC, twelve configurations of one kernel with 36 times of the contest's bot
-(jIab-b/nvfp4_gemv-kernel at 782c017, folder out). H100 stands where only our own measurement of
-that GPU is known.
+Blackwell Tuning Guide. H100 stands where only our own measurement of that GPU is known.
 """
 
 from nvfp4.model.gpu import Gpu
@@ -16,7 +14,7 @@ B200 = Gpu(
     name="B200",
     arch="sm_100a",
     sms=148,  # two dies (SA)
-    clock_mhz=1850,  # inferred: issue-bound kernels of JC take 1.06 of what 1965 (SA, KH) says
+    clock_mhz=1965,  # under load (SA, KH)
     launch_us=3.3,  # H100: spans from the first to the last cycle, 1.3 to 2.0 (KH), lack the events
     kernel_gap_us=2.5,  # H100
     cta_dispatch_ns=0.6,  # 0.55 to 0.65 (EX)
