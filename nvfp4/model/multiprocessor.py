@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.loops import loop
+from nvfp4.model.errors import NoPrediction
 from nvfp4.model.machine import (
     ASYNC,
     AWAIT,
@@ -66,7 +67,8 @@ def simulate(  # type: ignore[no-untyped-def]
     shared_rate, trace, trace_start, of_warp, of_cta, resident, spacing, cta_start, load_share,
     curve_bytes, curve_cycles, l2_latency, port_bytes, branch,
 ):  # fmt: skip
-    """Cycles; the same by instruction and by reason; bytes of memory that were fetched.
+    """Cycles, negative where warps wait forever; the same by instruction and by reason; bytes of
+    memory that were fetched.
 
     trace: instructions in the order of execution, those of trace i from trace_start[i] on.
     of_warp: the trace of each warp of a kind of CTA. of_cta: the kinds of the CTAs that this SM
@@ -115,13 +117,17 @@ def simulate(  # type: ignore[no-untyped-def]
     unfinished = np.zeros(resident, np.int64)
     total_bulks = 0
     total_waits = 0
-    for k in range(trace_start[1]):
-        total_bulks += kind[trace[k]] == BULK
-        total_waits += kind[trace[k]] == BULK_WAIT
+    # What a CTA copies is shared out among the waits of the warp that waits most often.
+    for w in range(warps):
+        of_one = 0
+        for k in range(trace_start[of_warp[of_cta[0], w]], trace_start[of_warp[of_cta[0], w] + 1]):
+            total_bulks += kind[trace[k]] == BULK
+            of_one += kind[trace[k]] == BULK_WAIT
+        total_waits = max(total_waits, of_one)
     bulks_a_wait = max(1, total_bulks // max(1, total_waits))
-    # A scheduler's warps are told by the hardware's number of a warp, which the SM chooses (Greg
-    # Smith in NVIDIA's forum, 174892). Equal warps of CTAs side by side are spread: kernels with one
-    # idle or one busy warp in four or eight take as long on a B200 as with schedulers equally busy.
+    # The number that an SM gives a warp decides its scheduler (G. Smith, NVIDIA's forum, 174892).
+    # Equal warps of CTAs side by side are spread: kernels with one idle or one busy warp in eight
+    # or four take as long on a B200 as with schedulers equally busy.
     again = 4 if warps % 2 else 2 if warps % 4 else 1
     of_scheduler = np.zeros((4, slots), np.int64)
     count = np.zeros(4, np.int64)
@@ -356,12 +362,16 @@ def simulate(  # type: ignore[no-untyped-def]
                         parked[other] = False
                         ready[other] = max(ready[other], t + latency[i] * (k == BARRIER))
                 stale = 15
+    if alive.any():
+        finish = -1.0
     # A scheduler that has nothing to do any more, or never had, leaves the others to account for.
     whole = max(by_reason.sum(), 1.0)
     return finish, by_code * finish / whole, by_reason * finish / whole, fetched
 
 
 def run(*arguments: Any) -> tuple[float, Any, Any]:
-    """As `simulate`, without what only tests need."""
+    """As `simulate`, without what only tests need. Raises NoPrediction."""
     finish, by_code, by_reason, _ = simulate(*arguments)
+    if finish < 0:
+        raise NoPrediction("the model does not follow how the warps of a thread block wait")
     return float(finish), by_code, by_reason

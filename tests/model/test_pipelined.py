@@ -5,7 +5,12 @@ import pytest
 from model_kernels import MISSING
 
 from nvfp4.emulator.work import Asked, Work
-from nvfp4.model.prediction import GPUS, Counted, predict
+from nvfp4.model.errors import NoPrediction
+from nvfp4.model.machine import machine
+from nvfp4.model.paths import Trace
+from nvfp4.model.prediction import GPUS, Counted, predict, simulated
+from nvfp4.model.sass import Block, Code, Instruction
+from nvfp4.model.traffic import Access
 
 pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 
@@ -76,3 +81,27 @@ def test_more_products_than_copies_are_bound_by_the_tensor_cores() -> None:
 
 def test_products_that_are_not_executed_take_no_time() -> None:
     assert predict(GPUS["B200"], [launch(100, 0)], clean=True).bound != "tensor cores"
+
+
+def waiting(copies: int, waits_before: int) -> float:
+    """Return the cycles of an SM with two warps: one copies 1 KiB so often between waits, the other
+    waits once."""
+    copy = Instruction("UBLKCP", "UBLKCP", 1, 1, 7, 7, 0)
+    wait = Instruction("SYNCS.PHASECHK.TRANS64.TRYWAIT", "", 0, 1, 7, 7, 0)
+    code = Code([copy, wait, Instruction("EXIT", "EXIT", 0, 1, 7, 7, 0)], [Block(0, 0, 3)], 16)
+    read = {1: Access(requests=copies, copied=1024 * copies, copied_fresh=1024 * copies)}
+    table = machine(GPUS["B200"], code, read, {1: float(copies)}, 1.0)
+    both = [[1] * waits_before + [0] * copies + [1, 2], [1, 2]]
+    traces = [Trace(np.array(steps), np.bincount(steps, minlength=3)) for steps in both]
+    # The warp that copies is the second kind, as it is in most kernels.
+    kinds, one = [(1, 0)], np.array([0])
+    return simulated(GPUS["B200"], table, traces[::-1], kinds, one, 1, 148, clean=True)[0]
+
+
+def test_a_wait_is_for_all_copies_since_the_last_one_whichever_warp_has_started_them() -> None:
+    assert waiting(64, waits_before=0) > 64 * 1024 * 148 / 6690e3 * GPUS["B200"].clock_mhz
+
+
+def test_there_is_no_time_where_warps_would_wait_forever() -> None:
+    with pytest.raises(NoPrediction, match="does not follow how the warps"):
+        waiting(4, waits_before=1)
