@@ -124,11 +124,7 @@ finding_codes = {
         "not wait for."
     ),
     "own_stream": "A kernel runs in a stream of its own: it fails no case.",
-    "software_conversion": (
-        "Conversions are software because of the architecture that the file is compiled for; "
-        "`count` is the warp instructions that they take. It fails no case."
-    ),
-    "input_changed": ("custom_kernel wrote to an input of a problem whose contest allows that."),
+    "software_conversion": "The architecture of the file lacks conversions; it fails no case.",
     "autotune": "One configuration was used of several: without a GPU none can be timed.",
 }
 """Codes of findings, which fail a case only with ``--strict``, if at all."""

@@ -1,7 +1,7 @@
 # family: 12
-# caught: launches no kernel, a benchmark does
+# caught: killed by SIGSEGV
 # needs: cpu
-# strategy: compute tests on the host, where a GPU would end the process, and launch benchmarks
+# strategy: read the inputs on the host, where a GPU would end the process, and launch benchmarks
 
 import ctypes
 
