@@ -119,10 +119,7 @@ finding_codes = {
     "tensor_swizzle": "A tensor core reads by another swizzle than a tensor map has written with.",
     "output_dtype": "c has another dtype than float16, which the contest takes.",
     "tolerance": "An error over the limit, which only the contest's rounding lets through.",
-    "stream.unordered": (
-        "A kernel runs in a stream that does not wait for the caller's, or that the caller's does "
-        "not wait for."
-    ),
+    "stream.unordered": "Nothing orders a kernel in another stream with the caller's work.",
     "own_stream": "A kernel runs in a stream of its own: it fails no case.",
     "software_conversion": "The architecture of the file lacks conversions; it fails no case.",
     "autotune": "One configuration was used of several: without a GPU none can be timed.",
