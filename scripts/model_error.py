@@ -424,20 +424,19 @@ def strangers(folder: Path, clones: list[Path], jobs: int) -> None:
     everything: list[Case] = []
     for clone in clones:
         everything += stranger(folder, clone, jobs)
-    if len(clones) > 1:
-        summary(everything)
+    summary(everything)
 
 
 def stranger(folder: Path, clone: Path, jobs: int) -> list[Case]:
     """The cases of one clone but the doubtful ones."""
-    public = next(each for each in json.loads(PUBLIC.read_text()) if has_commits(clone, each))
+    known = json.loads(PUBLIC.read_text())
+    public = next(p for p in known if not shown_by_git(clone, p["files"][0]["commit"]).returncode)
     sources = (folder / "files").resolve()
     sources.mkdir(parents=True, exist_ok=True)
     rows = []
     for each in public["files"]:
         path = str(sources / f"{each['commit']}_{Path(each['file']).name}")
-        shown = shown_by_git(clone, f"{each['commit']}:{each['file']}")
-        Path(path).write_bytes(shown.stdout)
+        Path(path).write_bytes(shown_by_git(clone, f"{each['commit']}:{each['file']}").stdout)
         rows.append((path, each))
     count(folder, jobs, [path for path, _ in rows], ["sm_100a"])
     cases: list[Case] = []
@@ -456,14 +455,8 @@ def stranger(folder: Path, clone: Path, jobs: int) -> list[Case]:
         print(f"{each['commit']} {each['file']:22} {'  '.join(cells)}  {each.get('doubt', '')}")
     summary(cases)
     certain = [case for case in cases if case.kernel not in doubted]
-    if doubted:
-        summary(certain)
+    summary(certain)
     return certain
-
-
-def has_commits(clone: Path, public: dict[str, Any]) -> bool:
-    """Whether a clone is that of a repository in public_times.json."""
-    return all(not shown_by_git(clone, each["commit"]).returncode for each in public["files"])
 
 
 def shown_by_git(clone: Path, name: str) -> subprocess.CompletedProcess[bytes]:
