@@ -54,18 +54,40 @@ def _split(codes: Array, fmt: Format) -> tuple[Array, Array, Array]:
     return significand.astype(np.int32), exponent.astype(np.int32), size <= fmt.largest
 
 
+@loop
+def _look_up(codes, significands, exponents, finite, significand, exponent):  # type: ignore[no-untyped-def]
+    """The parts of each code, from tables; whether all are finite."""
+    every = True
+    for i in range(codes.shape[0]):
+        for j in range(codes.shape[1]):
+            code = codes[i, j]
+            significand[i, j], exponent[i, j] = significands[code], exponents[code]
+            every &= finite[code]
+    return every
+
+
 def elements(codes: Array, name: str) -> tuple[Array, Array, bool]:
-    """(significands, exponents, whether all are finite) of codes of a format."""
+    """(significands, exponents, whether all are finite) of codes [rows, k] of a format."""
     if name == "tf32":  # in the upper bits of a word
         parts = _split((codes >> 13).astype(np.int64), FORMATS["tf32"])
         return parts[0], parts[1], bool(parts[2].all())
-    significand, exponent, finite = _table(name)
-    return significand[codes], exponent[codes], bool(finite[codes].all())
+    significand, exponent = np.empty((2, *codes.shape), np.int32)
+    return significand, exponent, _look_up(codes, *_table(name), significand, exponent)
 
 
-def mantissa_bits(name: str) -> int:
-    """Bits of the fraction of a format."""
-    return FORMATS[name].mantissa
+@loop
+def _split_f32(bits, significand, exponent):  # type: ignore[no-untyped-def]
+    """The parts of each float32, in units of 2^-23; whether all are finite."""
+    special = 0
+    for i in range(bits.shape[0]):
+        for j in range(bits.shape[1]):
+            biased = np.int32(bits[i, j] >> np.uint32(23)) & np.int32(255)
+            size = np.int32(bits[i, j] & np.uint32(0x7FFFFF))
+            size |= np.int32(0x800000) if biased != 0 else np.int32(0)
+            special += biased == 255
+            exponent[i, j] = max(biased, np.int32(1)) - 127 if size != 0 else ZERO
+            significand[i, j] = -size if bits[i, j] >> np.uint32(31) != 0 else size
+    return special == 0
 
 
 @loop
@@ -319,10 +341,8 @@ def _accumulators(c: Array, half: bool) -> tuple[Array, Array, bool]:
     """Parts of uint32[n, m] with f32, or f16 in the lower halves."""
     if half:
         return elements(c & np.uint32(0xFFFF), "f16")
-    if not c.any():
-        return c.view(np.int32), np.full(c.shape, ZERO, np.int32), True
-    parts = _split(c.astype(np.int64), FORMATS["f32"])
-    return parts[0], parts[1], bool(parts[2].all())
+    significand, exponent = np.empty((2, *c.shape), np.int32)
+    return significand, exponent, _split_f32(np.ascontiguousarray(c), significand, exponent)
 
 
 def dots(
@@ -346,7 +366,7 @@ def dots(
         np.broadcast_to(none, b.shape[0]) if scales is None else scales[1].astype(np.int32) - 127
     )
     out = np.empty(c.shape, np.uint32)
-    unit = mantissa_bits(types[0]) + mantissa_bits(types[1])
+    unit = FORMATS[types[0]].mantissa + FORMATS[types[1]].mantissa
     c_unit = 10 if half else 23
     _sums(
         a_sig, a_exp, b_sig, b_exp, unit, np.ascontiguousarray(a_scale),

@@ -190,7 +190,8 @@ class TensorPipe:
     last. group: CTAs of a pipe, None until an instruction says so.
 
     _own: of each pipe, the first operation from which on one warp, _warp, has issued all. _alike:
-    the first from which on all products have one shape, that with the number _shape."""
+    the first from which on all products have one shape, that with the number _shape. _complete: by
+    warp, an operation of its own pipe that it knows to be complete."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -201,6 +202,7 @@ class TensorPipe:
         self.latest = np.zeros(batch.grid.lane.size, np.int64)
         self._own, self._alike, self._warp, self._shape = np.zeros((4, batch.grid.ctas), np.int64)
         self._shapes: dict[Shape, int] = {}
+        self._complete = np.zeros(batch.grid.lane.size // 32, np.int64)
         cells = (batch.grid.ctas, 3, COLUMNS, LANES // LANES_OF_STAMP)
         self._stamps = np.zeros(cells if self.checked else (0, 3, 0, 0), np.int64)
         chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
@@ -456,16 +458,20 @@ class TensorPipe:
         numbers = np.empty(offset.size, np.int32)
         last = (start + nbytes - 1) // CHUNK_BYTES
         _take_readers(self.reads, start // CHUNK_BYTES, last, numbers)
-        some = np.flatnonzero(numbers)
+        rows = start // self.batch.shared.stride
+        warps, home = lanes >> 5, self._units(lanes // self.batch.grid.threads)
+        own = self._units(rows) == home
+        some = np.flatnonzero(numbers > np.where(own, self._complete[warps], 0))
         if not some.size:
             return None
-        rows = offset[some].astype(np.int64) // self.batch.shared.stride
-        cases = np.stack([rows, lanes[some] >> 5, numbers[some]])
+        cases = np.stack([rows[some], warps[some], numbers[some]])
         _, where = np.unique(cases, axis=1, return_index=True)
-        for i in where.tolist():
-            number, lane = int(numbers[some[i]]), int(lanes[some[i]])
-            if not self.complete_for(lane, int(rows[i]), number):
-                return int(some[i]), self.issued(int(rows[i]), number)
+        for i in some[where].tolist():
+            number, row = int(numbers[i]), int(rows[i])
+            if not self.complete_for(int(lanes[i]), row, number):
+                return i, self.issued(row, number)
+            if own[i]:
+                self._complete[warps[i]] = max(self._complete[warps[i]], number)
         return None
 
 
