@@ -1,6 +1,7 @@
 """Loops over lanes and bytes, compiled to machine code."""
 
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -39,3 +40,15 @@ def _cache(name: str, dispatcher: Any) -> None:
             type(cache).save_overload(cache, types, code)
 
     cache.save_overload = save
+
+
+def in_two_threads(count: int, run: Callable[[slice], None]) -> None:
+    """Call `run` for the first and the second half of so many items, at the same time. It does
+    nothing but run loops, on memory of its own for each item."""
+    half = count // 2 if count > 7 else 0
+    first = threading.Thread(target=run, args=(slice(half),)) if half else None
+    if first is not None:
+        first.start()
+    run(slice(half, count))
+    if first is not None:
+        first.join()

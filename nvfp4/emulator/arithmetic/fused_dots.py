@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from nvfp4.emulator.arithmetic.formats import FORMATS, Format
-from nvfp4.emulator.loops import loop
+from nvfp4.emulator.loops import in_two_threads, loop
 from nvfp4.emulator.ptx.types import Array
 
 ZERO = -126
@@ -453,11 +453,16 @@ def add_block_products(
     bits = 0.0 if np.isinf(least) else np.log2(depth * most / least)
     exact = bits < 53 and (bits == 0 or (least > 2.0**-100 and most < 2.0**100))
     dtype = np.float32 if exact and bits < 24 else np.float64
-    a, b = operands
-    _block_products(
-        a, b, *scales, (_HALVES / 2).astype(dtype), values.astype(dtype), significands, exponents,
-        exact, negate, words, where, column, accumulate
-    )  # fmt: skip
+    halves, factors = (_HALVES / 2).astype(dtype), values.astype(dtype)
+
+    def multiply(some: slice) -> None:
+        a, b, of_a, of_b = (each[some] for each in (*operands, *scales))
+        _block_products(
+            a, b, of_a, of_b, halves, factors, significands, exponents, exact, negate, words,
+            where[some], column, accumulate
+        )  # fmt: skip
+
+    in_two_threads(where.size, multiply)
 
 
 def integer_dots(a: Array, b: Array, c: Array, saturates: bool) -> Array:

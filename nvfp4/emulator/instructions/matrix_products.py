@@ -12,6 +12,7 @@ bits may differ where the type of the sums does not hold them exactly.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -29,6 +30,7 @@ from nvfp4.emulator.instructions.warp import (
     synchronised,
     whole_warps,
 )
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 
@@ -95,30 +97,33 @@ def product_action(
             raise site.unsupported(f"{site.opcode}: {len(given)} registers where {number} belong")
     a_end, b_end, c_end = accumulate(counts)
 
-    def parts(ex: Execution, values: Arrays) -> tuple[Array, Array, Array]:
-        """uint8[warps, rows, bytes] of a, the same of b's columns, and c."""
-        warps = whole_warps(site, ex)
-        each = [by_warp(ex.group, value)[warps] for value in values]
-        a, b = each[: form.factors[0]], each[a_end : a_end + form.factors[1]]
-        c = tile(each[b_end:c_end], form.rows, form.columns, form.c)
-        return matrix(a, form.rows), matrix(b, form.columns), c
+    def parts(ex: Execution, values: Arrays, warps: Array) -> list[Array]:
+        """The registers of a, b and c, [registers, warps, lanes] each."""
+        spans = (0, form.factors[0]), (a_end, a_end + form.factors[1]), (b_end, c_end)
+        return [
+            np.stack([by_warp(ex.group, value)[warps] for value in values[start:stop]])
+            for start, stop in spans
+        ]
 
-    def given_back(ex: Execution, sums: Array) -> tuple[Array, ...]:
-        found = tile_registers(sums)
+    def given_back(ex: Execution, found: Array, warps: Array) -> tuple[Array, ...]:
         out = np.zeros((len(found), ex.batch.grid.lane.size // 32, 32), found.dtype)
-        out[:, whole_warps(site, ex)] = found
+        out[:, warps] = found
         return tuple(back(ex.group, each) for each in out)
 
     def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
-        sums = _sums(form, *parts(ex, values))
+        warps = whole_warps(site, ex)
+        sums = _sums(form, *parts(ex, values, warps))
         synchronised(ex.batch, present_lanes(ex))
-        return given_back(ex, sums)
+        return given_back(ex, sums, warps)
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
-        a, b, c = (each != 0 for each in parts(ex, shadows))
-        bad = a.any(axis=2)[:, :, None] | b.any(axis=2)[:, None, :] | c
+        warps = whole_warps(site, ex)
+        a, b, c = parts(ex, shadows, warps)
+        one, other = ((each != 0).astype(np.float64) for each in (a, b))
+        bad = _products(form, one, np.ones_like(other)) + _products(form, np.ones_like(one), other)
+        mask = (bad != 0) | (_elements(form, c) != 0)
         size = np.dtype(SUM_DTYPES[form.d]).itemsize
-        return given_back(ex, spread(bad, np.dtype(f"u{size}")))
+        return given_back(ex, _registers(spread(mask, np.dtype(f"u{size}"))), warps)
 
     d, a, b, c = operands
     sources = [Source(each, form.word) for each in (*a, *b)]
@@ -129,54 +134,117 @@ def product_action(
 
 
 def _sums(form: Product, a: Array, b: Array, c: Array) -> Array:
-    """Bits of the products' sums and c, [warps, rows, columns]."""
-    dtype = SUM_DTYPES[form.d]
+    """The registers of d, for those of a, b and c, [registers, warps, lanes] each."""
+    if form.word == "b64":
+        products = _products(form, a.view(np.float64), b.view(np.float64))
+    elif form.a == "tf32":  # the lowest bits of the register do not count
+        left, right = ((each & np.uint32(0xFFFFE000)).view(np.float32) for each in (a, b))
+        products = _products(form, left.astype(np.float64), right.astype(np.float64))
+    else:
+        products = _products(form, a, b)
+    start = _elements(form, c)
     if form.a in INTEGERS:
-        # float32 holds sums of products of bytes, and BLAS multiplies no integers.
-        left, right = _whole(a, form.a), _whole(b, form.b)
-        products = left @ right.swapaxes(1, 2)
-        if form.combine == "xor":
-            products = left.sum(axis=2)[:, :, None] + right.sum(axis=2)[:, None, :] - 2 * products
-        whole = products.astype(np.int64) + c.view(np.int32)
+        if form.combine == "xor":  # of signs: how many agree, less how many differ
+            products = (form.row_bytes * 8 - products) / 2
+        whole = products.astype(np.int64) + start.view(np.int32)
         if form.clamps:
             whole = whole.clip(-(2**31), 2**31 - 1)
-        return whole.astype(np.uint32)
+        return _registers(whole.astype(np.uint32))
+    dtype = SUM_DTYPES[form.d]
     with np.errstate(invalid="ignore", over="ignore"):
-        products = _values(a, form.a) @ _values(b, form.b).swapaxes(1, 2)
-        rounded = (products + c.view(SUM_DTYPES[form.c]).astype(np.float64)).astype(dtype)
-    return rounded.view(f"u{rounded.itemsize}")
+        rounded = (products + start.view(SUM_DTYPES[form.c]).astype(np.float64)).astype(dtype)
+    return _registers(rounded.view(f"u{rounded.itemsize}"))
 
 
-def _whole(raw: Array, kind: str) -> Array:
-    """float32 [warps, rows, k] of the bytes of integers."""
-    if kind == "b1":
-        return np.unpackbits(raw, axis=-1, bitorder="little").astype(np.float32)
-    if kind in ("u4", "s4"):
-        codes = np.stack((raw & 15, raw >> 4), axis=-1).reshape(*raw.shape[:2], -1)
-        signed = codes.astype(np.int8)
-        return (np.where(signed > 7, signed - 16, signed) if kind == "s4" else codes).astype("f4")
-    return raw.view({"u8": np.uint8, "s8": np.int8}[kind]).astype(np.float32)
+def _elements(form: Product, registers: Array) -> Array:
+    """The elements of the sums' registers c: unsigned[pairs, 2, warps, lanes]."""
+    pairs = form.rows * form.columns // 64
+    if form.c == "f16":
+        halves = registers.view(np.uint16).reshape(pairs, *registers.shape[1:], 2)
+        return np.ascontiguousarray(np.moveaxis(halves, 3, 1))
+    return registers.reshape(pairs, 2, *registers.shape[1:])
 
 
-def _values(raw: Array, kind: str) -> Array:
-    """float64 [warps, rows, k] of the bytes of floating-point elements."""
-    codes = raw.view(f"u{ELEMENT_BITS[kind] // 8}")
-    if kind == "f64":
-        return codes.view(np.float64)
-    if kind == "tf32":  # the lowest bits of the register do not count
-        return (codes & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
-    return decode(codes, FORMATS[kind])
+def _registers(elements: Array) -> Array:
+    """The registers that hold elements [pairs, 2, warps, lanes]; the inverse of `_elements`."""
+    if elements.dtype == np.uint16:
+        halves = np.ascontiguousarray(np.moveaxis(elements, 1, 3))
+        return halves.view(np.uint32)[..., 0]
+    return elements.reshape(-1, *elements.shape[2:])
 
 
-# --- layouts ----------------------------------------------------------------------------------
+def _products(form: Product, a: Array, b: Array) -> Array:
+    """Sums of products, float64[pairs, 2, warps, lanes], of registers [registers, warps, lanes]:
+    words that hold elements, or float64, one element each."""
+    out = np.empty((form.rows * form.columns // 64, 2, *a.shape[1:]))
+    if a.dtype == np.float64:
+        bits, tables = 64, [np.zeros(1, np.float32)] * 2
+        words, values = [np.zeros((1, 1, 1), np.uint32)] * 2, [a, b]
+    else:
+        bits = ELEMENT_BITS[form.a]
+        tables = [_values_of_codes(kind, form.combine) for kind in (form.a, form.b)]
+        words, values = [a, b], [np.zeros((1, 1, 1))] * 2
+    _multiply(
+        *words, *values, bits, *tables, form.rows, form.columns, a.shape[0], b.shape[0], out
+    )  # fmt: skip
+    return out
 
 
-def matrix(registers: Arrays, rows: int) -> Array:
-    """uint8[warps, rows, bytes] of registers [warps, lanes]."""
-    words = np.stack(registers, axis=-1)  # [warps, lanes, registers]
-    words = words.reshape(-1, 8, 4, len(registers) * 8 // rows, rows // 8)
-    ordered = np.ascontiguousarray(words.transpose(0, 4, 1, 3, 2))  # eights of rows, g, fours, t
-    return ordered.view(np.uint8).reshape(words.shape[0], rows, -1)
+@lru_cache(maxsize=16)
+def _values_of_codes(kind: str, combine: str) -> Array:
+    """The values of all codes of a type of at most 16 bits, which float32 holds."""
+    codes = np.arange(1 << ELEMENT_BITS[kind])
+    if kind in FORMATS:
+        return decode(codes, FORMATS[kind]).astype(np.float32)
+    if combine == "xor":
+        codes = 1 - 2 * codes
+    signed = kind[0] == "s"
+    return np.where(signed & (codes >= codes.size // 2), codes - codes.size, codes).astype("f4")
+
+
+@loop
+def _spread_words(words, values, bits, table, warp, eights, registers, out):  # type: ignore[no-untyped-def]
+    """The elements of a warp's words, or its values, as out[row, k]."""
+    per = 1 if bits == 64 else 32 // bits
+    mask = np.uint32((1 << min(bits, 31)) - 1)
+    for register in range(registers):
+        group, four = register % eights, register // eights
+        for lane in range(32):
+            row, first = 8 * group + (lane >> 2), (4 * four + (lane & 3)) * per
+            if bits == 64:
+                out[row, first] = values[register, warp, lane]
+                continue
+            word = words[register, warp, lane]
+            for i in range(per):
+                out[row, first + i] = table[(word >> np.uint32(bits * i)) & mask]
+
+
+@loop
+def _multiply(  # type: ignore[no-untyped-def]
+    a, b, a_values, b_values, bits, a_table, b_table, rows, columns, a_registers, b_registers, out
+):
+    """As of `_products`. Row 8i + g of a, or of b's columns, is in register i of each `rows` / 8,
+    lanes 4g to 4g + 3."""
+    depth = a_registers * 8 // rows * 4 * (1 if bits == 64 else 32 // bits)
+    left, right = np.empty((rows, depth)), np.empty((columns, depth))
+    across, sums = np.empty((depth, columns)), np.empty(columns)
+    for warp in range(out.shape[2]):
+        _spread_words(a, a_values, bits, a_table, warp, rows // 8, a_registers, left)
+        _spread_words(b, b_values, bits, b_table, warp, columns // 8, b_registers, right)
+        across[:] = right.T
+        for row in range(rows):
+            sums[:] = 0
+            for k in range(depth):
+                factor = left[row, k]
+                for column in range(columns):
+                    sums[column] += factor * across[k, column]
+            for column in range(columns):
+                pair = (column >> 3) * (rows >> 3) + (row >> 3)
+                lane = (row & 7) * 4 + ((column & 7) >> 1)
+                out[pair, column & 1, warp, lane] = sums[column]
+
+
+# --- layouts, of wmma's loads and stores ----------------------------------------------------------
 
 
 def places_in_matrix(rows: int, row_bytes: int, word_bytes: int) -> tuple[Array, Array]:
@@ -189,25 +257,6 @@ def places_in_matrix(rows: int, row_bytes: int, word_bytes: int) -> tuple[Array,
         return ordered.reshape(eights * fours, 32)
 
     return by_register(row), by_register(start)
-
-
-def tile(registers: Arrays, rows: int, columns: int, kind: str) -> Array:
-    """Words [warps, rows, columns] of the sums' registers, each [warps, lanes]."""
-    words = np.ascontiguousarray(np.stack(registers, axis=-1))  # [warps, lanes, registers]
-    if kind == "f16":
-        words = words.view(np.uint16)
-    words = words.reshape(-1, 8, 4, columns // 8, rows // 8, 2).transpose(0, 4, 1, 3, 2, 5)
-    return np.ascontiguousarray(words).reshape(-1, rows, columns)
-
-
-def tile_registers(sums: Array) -> Array:
-    """[registers, warps, lanes] of words [warps, rows, columns]; the inverse of `tile`."""
-    warps, rows, columns = sums.shape
-    words = sums.reshape(warps, rows // 8, 8, columns // 8, 4, 2).transpose(0, 2, 4, 3, 1, 5)
-    lanes = np.ascontiguousarray(words).reshape(warps, 32, -1)
-    if lanes.dtype == np.uint16:
-        lanes = lanes.view(np.uint32)
-    return np.ascontiguousarray(lanes.transpose(2, 0, 1))
 
 
 def places_in_tile(rows: int, columns: int) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from nvfp4.emulator.instructions.action import LaneSite
 from nvfp4.emulator.instructions.shared_access import seen_at, stamped_by
 from nvfp4.emulator.instructions.tensor.issue import Team
 from nvfp4.emulator.instructions.tensor.matrix_descriptor import CHUNK, MatrixDescriptor, decode
-from nvfp4.emulator.loops import loop
+from nvfp4.emulator.loops import in_two_threads, loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
@@ -157,10 +157,16 @@ def _defined(
         offsets, starts, threads, shared.stamps, batch.kept(TileSwizzles).width,
         plan.descriptor.tile_swizzle, batch.kept(TensorPipe).reads, numbers, mismatches
     )  # fmt: skip
-    some = races.note_tensor_reads(
-        offsets, starts, CHUNK, clusters, agents, threads, shared.clocks.known,
-        shared.clocks.fenced, shared.stamps, worst, unset
-    )  # fmt: skip
+    known, fenced, stamps = shared.clocks.known, shared.clocks.fenced, shared.stamps
+
+    def look(part: slice) -> None:
+        races.note_tensor_reads(
+            offsets, starts[part], CHUNK, clusters[part], agents[part], threads, known, fenced,
+            stamps, worst[part], unset[part]
+        )  # fmt: skip
+
+    in_two_threads(starts.size, look)
+    some = bool(unset.any())
     for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (mismatches >= 0)).tolist():
         byte, fault, stamp = worst[i].tolist()
         if mismatches[i] >= 0:
