@@ -195,7 +195,8 @@ def _values_of_codes(kind: str, combine: str) -> Array:
     """The values of all codes of a type of at most 16 bits, which float32 holds."""
     codes = np.arange(1 << ELEMENT_BITS[kind])
     if kind in FORMATS:
-        return decode(codes, FORMATS[kind]).astype(np.float32)
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            return decode(codes, FORMATS[kind]).astype(np.float32)
     if combine == "xor":
         codes = 1 - 2 * codes
     signed = kind[0] == "s"
