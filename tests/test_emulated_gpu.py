@@ -18,7 +18,7 @@ from corpus import read
 from gemv import make_case, referee
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import NotAdmitted
-from nvfp4.executor.admission import Admission
+from nvfp4.executor.faults import Admission
 from nvfp4.judge.choose_referee import files_beside
 from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.findings import findings_of

@@ -47,7 +47,7 @@ order_in_the_emulator = (
         "ptx",
         "arithmetic",
     ),
-    *("state", "instructions", "compiler", "execution", "listing", "rendering", "", "preparation"),
+    *("state", "instructions", "compiler", "execution", "listing", "rendering", ""),
 )
 """Folders and modules of the emulator, each of which may import its own and what stands before."""
 

@@ -51,7 +51,7 @@ class Executor:
     def serve(self) -> None:
         """Until the judge is gone."""
         # Takes a second or two, in which the submission is being loaded.
-        from nvfp4.emulator.preparation import steps
+        from nvfp4.executor.machine_code import steps
         from nvfp4.model.preparation import prepare
 
         waiting, more = chain(steps(), prepare()), True

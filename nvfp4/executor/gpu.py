@@ -27,8 +27,7 @@ from nvfp4.emulator.errors import EmulatorFailed
 from nvfp4.emulator.loops import COMPILED
 from nvfp4.emulator.report import noted
 from nvfp4.emulator.software import software_conversions
-from nvfp4.executor.admission import Admission
-from nvfp4.executor.faults import fault_of
+from nvfp4.executor.faults import Admission, fault_of
 from nvfp4.executor.machine_code import compiled_since
 from nvfp4.executor.mapped_memory import NotMappable, NotShareable, contents
 from nvfp4.model.assembly import start_assembling

@@ -1,7 +1,7 @@
 """Which level of the memory answers what each statement asks for.
 
 How many sectors a statement asks for, and how many of them nothing in the launch had touched
-before, is counted over the whole launch (`emulator.state.work`). What L1 answers depends on the
+before, is counted over the whole launch (`emulator.work`). What L1 answers depends on the
 order within a thread block: it is taken from a few thread blocks that run once more. A sector that
 its block has asked for before comes out of L1.
 """

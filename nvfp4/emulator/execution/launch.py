@@ -17,8 +17,12 @@ from nvfp4.emulator.errors import (
     RunawayKernel,
     Seen,
 )
-from nvfp4.emulator.execution.experiment import compare_orders, restore
-from nvfp4.emulator.execution.meetings import order_dependence, overwriting
+from nvfp4.emulator.execution.experiment import (
+    compare_orders,
+    order_dependence,
+    overwriting,
+    restore,
+)
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.execution.worlds import Worlds
@@ -29,9 +33,13 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
 from nvfp4.emulator.software import software_conversions, software_lines
 from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
-from nvfp4.emulator.state.cluster_queue import ClusterQueue
 from nvfp4.emulator.state.global_races import GlobalRaces
-from nvfp4.emulator.state.launch_state import LaunchState, check_cluster, check_shape
+from nvfp4.emulator.state.launch_state import (
+    ClusterQueue,
+    LaunchState,
+    check_cluster,
+    check_shape,
+)
 from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.special import MULTIPROCESSORS
@@ -43,7 +51,8 @@ from nvfp4.records.launch import Buffer, Dim3, Launch
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
 # many lanes and 4 bytes stay in a core's L2 cache.
 LANES_PER_BATCH = 32768
-# A byte of shared memory costs 24 bytes of shadow when it is checked.
+# A byte of shared memory costs 6 bytes of shadow when it is checked, or 30 where single bytes are
+# accessed.
 SHARED_BYTES_PER_BATCH = 4 << 20
 
 _THREADS_OF_A_MULTIPROCESSOR, _CTAS_OF_A_MULTIPROCESSOR = 2048, 32

@@ -13,7 +13,7 @@ import numpy as np
 
 from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
 from nvfp4.emulator.errors import Deadlock
-from nvfp4.emulator.execution.meetings import overwriting_blocks
+from nvfp4.emulator.execution.experiment import overwriting_blocks
 from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill, deadlock
 from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits

@@ -16,8 +16,8 @@ from nvfp4.emulator.instructions.shared_access import note_proxy_fence, note_thr
 from nvfp4.emulator.ptx.flow import is_proxy_fence
 from nvfp4.emulator.ptx.program import Operand
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.barriers import CtaBarrier
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.cta_barrier import CtaBarrier
 
 BARRIERS = 16
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.cluster_barrier import ClusterBarrier
-from nvfp4.emulator.state.cta_barrier import CtaBarrier
+from nvfp4.emulator.state.barriers import ClusterBarrier, CtaBarrier
 from nvfp4.emulator.state.group import Grid, Group
 from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.memory import RANK_SHIFT
