@@ -54,7 +54,8 @@ class Invocation:
     def bot(self, problem: Problem, content: bytes, name: str = "submission.py") -> Bot:
         """The bot that runs a submission with these options. name: of the file, for messages."""
         named = "" if problem.is_bundled else problem.name
-        options = replace(self.options, name=name, problem=named)
+        flush = problem.flush if self.options.flush == "contest" else self.options.flush
+        options = replace(self.options, name=name, problem=named, flush=flush)
         return Bot(problem, content, options, self.seed)
 
 

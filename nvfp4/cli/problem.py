@@ -127,6 +127,12 @@ class Problem:
         return line
 
     @property
+    def flush(self) -> str:
+        """What its own eval.py empties the L2 cache with; see ``gpu.timing``."""
+        large = b"clear_l2_cache_large" in self.files.get("eval.py", b"")
+        return "contest" if self.is_bundled or large else "fill"
+
+    @property
     def is_bundled(self) -> bool:
         """Whether it comes with the package."""
         return self.folder == bundled_folder()

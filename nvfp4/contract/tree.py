@@ -276,14 +276,23 @@ _aligned_bytes = 256
 
 
 def packed(tree: Tree) -> Tree:
-    """The same data where each leaf is contiguous in a storage of its own."""
+    """The same data where each leaf fills a storage of its own, its dimensions in the order in
+    which they lie now: copying from one to the other moves bytes straight on."""
     leaves, storages = [], []
     for number, leaf in enumerate(tree.leaves):
         size = torch.Size(leaf.shape)
-        strides = torch.empty(size, device="meta").stride()
-        leaves.append(replace(leaf, storage=number, strides=list(strides), offset=0))
+        strides, step = [0] * len(size), 1
+        for dimension in reversed(outermost_first(leaf)):
+            strides[dimension], step = step, step * max(size[dimension], 1)
+        leaves.append(replace(leaf, storage=number, strides=strides, offset=0))
         storages.append(Storage(size.numel() * leaf.itemsize))
     return Tree(tree.skeleton, leaves, storages)
+
+
+def outermost_first(leaf: Leaf) -> list[int]:
+    """The dimensions of a leaf in the order in which they lie; those of one element come first."""
+    wide = [size > 1 for size in leaf.shape]
+    return sorted(range(len(leaf.shape)), key=lambda each: (wide[each], -leaf.strides[each]))
 
 
 def places(tree: Tree) -> list[int]:

@@ -69,7 +69,9 @@ def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> d
         "TORCH_EXTENSIONS_DIR",
     )
     caches = {name: str(folder / name.lower()) for name in names}
-    return {**caches, _folder_variable: str(folder), "TMPDIR": str(scratch)}
+    # Inductor's own processes would look for a GPU that a confined process does not show them.
+    alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    return {**caches, **alone, _folder_variable: str(folder), "TMPDIR": str(scratch)}
 
 
 def _folder_of(content: bytes) -> Path:

@@ -13,7 +13,7 @@ import torch
 from nvfp4.capture import activity, cuda, host_access, standin, stream_order
 from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, Link
 from nvfp4.capture.interception import Interception, unordered_notes
-from nvfp4.contract.tree import Tree, places
+from nvfp4.contract.tree import Tree, outermost_first, places
 from nvfp4.gpu.buffers import SharedBuffers, buffers_in, mapped_bytes, sizes_of
 from nvfp4.records.gpu_messages import window_bytes
 from nvfp4.records.launch import Buffer, Launch, View
@@ -149,5 +149,6 @@ class EmulatedRunner(Runner):
     def _hand_over(self, output: Any) -> None:
         """The executor takes an output."""
         self.output = self.accepted(output)
-        for tensor, at in zip(tensors_of(output), places(self.output), strict=False):
-            self.launches.gpu.hand_over(tensor, at)
+        tensors = tensors_of(output)
+        for tensor, leaf, at in zip(tensors, self.output.leaves, places(self.output), strict=False):
+            self.launches.gpu.hand_over(tensor.permute(outermost_first(leaf)), at)
