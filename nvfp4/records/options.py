@@ -41,7 +41,8 @@ class Options:
     each; the contest's bot allows 180 s. arch: what kernels are emulated as without a GPU, and
     compiled for before they are rewritten. retarget: auto, or never for kernels that run on the
     GPU here as they are or not at all. flush: what empties the L2 before a timed call: contest,
-    clean, or fill, which most problems have. check: whether the emulator looks for findings. strict: whether findings fail a case.
+    clean, or fill, which most problems have. check: whether the emulator looks for findings.
+    strict: whether findings fail a case.
     model: the GPU that times are predicted for where there is none. repeat: whether some tests run
     again in a fresh process. name: what messages call the submission's file, "" for its own name.
     problem: the leaderboard whose files lie in the judge's folder, "" for NVFP4 GEMV.

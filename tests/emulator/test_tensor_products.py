@@ -137,10 +137,10 @@ def test_terms_are_cut_off_25_bits_below_the_largest_exponent(name: str) -> None
 def block_sums(operands: Any, scales: Any, c: Array, scale_type: str = "ue4m3") -> Array:
     """Bits of the scaled products and c, uint32[n, m]."""
     words = c[None].copy()
-    tiles = [tuple(each[None] for each in pair) for pair in (operands, scales)]
-    fused_dots.add_block_products(
-        words, np.zeros(1, np.int64), 0, True, *tiles, scale_type, negate=False
-    )  # fmt: skip
+    (a, b), (sa, sb) = operands, scales
+    tiles, factors = (a[None], b[None]), (sa[None], sb[None])
+    where = np.zeros(1, np.int64)
+    fused_dots.add_block_products(words, where, 0, True, tiles, factors, scale_type, negate=False)
     return words[0]
 
 

@@ -201,7 +201,7 @@ def test_copies_into_shared_memory_fetch_what_was_counted() -> None:
     )
     code = assembled(launch.ptx, launch.kernel, "sm_100a")
     assert any(each.text.startswith("@!PT LDS") for each in code.instructions)
-    fetched = []
+    fetched: list[Any] = []
     with patch.object(prediction, "run", lambda *given: simulated(fetched, *given)):
         us(launch)
     assert fetched[0] == pytest.approx(launch.read_bytes / 148, rel=0.03)

@@ -94,7 +94,8 @@ def waiting(copies: int, waits_before: int) -> float:
     both = [[1] * waits_before + [0] * copies + [1, 2], [1, 2]]
     traces = [Trace(np.array(steps), np.bincount(steps, minlength=3)) for steps in both]
     # The warp that copies is the second kind, as it is in most kernels.
-    kinds, one = [(1, 0)], np.array([0])
+    kinds: list[tuple[int, ...]] = [(1, 0)]
+    one = np.array([0])
     return simulated(GPUS["B200"], table, traces[::-1], kinds, one, 1, 148, clean=True)[0]
 
 
