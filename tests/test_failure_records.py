@@ -57,6 +57,12 @@ def test_a_message_calls_the_file_by_its_own_name_once(name: str) -> None:
     ]
 
 
+def test_a_failure_for_programs_has_no_colours_and_no_scratch_folder() -> None:
+    error = raised("raise ValueError('\\x1b[91m--> /scratch/submission.py:3\\x1b[0m')")
+    failure = failure_of(error, submission, imported=True)
+    assert failure.message == "ValueError: --> submission.py:3"
+
+
 def test_a_fault_has_its_code_its_place_and_its_arguments() -> None:
     line = SourceLine("/scratch/submission.py", 40, 9)
     where = SourceLocation("gemv", 475, "st.global", (1, 0, 0), (32, 0, 0), line)

@@ -8,6 +8,7 @@ from typing import Any
 from nvfp4.records.failures import Failure, read_failure
 from nvfp4.records.launch_errors import KernelFault
 from nvfp4.records.refusals import code_of_others, own_refusal
+from nvfp4.records.texts import plain
 
 _longest_chain = 8
 
@@ -75,7 +76,7 @@ def _of_an_exception(error: BaseException, submission: Path, code: str) -> dict[
         code = next(kinds, code)
     return {
         "code": code,
-        "message": _sentence(error),
+        "message": plain(_sentence(error), submission, submission.name),
         "arguments": {"type": type(error).__name__},
         **_place(error, submission),
     }
