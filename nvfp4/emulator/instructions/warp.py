@@ -1,4 +1,4 @@
-"""Instructions of a whole warp: shfl, vote, redux, elect, activemask, bar.warp.sync.
+"""Instructions of a whole warp: shfl, vote, match, redux, elect, activemask, bar.warp.sync.
 
 The `.sync` forms wait, by their gate, until every living thread that the member mask names has
 come to the instruction. A thread that its own mask does not name is a finding; hardware lets all
@@ -222,6 +222,32 @@ def vote(site: Site) -> Action:
     cls = "b32" if mode == "ballot" else "pred"
     site.results.append(Result(site.operands[0], cls))
     shadow = _shared_by_members(cls, bit_by_bit=mode == "ballot")
+    return site.action("warp", run, gate=member_gate(1), shadow=shadow)
+
+
+@instruction("match", operands="=b32|pred type b32", modifiers="sync! any|all b32|b64")
+def match(site: Site) -> Action:
+    """match.any.sync.b32 d, a, membermask; match.all.sync.b32 d|p, a, membermask."""
+    every = site.one_of("any", "all") == "all"
+
+    def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
+        present, members = _members(site, ex, mask)
+        rows = by_warp(ex.group, value)
+        here = ballot(present)[:, None] & members
+        equal = np.zeros(rows.shape, np.uint32)
+        for lane in range(32):
+            same = (rows == rows[:, lane : lane + 1]) & present[:, lane : lane + 1]
+            equal |= np.where(same, _BITS[lane], np.uint32(0))
+        equal &= here
+        agreed = equal == here
+        found = np.where(agreed, here, np.uint32(0)) if every else equal
+        return back(ex.group, found), back(ex.group, agreed)
+
+    lanes, flag = _shared_by_members("b32"), _shared_by_members("pred")
+
+    def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
+        return (*lanes(ex, values, shadows), *flag(ex, values, shadows))
+
     return site.action("warp", run, gate=member_gate(1), shadow=shadow)
 
 
