@@ -50,7 +50,7 @@ def same(one: object, other: object) -> bool:
             one.dtype == other.dtype and one.stride() == other.stride() and torch.equal(one, other)
         )
     if isinstance(one, (list, tuple)) and type(one) is type(other):
-        return len(one) == len(other) and all(map(same, one, other))  # type: ignore[arg-type]
+        return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
     return type(one) is type(other) and one == other
