@@ -277,13 +277,15 @@ _aligned_bytes = 256
 
 def packed(tree: Tree) -> Tree:
     """The same data where each leaf fills a storage of its own, its dimensions in the order in
-    which they lie now: copying from one to the other moves bytes straight on."""
+    which they lie now. A dense leaf keeps its strides, those of single elements too: torch copies
+    many of these by one kernel."""
     leaves, storages = [], []
     for number, leaf in enumerate(tree.leaves):
         size = torch.Size(leaf.shape)
-        strides, step = [0] * len(size), 1
+        strides, step = list(leaf.strides), 1
         for dimension in reversed(outermost_first(leaf)):
-            strides[dimension], step = step, step * max(size[dimension], 1)
+            if size[dimension] > 1:
+                strides[dimension], step = step, step * size[dimension]
         leaves.append(replace(leaf, storage=number, strides=strides, offset=0))
         storages.append(Storage(size.numel() * leaf.itemsize))
     return Tree(tree.skeleton, leaves, storages)

@@ -77,6 +77,7 @@ class CudaTimer:
     def __init__(self, device: torch.device, flush: Flush = contest_flush) -> None:
         self._device = device
         self._hides_launches = flush is not fill_flush
+        torch.cuda.synchronize(device)  # limits are those of a context
         self._replace_contents = flush(device)
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._persisting_at_first = self._persisting_l2_bytes()
