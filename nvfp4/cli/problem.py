@@ -363,10 +363,10 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
     if here.is_file() and here.read_bytes() != (bundled_folder() / "task.yml").read_bytes():
         return load_problem(Path.cwd())
     known = known_problems()
-    try:
-        content = submission.read_bytes() if submission is not None else b""
+    try:  # what is no file is told where it is judged
+        content = submission.read_bytes() if submission and submission.is_file() else b""
     except OSError:
-        content = b""  # which is told where it is judged
+        content = b""
     for name in leaderboards_named(content):
         if name in known:
             return load_problem(known[name])
