@@ -74,7 +74,8 @@ def test_lines_are_what_eval_prints(
     statuses = [test["status"] for test in found["c_unwritten.py"]["tests"]]
     assert statuses == ["fail", "skipped", "skipped", "skipped"]
 
-    monkeypatch.setattr(problem, "problem_folder", lambda: repository / "nvfp4" / "contract")
+    bundled = repository / "nvfp4" / "problems" / "nvfp4_gemv"
+    monkeypatch.setattr(problem, "bundled_folder", lambda: bundled)
     alone = invoke(*("eval", str(folder / "c_unwritten.py"), "--json", "--stop", "--device", "cpu"))
     verdict = json.loads(alone.stdout)
     del verdict["elapsed_s"]

@@ -59,7 +59,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Runs a command in this process."""
     monkeypatch.chdir(repository)
-    monkeypatch.setattr(problem, "problem_folder", lambda: repository / "nvfp4" / "contract")
+    bundled = repository / "nvfp4" / "problems" / "nvfp4_gemv"
+    monkeypatch.setattr(problem, "bundled_folder", lambda: bundled)
 
     def start(*arguments: str, **environment: str) -> Result:
         return CliRunner().invoke(main, arguments, env=environment)
@@ -272,10 +273,10 @@ def test_a_verdict_is_printed_and_written_in_the_format_that_is_asked_for(
         (["eval", "--seed", "-1"], "-1 is not in the range"),
         (["eval", "--timeout", "0"], "not in the range"),
         (["eval", "--output", "nowhere/verdict.json"], "cannot write nowhere/verdict.json"),
-        (["bench", "--shape", "128"], "'128' is not M,K,L, such as 7168,16384,1"),
+        (["bench", "--shape", "128"], "there is no case 128"),
         (["bench", "--shape", "128,100,1"], "k must be a positive multiple of 64"),
         (["bench", "--shape", "0,64,1"], "m and l must be at least 1"),
-        (["bench", "--shape", "a,b,c"], "is not M,K,L"),
+        (["bench", "--shape", "a,b"], "'a,b' is no case of nvfp4_gemv"),
         (["judge"], "No such command"),
     ],
 )
@@ -301,7 +302,7 @@ def test_a_name_in_an_error_is_shown_as_text_on_its_line() -> None:
     [
         (None, "cannot read"),
         ("{", "cannot read"),
-        ("tests: 5", "does not hold tests and benchmarks"),
+        ("tests: 5", "does not hold files, tests and benchmarks"),
     ],
 )
 def test_a_bad_task_yml_is_refused_with_the_reason(
