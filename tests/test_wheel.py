@@ -108,7 +108,7 @@ def test_task_yml_lists_the_five_files_of_the_contract() -> None:
 
 
 def test_what_the_top_shows_is_what_the_package_has() -> None:
-    contract = root / "nvfp4" / "contract"
+    contract = root / "nvfp4" / "problems" / "nvfp4_gemv"
     for name in ("task.py", "reference.py", "eval.py", "submission.py", "task.yml"):
         assert (contract / name).resolve() == root / name
     assert (root / "cli").resolve() == root / "nvfp4" / "cli"
