@@ -122,6 +122,7 @@ finding_codes = {
     "stream.unordered": "Nothing orders a kernel in another stream with the caller's work.",
     "own_stream": "A kernel runs in a stream of its own: it fails no case.",
     "software_conversion": "The architecture of the file lacks conversions; it fails no case.",
+    "input_changed": "custom_kernel wrote to an input of a problem whose contest allows that.",
     "autotune": "One configuration was used of several: without a GPU none can be timed.",
 }
 """Codes of findings, which fail a case only with ``--strict``, if at all."""

@@ -89,6 +89,7 @@ commands = [
     (("report", "1", "2"), "wrote report.html"),
     (("selftest", "plain", "--device", "cpu"), "plain"),
     (("info", "--device", "cpu"), "cpu"),
+    (("problems",), "nvfp4_gemv"),
 ]
 
 

@@ -81,9 +81,10 @@ def test_scales_that_are_loaded_again_are_redundant_and_b_may_be() -> None:
     shared = replace(shared, reads=[ReadCost("b", 16000, 16)])
     once = line(accesses=[access()], reads=[ReadCost("a", 16000, 16000)])
     assert not any(each.advice for each in costly(once, shared))
-    too_often = [kernel(replace(shared, accesses=[access()]))]
-    assert not costly_lines(too_often, SHAPE, 1)[0].advice  # no row to spare
-    (found,) = costly_lines(too_often, shape_of("m: 7168; k: 1536; l: 1"), 1)
+    too_often = [kernel(once, replace(shared, accesses=[access()]))]
+    assert not costly_lines(too_often, SHAPE, 1)[0].advice  # each thread there is loads once
+    many = [replace(too_often[0], ctas_total=4096)]
+    (found,) = costly_lines(many, SHAPE, 1)
     assert found.advice[0].code == "redundant_load"
 
 

@@ -175,7 +175,7 @@ class Slow:
 
 def judged(kind: str, **plan: object) -> Verdict:
     verdict = Verdict(Submission("mine.py", "0" * 64))
-    assess(Slow(kind), Plan(**plan), verdict, Observer())  # type: ignore[arg-type]
+    assess(Slow(kind), Plan(problem=load_problem(), **plan), verdict, Observer())  # type: ignore[arg-type]
     return verdict
 
 
@@ -259,7 +259,7 @@ def test_an_import_that_needs_what_is_not_emulated_is_unclear(command: str, tmp_
     ended = CliRunner().invoke(main, [command, str(path)])
     assert ended.exit_code == 3, ended.output
     assert "not emulated: its own process says: the import failed" in ended.output
-    assert "libcudart is not emulated where ctypes opens it" in ended.output
+    assert "libcudart, opened by ctypes, needs a GPU" in ended.output
 
 
 # A judge that is started before its turn has everything loaded, and judges only then.

@@ -69,9 +69,7 @@ def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> d
         "TORCH_EXTENSIONS_DIR",
     )
     caches = {name: str(folder / name.lower()) for name in names}
-    # Inductor's own processes would look for a GPU that a confined process does not show them.
-    alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    return {**caches, **alone, _folder_variable: str(folder), "TMPDIR": str(scratch)}
+    return {**caches, _folder_variable: str(folder), "TMPDIR": str(scratch)}
 
 
 def _folder_of(content: bytes) -> Path:
@@ -277,7 +275,9 @@ def variables(
         hidden = ("POPCORN_S", "POPCORN_F", "NVFP4_")
         passed |= {name: os.environ[name] for name in os.environ if not name.startswith(hidden)}
     # What our side of the process needs: the options, and when the judge ends.
-    ours = {**options.as_variable(), **private_variable()}
+    # Inductor's own processes would look for a GPU that a confined process does not show them.
+    alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    ours = {**options.as_variable(), **private_variable(), **alone}
     ours["NVFP4_DEADLINE"] = str(time.monotonic() + options.timeout_s)
     return {**passed, **cache_variables(submission, scratch, emulates), **ours}
 
