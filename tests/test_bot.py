@@ -402,7 +402,7 @@ def judged(staged_gallery: Bot) -> Ended:
     cases = [case(m=index + 1, l=2, full=True) for index in range(len(gallery))]
     start = time.monotonic()
     ended = staged_gallery.run("test", cases)
-    assert time.monotonic() - start < 50, "a crash was waited for"
+    assert time.monotonic() - start < 80, "a crash was waited for"  # which takes 60 s more
     return ended
 
 

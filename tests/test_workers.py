@@ -168,7 +168,13 @@ loaded = ['{"is": "Done", "id": 1}\n', 1]
 
 
 def start_script(
-    script: Path, module: str, submission: Path, fd: int, options: Options, folder: Path
+    script: Path,
+    module: str,
+    submission: Path,
+    fd: int,
+    options: Options,
+    folder: Path,
+    anew: bool = False,
 ) -> Process:
     """In place of a worker, a script with the same arguments."""
     command = [sys.executable, str(script), str(fd), str(submission)]

@@ -8,7 +8,7 @@ from nvfp4.contract.tree import Leaf, Tree, TreeError, flatten, name_of, packed
 
 _taken = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8),
-    *(torch.int16, torch.int32, torch.int64, torch.bool),
+    *(torch.int16, torch.int32, torch.int64),
 )
 """What a checker compares, in place of the dtype that is expected."""
 
