@@ -76,6 +76,7 @@ def test_lines_are_what_eval_prints(
 
     bundled = repository / "nvfp4" / "problems" / "nvfp4_gemv"
     monkeypatch.setattr(problem, "bundled_folder", lambda: bundled)
+    monkeypatch.chdir(folder)
     alone = invoke(*("eval", str(folder / "c_unwritten.py"), "--json", "--stop", "--device", "cpu"))
     verdict = json.loads(alone.stdout)
     del verdict["elapsed_s"]
