@@ -13,7 +13,10 @@ from nvfp4.emulator.report import noted
 from nvfp4.records.launch import Note
 from scripts.codes import finding_codes
 
-NO_MANUAL = {"output_dtype", "tolerance", "autotune", "own_stream", "software_conversion"}
+NO_MANUAL = {
+    *("output_dtype", "tolerance", "autotune", "own_stream", "software_conversion"),
+    "input_changed",
+}
 """What the contest or the machine decides."""
 
 
