@@ -6,6 +6,7 @@ aliases survive, because a leaf names its storage.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -272,6 +273,17 @@ def build(
     return made(tree.skeleton)
 
 
+def tensors_of(data: Any) -> list[torch.Tensor]:
+    """The tensors of nested data, in their order."""
+    if isinstance(data, torch.Tensor):
+        return [data]
+    if isinstance(data, dict):
+        data = list(data.values())
+    if not isinstance(data, (tuple, list)):
+        return []
+    return [tensor for each in data for tensor in tensors_of(each)]
+
+
 _aligned_bytes = 256
 
 
@@ -299,8 +311,8 @@ def outermost_first(leaf: Leaf) -> list[int]:
 
 def places(tree: Tree) -> list[int]:
     """Where each storage begins if all lie one after the other, and where the last ends."""
-    sizes = [storage.nbytes for storage in tree.storages]
-    return [room_for(sizes[:number]) for number in range(len(sizes) + 1)]
+    taken = (room_for([storage.nbytes]) for storage in tree.storages)
+    return list(accumulate(taken, initial=0))
 
 
 def room_for(sizes: Sequence[int]) -> int:

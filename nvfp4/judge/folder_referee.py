@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, RefereeFailed
-from nvfp4.contract.tree import TreeError, room_for, tree_of
+from nvfp4.contract.tree import TreeError, parts, places, room_for, tree_of
 from nvfp4.gpu.buffers import create_buffers, host_sizes_of, output_name, sizes_of
 from nvfp4.gpu.device_memory import default_device
 from nvfp4.records.cases import Case
@@ -131,13 +131,11 @@ class FolderReferee:
     redraw = draw
 
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
-        sizes = [storage.nbytes for storage in output.tree.storages]
-        nbytes = room_for(sizes)
+        nbytes = places(output.tree)[-1]
         buffers = create_buffers({output_name: nbytes}, default_device())
-        at = 0
-        for storage in output.storages:
-            buffers.tensors[output_name][at : at + len(storage)].copy_(storage)
-            at += room_for([len(storage)])
+        parts_there = parts(output.tree, buffers.tensors[output_name])
+        for there, storage in zip(parts_there, output.storages, strict=True):
+            there.copy_(storage)
         request = Check(drawn.contents, output.tree.to_plain(), nbytes)
         found = self._ask(request, OutputChecked, buffers.fd)
         buffers.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.tree import Tree, build, flatten, packed
+from nvfp4.contract.tree import Tree, build, flatten, packed, tensors_of
 
 OnHost = Callable[[torch.Tensor], torch.Tensor]
 Adopt = Callable[[torch.Tensor, str], torch.Tensor]
@@ -113,7 +113,7 @@ class FolderProblem:
                 tree = tree.named(names, getattr(self._extras, "dimensions", {}))
             never_set = {
                 leaf.storage
-                for leaf, tensor in zip(tree.leaves, _tensors(data), strict=True)
+                for leaf, tensor in zip(tree.leaves, tensors_of(data), strict=True)
                 if any(tensor is each for each in unset) and tensor._version == 0
             }
         expected, written = self._compute(tree, storages)
@@ -188,10 +188,10 @@ class FolderProblem:
         the result in float64; "" where it is another one."""
         wide = build(inputs.tree, [each.clone() for each in inputs.storages], self._adopt)
         try:
-            exact = _tensors(self._kernel(_widened(wide)))
+            exact = tensors_of(self._kernel(_widened(wide)))
         except Exception:
             return ""  # the reference insists on its types
-        got, expected = _tensors(output), _tensors(inputs.expected)
+        got, expected = tensors_of(output), tensors_of(inputs.expected)
         if not len(got) == len(expected) == len(exact):
             return ""
         lines = []
@@ -227,16 +227,6 @@ def _widened(data: Any) -> Any:
     if isinstance(data, (tuple, list)):
         return type(data)(_widened(each) for each in data)
     return data
-
-
-def _tensors(data: Any) -> list[torch.Tensor]:
-    if isinstance(data, torch.Tensor):
-        return [data]
-    if isinstance(data, dict):
-        data = list(data.values())
-    if not isinstance(data, (tuple, list)):
-        return []
-    return [tensor for each in data for tensor in _tensors(each)]
 
 
 def _optional(name: str) -> ModuleType | None:

@@ -13,7 +13,7 @@ import torch
 from nvfp4.capture import activity, cuda, host_access, standin, stream_order
 from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, Link
 from nvfp4.capture.interception import Interception, unordered_notes
-from nvfp4.contract.tree import Tree, outermost_first, places
+from nvfp4.contract.tree import Tree, outermost_first, places, tensors_of
 from nvfp4.gpu.buffers import SharedBuffers, buffers_in, mapped_bytes, sizes_of
 from nvfp4.records.gpu_messages import window_bytes
 from nvfp4.records.launch import Buffer, Launch, View
@@ -31,7 +31,6 @@ from nvfp4.records.messages import (
 from nvfp4.records.options import Options
 from nvfp4.records.ranges import taken_ranges
 from nvfp4.records.source import show_as
-from nvfp4.worker.outputs import tensors_of
 from nvfp4.worker.runner import Runner
 
 

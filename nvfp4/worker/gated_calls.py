@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from nvfp4.contract.tree import tensors_of
 from nvfp4.gpu.buffers import SharedBuffers, open_buffers, sizes_of
 from nvfp4.gpu.device_memory import WaitingSide
 from nvfp4.records.messages import (
@@ -16,7 +17,7 @@ from nvfp4.records.messages import (
     OpenSet,
     QueueCalls,
 )
-from nvfp4.worker.outputs import Refused, tensors_of
+from nvfp4.worker.outputs import Refused
 from nvfp4.worker.runner import Runner
 
 # A reference of our own: a submission may replace the attributes of torch.

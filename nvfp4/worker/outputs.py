@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.tree import Leaf, Tree, TreeError, flatten, name_of, packed
+from nvfp4.contract.tree import Leaf, Tree, TreeError, flatten, name_of, packed, tensors_of
 
 _taken = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8),
@@ -46,17 +46,6 @@ def output_tree(output: Any, expected: Tree | None, device: str, room_bytes: int
         message = f"custom_kernel returned {nbytes} bytes, and an output has {room_bytes} at most"
         raise Refused("contract.returned", message, returned=f"{nbytes} bytes")
     return tree
-
-
-def tensors_of(output: Any) -> list[torch.Tensor]:
-    """The tensors of nested data, in their order."""
-    if isinstance(output, torch.Tensor):
-        return [output]
-    if isinstance(output, dict):
-        output = list(output.values())
-    if not isinstance(output, (tuple, list)):
-        return []
-    return [tensor for each in output for tensor in tensors_of(each)]
 
 
 def _refuse_other(output: torch.Tensor, leaf: Leaf | None, device: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.tree import Tree, build, parts, tree_of
+from nvfp4.contract.tree import Tree, build, parts, tensors_of, tree_of
 from nvfp4.gpu.buffers import (
     SharedBuffers,
     host_sizes_of,
@@ -42,7 +42,7 @@ from nvfp4.records.options import Options
 from nvfp4.records.refusals import packages
 from nvfp4.records.texts import plain
 from nvfp4.records.unanswered import HangWatch, StateWriter
-from nvfp4.worker.outputs import Refused, output_tree, tensors_of
+from nvfp4.worker.outputs import Refused, output_tree
 from nvfp4.worker.printed import flush_output
 from nvfp4.worker.raised import failure_of
 from nvfp4.worker.tracebacks import explained
