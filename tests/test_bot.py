@@ -310,7 +310,7 @@ def test_a_judge_killed_by_the_bot_keeps_its_results_and_leaves_no_worker(stage:
         "    return gemv(data)\n"
     )
     bot = stage(source.encode())
-    ended = bot.judge("test", [case(m=1), case(m=2)], timeout_s=8)
+    ended = bot.judge("test", [case(m=1), case(m=2)], timeout_s=15)
     assert ended.killed
     assert ended.values["test.0.status"] == "pass"
     assert "check" not in ended.values
@@ -402,7 +402,7 @@ def judged(staged_gallery: Bot) -> Ended:
     cases = [case(m=index + 1, l=2, full=True) for index in range(len(gallery))]
     start = time.monotonic()
     ended = staged_gallery.run("test", cases)
-    assert time.monotonic() - start < 80, "a crash was waited for"  # which takes 60 s more
+    assert time.monotonic() - start < 50, "a crash was waited for"
     return ended
 
 

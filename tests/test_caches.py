@@ -6,23 +6,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numba
 import pytest
 from conftest import run_python, with_the_judge
 
-from nvfp4.emulator import loops
-from nvfp4.executor.machine_code import compile_line, compiled_since
-from nvfp4.judge import executor
-from nvfp4.judge.executor import Executor
 from nvfp4.judge.submission_process import SubmissionProcess
 from nvfp4.records.files import clear
 from nvfp4.records.options import Options
 from nvfp4.sandbox import caches as sandbox_caches
-from nvfp4.sandbox.caches import cache_variables, prune, trim
+from nvfp4.sandbox.caches import cache_variables, keep_missed, prune, trim
 from nvfp4.sandbox.machine import size_bytes
 
 
@@ -217,80 +210,60 @@ def test_a_wait_for_the_lock_has_a_limit_and_says_so(
     assert said.count("\n") == 1
 
 
-# Machine code of the emulator's loops: trusted code compiles what executors begin with.
+# Machine code of the emulator's loops: executors load it before they know of a submission.
 
 GATHER = "nvfp4.emulator.state.native.gather"
 
 
 @pytest.fixture
 def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    executor._TrustedCode.end()  # one that an earlier test's executor has started
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     return tmp_path / "caches" / "nvfp4" / "trusted" / "numba_cache_dir"
 
 
-@pytest.fixture
-def folders(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Where each executor that is started keeps machine code; it runs nothing."""
-    found: list[Path] = []
-    start = subprocess.Popen
-
-    def started(command: list[str], env: Any = None, **given: Any) -> subprocess.Popen[bytes]:
-        if env is None:
-            return start(command, **given)
-        found.append(Path(env["NUMBA_CACHE_DIR"]))
-        return start([sys.executable, "-c", ""], env=env, **given)
-
-    monkeypatch.setattr("subprocess.Popen", started)
-    return found
-
-
-def test_what_an_executor_leaves_reaches_no_other(trusted: Path, folders: list[Path]) -> None:
-    trusted.mkdir(parents=True)
-    (trusted / "code").write_text("ours")
-    for _ in range(2):
-        begun = Executor()
-        begun.start()
-        assert [path.name for path in folders[-1].iterdir()] == ["code"]
-        assert (folders[-1] / "code").read_text() == "ours"
-        (folders[-1] / "code").write_text("poison")
-        (folders[-1] / "poison").touch()
-        begun.stop()
-    assert [path.name for path in trusted.iterdir()] == ["code"]
-    assert not any(folder.exists() for folder in folders)
-
-
-def test_trusted_code_compiles_what_executors_were_missing(trusted: Path) -> None:
-    lines = [
-        "",
-        "os.system uint64[1]",
-        f"{GATHER} uint64[1] Path",
-        f"{GATHER} uint64[1] uint8",
-        f"{GATHER} uint64[1] uint8[2]",
-    ]
-    ended = subprocess.run(
-        [sys.executable, "-m", "nvfp4.executor.machine_code"],
-        env={**with_the_judge, "NUMBA_CACHE_DIR": str(trusted)},
-        input="\n".join(lines),
-        text=True,
-        timeout=120,
+def missed_by_an_executor(folder: Path, line: str) -> list[str]:
+    """What a process has compiled for this line after it has loaded all but the usual loops."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from nvfp4.emulator.loops import COMPILED\n"
+        "from nvfp4.executor import machine_code\n"
+        "machine_code._run_the_usual = lambda: None\n"
+        "machine_code.load(Path(sys.argv[1]))\n"
+        "number = len(COMPILED)\n"
+        "machine_code.compile_line(sys.argv[2])\n"
+        "print(*machine_code.compiled_since(number), sep='\\n', end='')\n"
     )
-    assert ended.returncode == 0
-    names = [path.name.split("-")[0] for path in trusted.glob("*/*.nbc")]
-    assert names == ["native.gather"]
+    variables = {"PYTHONPATH": with_the_judge["PYTHONPATH"], "NUMBA_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-c", code, str(folder), line]
+    found = subprocess.run(
+        command, env={**os.environ, **variables}, check=True, capture_output=True, text=True
+    )
+    return found.stdout.splitlines()
 
 
-def test_the_judge_has_compiled_what_an_executor_tells(
-    trusted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(executor, "_fill_s", 120.0)
-    for name in ("importlib", "numba"):  # a submission may have left them in the judge's folder
-        (tmp_path / f"{name}.py").write_text("raise SystemExit")
-    monkeypatch.chdir(tmp_path)
-    for itemsize in (8, 16):
-        executor._TrustedCode.add([f"{GATHER} uint64[1] uint{itemsize}[2]", "\ud800"])
-    executor._TrustedCode.end()
-    assert len(list(trusted.glob("*/*.nbc"))) == 2
+def compiled_in(folder: Path) -> list[str]:
+    return sorted(path.name.split("-")[0] for path in folder.glob("*/*.nbc"))
+
+
+def test_what_an_executor_was_missing_the_next_one_compiles_for_all(trusted: Path) -> None:
+    line = f"{GATHER} uint64[1] uint8[2]"
+    keep_missed([])
+    assert missed_by_an_executor(trusted, line) != []
+    assert compiled_in(trusted) == [], "it ran what a submission handed over"
+    keep_missed([line, "", "os.system uint64[1]", f"{GATHER} uint64[1] Path", f"{GATHER} uint8"])
+    assert missed_by_an_executor(trusted, line) == []
+    assert compiled_in(trusted) == ["native.gather"]
+
+
+def test_what_executors_tell_is_kept_once_and_takes_little(trusted: Path) -> None:
+    for _ in range(3):
+        keep_missed(["one uint8[1]", "two\ud800"])
+    file = trusted / "missed.txt"
+    assert file.read_text() == "one uint8[1]\ntwo?\n"
+    for number in range(20):
+        keep_missed([f"{number} " + "x" * 10_000])
+    assert file.stat().st_size < 1 << 16
 
 
 def test_no_process_follows_a_link_in_a_submission_s_cache_before_it_is_confined(
@@ -303,23 +276,3 @@ def test_no_process_follows_a_link_in_a_submission_s_cache_before_it_is_confined
     with SubmissionProcess(submission, Options()) as process:
         process.load(120)
     assert list(outside.iterdir()) == []
-
-
-@pytest.fixture
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder without machine code, which loops are kept in."""
-    folder = tmp_path / "fresh"
-    with monkeypatch.context() as changed:
-        changed.setattr(numba.config, "CACHE_DIR", str(folder))
-        loops.cache_anew()
-        yield folder
-    loops.cache_anew()
-
-
-def test_after_a_fork_loops_are_kept_in_the_process_s_own_folder(fresh: Path) -> None:
-    line = f"{GATHER} uint64[1] int64[3]"  # nobody has compiled that
-    number = len(loops.COMPILED)
-    compile_line(line)
-    assert compiled_since(number) == [line]
-    assert len(list(fresh.glob("*/native.gather*.nbc"))) == 1
-    assert compiled_since(len(loops.COMPILED)) == []

@@ -19,20 +19,9 @@ def loop(function: Callable[..., Any]) -> Callable[..., Any]:
     result: Any = numba.njit(nogil=True)(function)
     name = f"{function.__module__}.{function.__name__}"
     LOOPS[name] = result
-    _cache(name, result)
-    return result
-
-
-def cache_anew() -> None:
-    """In the folder that Numba's settings name now: a forked process may have one of its own."""
-    for name, each in LOOPS.items():
-        _cache(name, each)
-
-
-def _cache(name: str, dispatcher: Any) -> None:
     with contextlib.suppress(RuntimeError):  # there is no folder that could be written
-        dispatcher.enable_caching()
-    cache = dispatcher._cache
+        result.enable_caching()
+    cache = result._cache
 
     def save(types: tuple[Any, ...], code: Any) -> None:
         COMPILED.append((name, types))
@@ -40,6 +29,7 @@ def _cache(name: str, dispatcher: Any) -> None:
             type(cache).save_overload(cache, types, code)
 
     cache.save_overload = save
+    return result
 
 
 def in_two_threads(count: int, run: Callable[[slice], None]) -> None:

@@ -9,13 +9,14 @@ The judge's side is `judge/executor.py`, the worker's `capture/emulated_gpu.py`.
 from __future__ import annotations
 
 import mmap
+import os
 import select
 import socket
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from nvfp4.executor import machine_code
 from nvfp4.executor.gpu import Gpu
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed
@@ -33,6 +34,7 @@ from nvfp4.records.messages import (
     unpack,
 )
 from nvfp4.records.ranges import taken_ranges
+from nvfp4.sandbox import isolation
 from nvfp4.sandbox.confinement import confine
 
 _margin_bytes = 4 << 30
@@ -50,24 +52,17 @@ class Executor:
 
     def serve(self) -> None:
         """Until the judge is gone."""
-        # Takes a second or two, in which the submission is being loaded.
-        from nvfp4.executor.machine_code import steps
-        from nvfp4.model.preparation import prepare
-
-        waiting, more = chain(steps(), prepare()), True
         while True:
-            ready = self._ready(0.0 if more else None)
-            if not ready:
-                more = next(waiting, waiting) is None
+            ready = self._ready()
             if self._judge in ready:
                 self._serve_judge()
             elif self._worker is not None and self._worker in ready:
                 self._serve_worker(self._worker)
 
-    def _ready(self, wait_s: float | None) -> list[Channel]:
+    def _ready(self) -> list[Channel]:
         channels = [each for each in (self._judge, self._worker) if each is not None]
         waiting = [each for each in channels if each.has_pending()]
-        return waiting or select.select(channels, [], [], wait_s)[0]
+        return waiting or select.select(channels, [], [])[0]
 
     def _serve_judge(self) -> None:
         """Raises ChannelClosed."""
@@ -133,6 +128,8 @@ class Executor:
 def main() -> None:
     """Serve the judge until it is gone."""
     judge = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
+    isolation.die_with_parent()
+    machine_code.load(Path(os.environ.pop("NUMBA_CACHE_DIR", os.devnull)))
     judge.send(pack(Greeting(confine(closed=True))))
     try:
         Executor(judge).serve()

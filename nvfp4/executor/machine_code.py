@@ -1,20 +1,16 @@
-"""Compiles the emulator's loops: the usual ones in an executor that has nothing else to do, and
-those that executors were missing for every process that emulates later.
+"""Machine code of the emulator's loops, which an executor loads before it knows of a submission.
 
-    python -m nvfp4.executor.machine_code
-
-An executor runs what a submission hands over, so machine code that it has compiled ends with it.
-It only says which loops these were, for arguments of which types. This process, which sees nothing
-of a submission, reads that from its standard input, a loop a line, and compiles them anew. What it
-is told can choose no more than that: any other loop or type is left out.
+It compiles what the cache of this user does not hold: the usual loops, and those that earlier
+executors were missing. Once it runs what a submission hands over, machine code that it compiles
+ends with it: it only says which loops these were, for arguments of which types, and the judge keeps
+that in a file. What stands there can choose no more: any other loop or type is left out.
 """
 
 import contextlib
 import importlib
 import pkgutil
-import sys
-from collections.abc import Iterator
-from itertools import islice
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +19,8 @@ from numba import types
 from nvfp4 import emulator, model
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.loops import COMPILED, LOOPS
-from nvfp4.sandbox import isolation
+from nvfp4.model.preparation import prepare
+from nvfp4.sandbox.caches import MISSED_LOOPS, locked
 
 _SCALARS = {str(each): each for each in (types.boolean, *types.real_domain, *types.integer_domain)}
 _ARRAYS = {
@@ -34,8 +31,8 @@ _ARRAYS = {
 _TYPES = {**_SCALARS, **_ARRAYS}
 _NAMES = {each: name for name, each in _TYPES.items()}
 
-_MOST_LINES = 256
-"""Of one judgement. An executor that finds no machine code compiles 70 loops."""
+_MOST_S = 20.0
+"""For loops that executors were missing: a later one goes on."""
 
 
 def compiled_since(number: int) -> list[str]:
@@ -47,11 +44,21 @@ def compiled_since(number: int) -> list[str]:
     ]
 
 
-def find_loops() -> None:
-    """Loads all modules that have some."""
+def load(folder: Path) -> None:
+    """Loads or compiles what is in this cache or belongs there; from then on it stays as it is."""
     for package in (emulator, model):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # no cache, or another process is slow
+            stack.enter_context(locked(folder / "lock"))
+        _run_the_usual()
+        end_s = time.monotonic() + _MOST_S
+        for line in (folder / MISSED_LOOPS).read_text("utf-8", "replace").splitlines():
+            if time.monotonic() < end_s:
+                compile_line(line)
+    for each in LOOPS.values():
+        each._cache.disable()
 
 
 def compile_line(line: str) -> None:
@@ -66,16 +73,16 @@ def compile_line(line: str) -> None:
 _sizes = ("b8", "b16", "b32", "b64")
 
 
-def steps() -> Iterator[None]:
-    """Compiles or loads the loops of the usual instructions, then every function with a name."""
+def _run_the_usual() -> None:
+    """Instructions that most kernels have, every function with a name, and the simulation."""
     memory = np.zeros(4096, np.uint8)
     address = memory.ctypes.data
     parameters = [address.to_bytes(8, "little")]
     emulator.run_ptx(
         _ptx(), "prepare", (2, 1, 1), (64, 1, 1), parameters, 0, [("m", address, 4096)]
     )
-    yield
-    yield from compiled.compile_all()
+    compiled.compile_all()
+    prepare()
 
 
 def _ptx() -> str:
@@ -108,15 +115,3 @@ def _ptx() -> str:
     ret;
 }
 """.replace("BODY", "\n    ".join(lines))
-
-
-def main() -> None:
-    """Until there are no more lines, or the judge ends."""
-    isolation.die_with_parent()
-    find_loops()
-    for line in islice(sys.stdin, _MOST_LINES):
-        compile_line(line)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,34 +1,24 @@
 """The judge's side of `executor`: the process that is the GPU where there is none."""
 
 import atexit
-import contextlib
-import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.files import clear
 from nvfp4.records.messages import Ended, Failed, Greeting, pack, unpack
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import (
-    copy_of_trusted,
-    passed_on,
-    private_variable,
-    trusted_variables,
-)
+from nvfp4.sandbox.caches import keep_missed, passed_on, private_variable, trusted_variables
 
 T = TypeVar("T")
 
-_start_s = 60.0
-
-_fill_s = 5.0
-"""How long to wait at the end for what later executors will not have to compile: the longest loop
-takes 4 s. What is not ready by then, a later judgement has compiled."""
+_start_s = 120.0
+"""The first of a user compiles for ten seconds; another waits for it."""
 
 
 class ExecutorFailed(Exception):
@@ -64,7 +54,7 @@ class Executor:
         ours, theirs = socket.socketpair()
         environment = passed_on()
         environment["TMPDIR"] = str(self._scratch)
-        environment |= copy_of_trusted(self._scratch) | private_variable()
+        environment |= trusted_variables() | private_variable()
         with theirs:
             fd, silent = theirs.fileno(), subprocess.DEVNULL
             command = [sys.executable, "-m", "nvfp4.executor", str(fd)]
@@ -101,57 +91,8 @@ class Executor:
             if isinstance(found, Failed):
                 raise ExecutorFailed(found.message)
             if isinstance(found, Ended) and found.compiled:
-                _TrustedCode.add(found.compiled)
+                keep_missed(found.compiled)
             return found
         except (ChannelClosed, ChannelTimeout, BadMessage) as error:
             self.stop()
             raise ExecutorFailed(f"{type(error).__name__}: {error}") from None
-
-
-class _TrustedCode:
-    """What later executors begin with: loops that this judge's were missing, compiled by a process
-    that sees nothing of a submission."""
-
-    _running: ClassVar[list[subprocess.Popen[bytes]]] = []
-
-    @classmethod
-    def add(cls, lines: list[str]) -> None:
-        """lines: as `executor.machine_code`. What cannot be taken, the next executor misses."""
-        with contextlib.suppress(OSError):  # it has ended, or there is too much
-            if not cls._running:
-                cls._start()
-            for process in cls._running:
-                assert process.stdin is not None
-                text = "".join(f"{line}\n" for line in lines)
-                process.stdin.write(text.encode("ascii", "replace"))
-
-    @classmethod
-    def _start(cls) -> None:
-        variables = trusted_variables()
-        if not variables:
-            return
-        process = subprocess.Popen(
-            [sys.executable, "-m", "nvfp4.executor.machine_code"],
-            cwd="/",  # modules of this folder would be imported
-            env=passed_on() | variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
-        assert process.stdin is not None
-        os.set_blocking(process.stdin.fileno(), False)
-        atexit.register(cls.end)
-        cls._running.append(process)
-
-    @classmethod
-    def end(cls) -> None:
-        """Waits a while for what is being compiled."""
-        for process in cls._running:
-            assert process.stdin is not None
-            process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_fill_s)
-            process.kill()
-            process.wait()
-        cls._running.clear()

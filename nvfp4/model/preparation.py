@@ -1,6 +1,4 @@
-"""Compiles the simulation, while a process has nothing else to do."""
-
-from collections.abc import Iterator
+"""Compiles the simulation, or loads it."""
 
 import numpy as np
 
@@ -11,11 +9,10 @@ from nvfp4.model.prediction import simulated
 from nvfp4.model.sass import Block, Code, Instruction
 
 
-def prepare() -> Iterator[None]:
-    """One step."""
+def prepare() -> None:
+    """Simulates a kernel of one instruction."""
     instruction = Instruction("EXIT", "EXIT", 0, 1, 7, 7, 0)
     code = Code([instruction], [Block(0, 0, 1)], 16)
     trace = Trace(np.array([0]), np.array([1]))
     table = machine(B200, code, {}, {}, 1.0)
     simulated(B200, table, [trace], [(0,)], np.array([0]), 1, 1, clean=True)
-    yield

@@ -31,8 +31,12 @@ kept_each_bytes = 1 << 30
 """Largest cache of one submission: a judgement that leaves more leaves nothing."""
 
 kept_trusted_bytes = 64 << 20
-"""Largest cache of the emulator's own machine code. One version takes 3 MiB, and each
-judgement copies it."""
+"""Largest cache of the emulator's own machine code. One version takes 3 MiB."""
+
+MISSED_LOOPS = "missed.txt"
+"""In that cache: what the next executor compiles, as `executor.machine_code`."""
+
+_most_missed_bytes = 1 << 16
 
 lock_s = 90.0
 """How long to wait for another judgement, which may be building what all extensions share."""
@@ -95,6 +99,19 @@ def trusted_variables() -> dict[str, str]:
     return {_numba: str(folder)} if os.access(folder, os.W_OK) else {}
 
 
+def keep_missed(lines: list[str]) -> None:
+    """Lets the next executor compile these loops, as `executor.machine_code`."""
+    folder = trusted_variables().get(_numba)
+    if folder is not None:
+        with contextlib.suppress(OSError), Path(folder, MISSED_LOOPS).open("a+") as file:
+            file.seek(0)
+            known = file.read(_most_missed_bytes)
+            told = [line.encode("ascii", "replace").decode() for line in lines]
+            text = "".join(f"{line}\n" for line in told if f"{line}\n" not in known)
+            if len(known) + len(text) < _most_missed_bytes:
+                file.write(text)
+
+
 def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
     """A variable for a process that is to find its cache as it was before this judgement: a copy of
     the files that have not changed since, which is shown in the cache's place. What this process
@@ -131,15 +148,6 @@ def use_instead(cache: Path, other: Path) -> None:
     for name, value in os.environ.items():
         if Path(value).is_relative_to(cache):
             os.environ[name] = str(other / Path(value).relative_to(cache))
-
-
-def copy_of_trusted(scratch: Path) -> dict[str, str]:
-    """Variables of a process of the judge that runs what a submission has handed over: it begins
-    with what trusted code has compiled, and what it adds goes with its folder."""
-    folder = scratch / "cache"
-    with contextlib.suppress(OSError):  # it compiles what is missing
-        _copy(cache_root() / "trusted" / _numba.lower(), folder / _numba.lower())
-    return {_folder_variable: str(folder), _numba: str(folder / _numba.lower())}
 
 
 def _copy(trusted: Path, folder: Path) -> None:
@@ -181,7 +189,7 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
     if folder not in _to_trim:  # at the end of this process, which has then ended the submission's
         _to_trim.add(folder)
         atexit.register(trim, folder)
-    with _locked(folder.parent / "lock"):
+    with locked(folder.parent / "lock"):
         trim(folder)
         if not folder.is_dir():
             if for_extensions:
@@ -195,7 +203,7 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Alone with this file in the with block. Raises TimeoutError."""
     deadline = time.monotonic() + lock_s
     with open(path, "w") as lock:

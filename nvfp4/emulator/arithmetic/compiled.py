@@ -205,15 +205,13 @@ def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: bool) -> LaneFunctio
     return function
 
 
-def compile_all() -> Iterator[None]:
-    """Every function that has a name, one a step, for a process that has nothing else to do."""
+def compile_all() -> None:
+    """Compiles or loads every function that has a name."""
     for name, compiled in _LOOPS.items():
         operands = compiled.py_func.__code__.co_argcount - 1
         kernel(name)(*[np.empty(0, _LANES[name][0])] * operands)
-        yield
     for word in (np.bool_, np.uint16, np.uint32, np.uint64):
         select(np.empty(0, np.bool_), np.empty(0, word), np.empty(0, word))
-        yield
 
 
 @cache
