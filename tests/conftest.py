@@ -25,6 +25,7 @@ from nvfp4.cli.history.database import History
 from nvfp4.cli.verdict import Verdict
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.records.cases import Case, parse_case
+from nvfp4.sandbox.caches import trusted_variables
 
 if TYPE_CHECKING:
     from nvfp4.emulation import Emulation
@@ -59,6 +60,15 @@ def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[s
     environment = {**os.environ, "PYTHONPATH": with_the_judge["PYTHONPATH"]}
     usual = {"env": environment, "capture_output": True, "text": True, "timeout": 300}
     return subprocess.run([sys.executable, *arguments], **{**usual, **options})
+
+
+def cache_below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compilers' caches of a test's own, with the machine code of executors, which takes long."""
+    machine_code = Path(trusted_variables()["NUMBA_CACHE_DIR"])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    trusted = folder / "nvfp4" / "trusted"
+    trusted.mkdir(parents=True)
+    (trusted / machine_code.name).symlink_to(machine_code)
 
 
 def process_state(pid: int) -> str:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import run_python, with_the_judge
+from conftest import cache_below, run_python, with_the_judge
 
 from nvfp4.judge.submission_process import SubmissionProcess
 from nvfp4.records.files import clear
@@ -267,8 +267,9 @@ def test_what_executors_tell_is_kept_once_and_takes_little(trusted: Path) -> Non
 
 
 def test_no_process_follows_a_link_in_a_submission_s_cache_before_it_is_confined(
-    trusted: Path, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cache_below(tmp_path / "caches", monkeypatch)
     submission, outside = tmp_path / "submission.py", tmp_path / "outside"
     submission.write_text("def custom_kernel(data):\n    return data[6]\n")
     outside.mkdir()

@@ -88,7 +88,7 @@ def forget(content: bytes) -> None:
 
 def trusted_variables() -> dict[str, str]:
     """Where code that is not a submission's keeps what Numba compiles; empty if nothing can be
-    kept. New folders of submissions begin with a copy."""
+    kept."""
     folder = cache_root() / "trusted" / _numba.lower()
     try:
         if size_bytes(folder, kept_trusted_bytes) > kept_trusted_bytes:
@@ -151,8 +151,10 @@ def use_instead(cache: Path, other: Path) -> None:
 
 
 def _copy(trusted: Path, folder: Path) -> None:
-    """While files may be added: a compiler's have another name until they are whole."""
-    shutil.copytree(trusted, folder, ignore=shutil.ignore_patterns("*.tmp.*"))
+    """Copies what extensions share, while files may be added: a compiler's have another name until
+    they are whole. The emulator's machine code is for executors alone."""
+    ignored = shutil.ignore_patterns("*.tmp.*", _numba.lower())
+    shutil.copytree(trusted, folder, ignore=ignored)
 
 
 def cache_root() -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from bot import root
-from conftest import with_the_judge
+from conftest import cache_below, with_the_judge
 
 from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.cli.judging.bot import Bot
@@ -107,7 +107,7 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toolchain: Toolch
     (folder / "submission.py").write_text(SUBMISSION)
     paths = (str(hooks), with_the_judge["PYTHONPATH"])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    cache_below(tmp_path / "caches", monkeypatch)
     home = toolchain.nvcc.resolve().parent.parent
     monkeypatch.setenv("CUDA_HOME", str(home))
     # Nor does a server that believes it serve other tests.
