@@ -141,3 +141,38 @@ def test_copies_among_themselves_need_no_proxy_fence() -> None:
     cp.async.bulk.wait_group.read 0; E:"""
     assert run(body, into, source, before=SHARED).findings == []
     assert (into == np.arange(64)).all()
+
+
+def copied(count: int, nbytes: int) -> tuple[list[int], LaunchReport]:
+    """A thread copies so many bytes of 64 in a, in two phases of an mbarrier that expects `count`
+    arrivals and gets none."""
+    sums, words = out(1), aligned(np.arange(16, dtype=np.uint32))
+    body = f"""mov.u32 %r20, bar; mov.u32 %r10, s; mov.u32 %r5, 0; mov.u32 %r6, 0;
+    mbarrier.init.shared.b64 [%r20], {count};
+    LOOP: mbarrier.expect_tx.shared.b64 [%r20], {nbytes};
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes
+    [%r10], [%q1], {nbytes}, [%r20];
+    W: mbarrier.try_wait.parity.shared.b64 %p5, [%r20], %r6; @!%p5 bra W;
+    ld.shared.u32 %r8, [%r10 + 4]; add.u32 %r5, %r5, %r8; {FENCE}
+    add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, 2; @%p3 bra LOOP; st.global.u32 [%q0], %r5;"""
+    report = run(body, sums, words, block=1, before=SHARED)
+    return sums.tolist(), report
+
+
+def test_bytes_alone_end_the_phases_of_an_mbarrier_that_expects_no_arrivals() -> None:
+    """A B200 takes the count, which the manual forbids."""
+    sums, report = copied(count=0, nbytes=64)
+    assert sums == [2]
+    assert [each.code for each in report.findings] == ["barrier_misuse"]
+    assert report.findings[0].message == "an mbarrier cannot expect 0 arrivals"
+    with pytest.raises(errors.BarrierMisuse, match="cannot expect 1048576 arrivals"):
+        copied(count=1 << 20, nbytes=64)
+
+
+def test_a_copy_past_the_end_names_each_place_once() -> None:
+    with pytest.raises(errors.OutOfBounds) as raised:
+        copied(count=0, nbytes=80)
+    assert raised.value.message == (
+        "copy of 80 bytes at byte 0 of a1 (64 bytes) reaches 16 bytes past its end, outside every "
+        "tensor"
+    )

@@ -4,7 +4,8 @@ What comes out bit for bit the same in all runs was not harmed by what was found
 differs, the first finding that can be the cause is to blame if anybody uses that memory: it is kept
 as a world of its own (`worlds`), in which later launches that touch it run, too. Missing warp
 synchronisation is never the cause: the lanes of a warp run together in every order. Nor is a
-missing fence: all see one memory here. Nor is a live mbarrier that is initialised again.
+missing fence: all see one memory here. Nor is a live mbarrier that is initialised again, or one
+that expects no arrivals.
 """
 
 import re

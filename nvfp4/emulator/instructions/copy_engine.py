@@ -59,13 +59,12 @@ def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
             return found[0]
         if not memory.rescan():
             break
-    outside = address
-    if found is not None and 0 <= found[1] < found[0].nbytes:
-        outside = found[0].end
+    text, place = f"{what} of {nbytes} bytes", memory.describe(address)
+    if found is None or not 0 <= found[1] < found[0].nbytes:
+        at.fault(OutOfBounds, f"{text} outside every tensor, {place}")
+    over = address + nbytes - found[0].end
     at.fault(
-        OutOfBounds,
-        f"{what} of {nbytes} bytes at {memory.describe(address)} reaches outside every tensor "
-        f"at {memory.describe(outside)}",
+        OutOfBounds, f"{text} at {place} reaches {over} bytes past its end, outside every tensor"
     )
 
 
