@@ -25,7 +25,7 @@ from typing import Any
 from nvfp4.cli.problem import load_problem
 from nvfp4.problems.nvfp4_gemv import referee
 from nvfp4.records.cases import parse_case
-from nvfp4.tuner.space import Shape, load_submission, shape_of
+from nvfp4.tuner.space import Shape, load_submission
 
 kinds = {
     "global load": "LDG",
@@ -170,13 +170,18 @@ def contest_shapes() -> list[Shape]:
     return [referee.shape_of(parse_case(line)) for line in load_problem().benchmarks]
 
 
+def _sizes(text: str) -> Shape:
+    m, k, l = map(int, text.split(","))
+    return m, k, l
+
+
 def main() -> int:
     """Reports every shape; 1 if one exceeds --most."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--arch", default="sm_100a")
     parser.add_argument("--submission", type=pathlib.Path, default=pathlib.Path("submission.py"))
     parser.add_argument(
-        "--shape", action="append", type=shape_of, help="m,k,l; default: the contest's"
+        "--shape", action="append", type=_sizes, help="m,k,l; default: the contest's"
     )
     parser.add_argument("--most", type=float, help="fail above so many instructions an element")
     arguments = parser.parse_args()

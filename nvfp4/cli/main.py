@@ -24,7 +24,6 @@ from nvfp4.cli.parameters import (
     judging_options,
     log_option,
     problem_option,
-    shapes_option,
     stop_option,
     submission_argument,
     watch_option,
@@ -272,52 +271,26 @@ def selftest(
     sys.exit(exits.passed if good else exits.failed)
 
 
-@main.command(
-    epilog="nvfp4 tune mine.py --shape 7168,16384,1 --write\nnvfp4 tune mine.py --model B200"
-)
+@main.command(epilog="nvfp4 tune mine.py --shape 7168,16384,1\nnvfp4 tune mine.py --model B200")
 @submission_argument
-@shapes_option("tune for")
+@cases_option("tune for")
 @click.option("--device", default="auto", type=DeviceType(), help="auto, cuda or cuda:N.")
-@click.option(
-    "--calls",
-    default=50,
-    show_default=True,
-    type=click.IntRange(3, 100_000),
-    help="Timed calls of a configuration that may still be the fastest.",
-)
-@click.option(
-    "--write",
-    is_flag=True,
-    help="Put the fastest into SUBMISSION's table; with --model only beyond the model's error.",
-)
 @click.option(
     "--model",
     type=click.Choice(GPUS),
     help="Predict times on this GPU instead of measuring; needs none.",
 )
-def tune(
-    submission: Path,
-    shapes: tuple[tuple[int, int, int], ...],
-    device: str,
-    calls: int,
-    write: bool,
-    model: str | None,
-) -> None:
+def tune(submission: Path, cases: tuple[str, ...], device: str, model: str | None) -> None:
     """Searches the space that SUBMISSION declares for the fastest configurations on a GPU.
 
-    SUBMISSION must have configurations(m, k, l, capability), gemv(data, configuration) and tables.
-    Every configuration is checked first, then they take turns on a cold L2 cache; with --model all
-    are predicted and the best ones checked. SUBMISSION runs unconfined: tune only what you trust.
-    Exit 1: no configuration of a shape is right.
+    SUBMISSION must have configurations(m, k, l, capability) and gemv(data, configuration). Every
+    configuration is checked first, then they take turns on a cold L2 cache; with --model they are
+    predicted and the best ones checked. SUBMISSION runs unconfined: tune only what you trust.
+    Exit 1: no configuration of a case is right.
     """
-    from nvfp4.cli.problem import load_problem
     from nvfp4.cli.tuning import tune as run_tuner
 
-    if device in ("cpu", "emulate") and not model:
-        raise SetupError("only a GPU can say what is fast", "Predict with --model B200.")
-    if not submission.is_file():
-        raise SetupError(f"{submission} does not exist", "Name the submission to tune.")
-    sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, write, model))
+    sys.exit(run_tuner(submission, cases, device, model))
 
 
 for command in (log, show, report, compare, problems):

@@ -12,27 +12,6 @@ from nvfp4.records.prediction import GPUS
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ShapeType(click.ParamType):
-    """M,K,L as three whole numbers, or MxKxL; k a multiple of 64."""
-
-    name = "M,K,L"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int, int]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            m, k, l = (int(part) for part in value.lower().replace("x", ",").split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not M,K,L, such as 7168,16384,1", param, ctx)
-        if m < 1 or l < 1:
-            self.fail(f"m and l must be at least 1 in {value!r}", param, ctx)
-        if k < 64 or k % 64:
-            self.fail(f"k must be a positive multiple of 64 in {value!r}", param, ctx)
-        return m, k, l
-
-
 class SecondsType(click.FloatRange):
     """A number of seconds between two bounds; neither nan nor inf."""
 
@@ -115,17 +94,6 @@ def watch_option(function: F) -> F:
     return click.option(
         "--watch", is_flag=True, help="Judge again whenever SUBMISSION changes, until Ctrl-C."
     )(function)
-
-
-def shapes_option(purpose: str, default: str = "the three of the contest") -> Callable[[F], F]:
-    """--shape M,K,L, any number of times. default: which are taken without, in words."""
-    return click.option(
-        "--shape",
-        "shapes",
-        multiple=True,
-        type=ShapeType(),
-        help=f"A shape to {purpose}, may be repeated. Default: {default}.",
-    )
 
 
 def cases_option(purpose: str, default: str = "the problem's benchmarks") -> Callable[[F], F]:

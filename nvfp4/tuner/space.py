@@ -18,14 +18,6 @@ class TuneError(Exception):
 Shape = tuple[int, int, int]
 """m rows, k elements, l batches."""
 
-_required = ("configurations", "gemv", "tables")
-
-
-def shape_of(text: str) -> Shape:
-    """The shape written as M,K,L. Raises ValueError for anything else."""
-    m, k, l = map(int, text.split(","))
-    return m, k, l
-
 
 def name_of(configuration: Any) -> str:
     """The fields of a configuration in order, as the ranking shows them."""
@@ -54,29 +46,13 @@ def load_submission(path: pathlib.Path) -> Any:
     return module
 
 
-Key = int | tuple[int, int]
-"""Of a table: the least compute capability, 90 for sm_90, and the least GB/s of memory for each
-multiprocessor."""
-
-
-def table_for(
-    submission: Any, path: pathlib.Path, capability: int, memory_gbps: float = 0.0
-) -> Key:
-    """The key of the table that a device uses: the largest that it reaches.
-
-    memory_gbps: for each multiprocessor. Raises TuneError if the submission declares no space or
-    has no table for the device.
-    """
-    missing = [name for name in _required if not hasattr(submission, name)]
+def load_space(path: pathlib.Path) -> Any:
+    """A submission that can be tuned. Raises TuneError if it declares no space."""
+    submission = load_submission(path)
+    missing = [each for each in ("configurations", "gemv") if not hasattr(submission, each)]
     if missing:
         raise TuneError(
             f"{path} declares no search space: it has no {', '.join(f'`{m}`' for m in missing)}",
-            "Define configurations(m, k, l, capability), gemv(data, configuration) and tables.",
+            "Define configurations(m, k, l, capability) and gemv(data, configuration).",
         )
-    least = {key: key if isinstance(key, tuple) else (key, 0) for key in submission.tables}
-    reached = [key for key, (sm, gbps) in least.items() if sm <= capability and gbps <= memory_gbps]
-    if not reached:
-        raise TuneError(
-            f"the tables of {path} have none for sm_{capability}", "Add one, even if it is empty."
-        )
-    return max(reached, key=lambda key: least[key])
+    return submission
