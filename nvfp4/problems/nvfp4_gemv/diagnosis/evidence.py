@@ -80,12 +80,6 @@ class Mismatch:
         """Fewer rows of the same batches."""
         return [(batch, _spread(each, rows)) for batch, each in self.sampled]
 
-    def spread(self, count: int) -> list[tuple[int, Array]]:
-        """So many rows with wrong finite elements, or all, of every batch alike."""
-        l = self.got.shape[1]
-        left = [(batch, _spread(self.rows(batch), -(-count // l))) for batch in range(l)]
-        return [(batch, rows) for batch, rows in left if rows.size]
-
     def matches(self, hypothesis: Hypothesis, places: Iterable[tuple[int, Array]]) -> Array:
         """Where the prediction holds: bool, one after the other."""
         found = []

@@ -54,11 +54,6 @@ class Operands:
         scale = e4m3_values[self.sfa] * e4m3_values[self.sfb]
         return unpacked(self.a) * unpacked(self.b) * np.repeat(scale, 16, axis=1)
 
-    def unscaled(self) -> Array:
-        """The sums of blocks without their scales: float64 [rows, k//16]."""
-        both = unpacked(self.a) * unpacked(self.b)
-        return both.reshape(both.shape[0], -1, 16).sum(axis=2)
-
 
 @dataclass(frozen=True)
 class Inputs:

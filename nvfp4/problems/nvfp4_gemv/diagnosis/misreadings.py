@@ -2,12 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
-from nvfp4.problems.nvfp4_gemv.diagnosis.causes import Cause, cause
+from nvfp4.problems.nvfp4_gemv.diagnosis.causes import Cause, cause, signed
 from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs, Operands, packed_of
+from nvfp4.problems.nvfp4_gemv.task import n_padded
+
+_most_blocks = 8
+"""How far scales may be shifted."""
 
 Read = Callable[[Inputs, int, Array], "Operands | None"]
 """The operands of some rows of a batch; None where the kernel would read past the end, or where a
@@ -42,7 +47,7 @@ def _with(**changes: Callable[[Array], Array]) -> Read:
     return read
 
 
-def permuted_place(inputs: Inputs, batch: int, rows: Array, rest_m: int) -> Array:
+def _permuted_place(inputs: Inputs, batch: int, rows: Array, rest_m: int) -> Array:
     """Where the permuted scales of rows stand in their flat storage: int64 [rows, k//16]."""
     i, j = rows[:, None], np.arange(inputs.sfa.shape[2])[None, :]
     tile = (batch * rest_m + i // 128) * (j.size // 4) + j // 4
@@ -63,12 +68,12 @@ def _sfa_plain_as_permuted(inputs: Inputs, batch: int, rows: Array) -> Operands 
     m, _, _ = inputs.shape
     if m % 128:
         return None
-    place = permuted_place(inputs, batch, rows, m // 128)
+    place = _permuted_place(inputs, batch, rows, m // 128)
     return replace(inputs.operands(batch, rows), sfa=inputs.sfa.reshape(-1)[place])
 
 
 def _sfb_plain_as_permuted(inputs: Inputs, batch: int, rows: Array) -> Operands | None:
-    place = permuted_place(inputs, batch, np.zeros(1, np.int64), 1)
+    place = _permuted_place(inputs, batch, np.zeros(1, np.int64), 1)
     return replace(inputs.operands(batch, rows), sfb=inputs.sfb.reshape(-1)[place[0]])
 
 
@@ -125,9 +130,45 @@ def _halves_of(k: int) -> Iterator[Misreading]:
             )
 
 
+def _shifted(names: tuple[str, ...], blocks: int, wraps: bool) -> Read:
+    """Scales so many blocks further. wraps: within their row, else in the storage."""
+
+    def read(inputs: Inputs, batch: int, rows: Array) -> Operands:
+        m, k_blocks = inputs.sfa.shape[1:]
+        columns = np.arange(k_blocks) + blocks
+        columns = columns % k_blocks if wraps else columns
+        changed = {}
+        for name in names:
+            storage = getattr(inputs, name).reshape(-1)
+            row = (batch * m + rows)[:, None] if name == "sfa" else batch * n_padded
+            places = row * k_blocks + columns
+            inside = (places >= 0) & (places < storage.size)
+            changed[name] = storage.take(places, mode="clip") * inside
+        return replace(inputs.operands(batch, rows), **changed)
+
+    return read
+
+
+def _shifts() -> Iterator[Misreading]:
+    for names, offset in product(_scale_sets, range(-_most_blocks, _most_blocks + 1)):
+        if not offset:
+            continue
+        which = "all scales" if len(names) > 1 else f"the scales of {names[0][-1]}"
+        count = "one block" if abs(offset) == 1 else f"{abs(offset)} blocks"
+        why = cause(
+            "scales.shift",
+            operand=_and(names),
+            blocks=offset,
+            what=f"{which} are read {count} {'early' if offset > 0 else 'late'}, block j takes "
+            f"that of block {signed('j', offset)}",
+        )
+        for wraps in (False, True):
+            yield Misreading(why, _shifted(names, offset, wraps))
+
+
 def misreadings(k: int) -> list[Misreading]:
     """Every misreading that is tried on its own, for k elements."""
-    found = list(_halves_of(k))
+    found = [*_halves_of(k), *_shifts()]
     for code, of_a, of_b, suffix in (
         ("scales.plain_as_permuted", _sfa_plain_as_permuted, _sfb_plain_as_permuted, ""),
         ("scales.permuted_as_plain", _sfa_permuted_as_plain, _sfb_permuted_as_plain, "_permuted"),

@@ -1,7 +1,6 @@
 """Where an output is wrong, in a few words."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -9,25 +8,16 @@ from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array
 
 _dense, _half = 0.9, 0.4
 _few = 4
-_least_left = 32
-
-
-Part = tuple[Array, str, dict[str, Any]]
-"""Rows as bool [m], in words, and in numbers."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """rows, batches: in words. wrong: how many of its ``elements`` are wrong; it holds them all.
-
-    exact: the region in numbers, for programs.
-    """
+    """rows, batches: in words. wrong: how many of its ``elements`` are wrong; it holds them all."""
 
     rows: str
     batches: str
     wrong: int
     elements: int
-    exact: dict[str, Any]
 
     @property
     def text(self) -> str:
@@ -42,34 +32,9 @@ def region(wrong: Array) -> Region:
     """The plainest region that holds all wrong elements and few others. wrong: bool [m, l]."""
     _, l = wrong.shape
     batches = np.flatnonzero(wrong.any(axis=0))
-    rows = wrong[:, batches].any(axis=1)
-    chosen, words, exact = _rows(rows, wrong[:, batches])
+    chosen, words = _rows(wrong[:, batches].any(axis=1), wrong[:, batches])
     which = "" if l == 1 else "every batch" if batches.size == l else _batches(batches)
-    exact["batches"] = batches.tolist()
-    elements = int(chosen.sum()) * batches.size
-    flat = _flat(wrong)
-    if flat is not None and flat.elements < elements:
-        return flat
-    return Region(words, which, int(wrong.sum()), elements, exact)
-
-
-def _flat(wrong: Array) -> Region | None:
-    """All of c before or behind an element, across batches."""
-    m, l = wrong.shape
-    where = np.flatnonzero(wrong.T.reshape(-1))
-    first, end = int(where[0]), int(where[-1]) + 1
-    if l == 1 or where.size < _dense * (end - first) or where.size == wrong.size:
-        return None
-    if first % m == 0 and end % m == 0:
-        return None
-    if end == wrong.size and first >= _least_left:
-        words = f"all but the first {first} elements of c"
-    elif first == 0 and min(end, wrong.size - end) >= _least_left:
-        words = f"the first {end} elements of c"
-    else:
-        return None
-    exact = {"first_element": first, "end_element": end}
-    return Region(f"{words}, batch after batch", "", where.size, end - first, exact)
+    return Region(words, which, int(wrong.sum()), int(chosen.sum()) * batches.size)
 
 
 def _batches(batches: Array) -> str:
@@ -85,30 +50,26 @@ def _batches(batches: Array) -> str:
     return f"{batches.size} batches"
 
 
-def _rows(rows: Array, wrong: Array) -> Part:
-    """The rows in a plain pattern that holds all wrong ones, in words and in numbers."""
+def _rows(rows: Array, wrong: Array) -> tuple[Array, str]:
+    """The rows in a plain pattern that holds all wrong ones, as bool [m] and in words."""
     m = rows.size
     numbers = np.flatnonzero(rows)
     first, end = int(numbers[0]), int(numbers[-1]) + 1
-    everything = np.ones(m, bool), "every row", {"rows": [0, m]}
-    if wrong.mean() >= _dense:
-        return everything
     interval = np.zeros(m, bool)
     interval[first:end] = True
-    part = interval, _interval(first, end, m), {"rows": [first, end]}
     for density in (_dense, _half):
-        if density == _half and wrong.mean() >= _half:
-            return everything
+        if wrong.mean() >= density:
+            return np.ones(m, bool), "every row"
         if wrong[interval].mean() >= density:
-            return part
+            return interval, _interval(first, end, m)
         if numbers.size > 2:
             periodic = _periodic(rows, wrong, density)
             if periodic is not None:
                 return periodic
         if numbers.size <= _few:
             words = "row " if numbers.size == 1 else "rows "
-            return rows, words + ", ".join(map(str, numbers)), {"listed_rows": numbers.tolist()}
-    return rows, f"{numbers.size} scattered rows from {first} to {end - 1}", {"rows": [first, end]}
+            return rows, words + ", ".join(map(str, numbers))
+    return rows, f"{numbers.size} scattered rows from {first} to {end - 1}"
 
 
 def _interval(first: int, end: int, m: int) -> str:
@@ -121,20 +82,15 @@ def _interval(first: int, end: int, m: int) -> str:
     return f"rows {first} to {end - 1}"
 
 
-def _periodic(
-    rows: Array, wrong: Array, density: float
-) -> tuple[Array, str, dict[str, Any]] | None:
+def _periodic(rows: Array, wrong: Array, density: float) -> tuple[Array, str] | None:
     """An interval of each tile of so many rows."""
-    m = rows.size
-    period = 2
-    while period <= m // 2:
-        number = np.arange(m)
+    number, period = np.arange(rows.size), 2
+    while period <= rows.size // 2:
         rest = np.unique(number[rows] % period)
         first, end = int(rest[0]), int(rest[-1]) + 1
         inside = (number % period >= first) & (number % period < end)
         if (first, end) != (0, period) and wrong[inside].mean() >= density:
-            exact = {"period": period, "rows_of_period": [first, end]}
-            return inside, _of_period(first, end, period), exact
+            return inside, _of_period(first, end, period)
         period *= 2
     return None
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from nvfp4.problems.nvfp4_gemv import reference
-from nvfp4.problems.nvfp4_gemv.diagnosis import k_sums, places, shifts
+from nvfp4.problems.nvfp4_gemv.diagnosis import k_sums
 from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Explanation, Mismatch
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Inputs, read_inputs
 from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import misreadings
 from nvfp4.problems.nvfp4_gemv.diagnosis.rounding import accumulated_in_float16
-from nvfp4.problems.nvfp4_gemv.diagnosis.values import from_values
+from nvfp4.problems.nvfp4_gemv.diagnosis.values import from_places, from_values
 from nvfp4.problems.nvfp4_gemv.diagnosis.where import Region, region
 from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
 
@@ -23,7 +23,7 @@ most_named = 3
 most_parts = 2
 """Mistakes at once, each in elements of its own."""
 
-_values_tried = 40
+_values_tried, _places_tried = 40, 400
 _endless = 1e300
 
 
@@ -149,11 +149,12 @@ def _parts(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[list[Explanat
 def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation]:
     """The explanations that fit best. The plainer kinds come first: where one of them explains
     everything, the others are not tried. kept: whether the inputs have c as it was before."""
-    m, k, l = inputs.shape
+    k = inputs.shape[1]
+    known = [each.hypothesis(inputs) for each in misreadings(k)]
     kinds: list[Callable[[], list[Explanation]]] = [
         lambda: mismatch.explanations(from_values(inputs, mismatch, kept), _values_tried),
-        lambda: mismatch.explanations(places.from_places(mismatch), places.tried(m, l)),
-        lambda: _of_misreadings(inputs, mismatch),
+        lambda: mismatch.explanations(from_places(mismatch), _places_tried),
+        lambda: mismatch.explanations(known, len(known)),
         lambda: mismatch.explanations(k_sums.summed(inputs, mismatch), k_sums.tried(k)),
         lambda: [each for each in [accumulated_in_float16(inputs, mismatch)] if each],
     ]
@@ -163,13 +164,6 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         if any(each.explained == mismatch.count for each in found):
             break
     return _best(found, mismatch)
-
-
-def _of_misreadings(inputs: Inputs, mismatch: Mismatch) -> list[Explanation]:
-    _, k, _ = inputs.shape
-    known = [each.hypothesis(inputs) for each in misreadings(k)]
-    found = mismatch.explanations(known, len(known))
-    return found + mismatch.explanations(shifts.shifted(inputs, mismatch), shifts.tried(k))
 
 
 def _best(found: list[Explanation], mismatch: Mismatch) -> list[Explanation]:
