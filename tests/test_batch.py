@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,12 @@ from bot import root
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 from rich.console import Console
-from rich.text import Text
 
 from nvfp4.cli.batch import lines as batch_lines
 from nvfp4.cli.batch import progress
 from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped, find_files
 from nvfp4.cli.batch.lines import BatchFile, batch_codes, failure_of, line_of
-from nvfp4.cli.batch.progress import Tally, live_table, result_line, summarise
+from nvfp4.cli.batch.progress import Tally, figures, result_line, summarise
 from nvfp4.cli.errors import error_object
 from nvfp4.cli.main import main
 
@@ -361,47 +359,34 @@ def shown(show: Callable[[Console], None], width: int = 80) -> str:
     return capture.get()
 
 
-def test_the_live_table_says_what_runs_and_what_came_of_the_rest() -> None:
+def test_a_terminal_has_the_figures_below_the_lines() -> None:
     tally = tally_of(*judged)
-    for number in range(8):
-        tally.busy.judging[f"cuda:{number}"] = (f"kernels/\x1b{number}.py", time.monotonic() - 61)
-    text = shown(lambda console: console.print(Text("\n").join(live_table(console, tally))))
-    rows = [line.rstrip() for line in text.splitlines()]
-    assert rows[2] == r"cuda:0  kernels/\x1b0.py    61.0 s"
-    assert len(rows) <= 11
-    assert rows[-3].startswith("5 of 10 files: 2 passed, 3 failed; 8 judging; ")
+
+    def show(console: Console) -> None:
+        with progress.shown(console, tally) as show_line:
+            show_line(line_for("d.py", verdict_of(b"mistaken")))
+        console.print(*figures(tally), sep="\n")
+
+    rows = [line.rstrip() for line in shown(show).splitlines()]
+    assert any("fail  d.py  mistake.syntax: invalid syntax" in row for row in rows)
+    assert "5 of 10 files: 2 passed, 3 failed; " in rows[-3]
     assert rows[-3].endswith(" left")
     assert rows[-2:] == ["failed: 2 output.mismatch, 1 mistake.syntax", "best: 25.250 us, b.py"]
-
-
-def test_what_is_built_ahead_is_shown_behind_what_is_judged() -> None:
-    tally = tally_of(*judged)
-    tally.busy.judging["cuda:0"] = ("a.py", time.monotonic())
-    tally.busy.building |= {"c.py": time.monotonic(), "b.py": time.monotonic() - 9}
-    text = shown(lambda console: console.print(Text("\n").join(live_table(console, tally))), 120)
-    rows = [line.split() for line in text.splitlines()]
-    assert [row[:2] for row in rows[2:5]] == [
-        ["cuda:0", "a.py"],
-        ["building", "b.py"],
-        ["building", "c.py"],
-    ]
-    assert " 1 judging, 2 building; " in " ".join(rows[5])
 
 
 def test_figures_come_now_and_then_where_nobody_watches_a_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tally = tally_of(*judged)
-    tally.busy.building["f.py"] = 0.0
     (console := Console(width=80)).begin_capture()
     with progress.shown(console, tally) as show:
         line = line_for("d.py", verdict_of(b"mistaken"))
         show(line)
         monkeypatch.setattr(progress, "_figures_s", 0.0)
         show(line)
-    first, second, figures = console.end_capture().splitlines()
+    first, second, counts = console.end_capture().splitlines()
     assert first == second == "fail  d.py  mistake.syntax: invalid syntax"
-    assert figures.startswith("5 of 10 files: 2 passed, 3 failed; 1 building; ")
+    assert counts.startswith("5 of 10 files: 2 passed, 3 failed; ")
 
 
 def test_without_a_gpu_the_summary_ranks_by_the_bound_and_shows_predicted_times() -> None:

@@ -19,7 +19,7 @@ from started import ENDLESS, wait_until
 
 from nvfp4.cli.batch.eval_process import Candidate
 from nvfp4.cli.batch.on_ray import Judge, RayCluster
-from nvfp4.cli.batch.options import BatchOptions, Busy
+from nvfp4.cli.batch.options import BatchOptions
 from nvfp4.cli.batch.this_machine import cpu_places, judge_on
 from nvfp4.cli.main import main
 
@@ -109,7 +109,7 @@ def test_a_node_dies_and_every_result_is_there_once(cluster: Any, tmp_path: Path
             cluster.remove_node(victim, allow_graceful=False)
 
     judge = judge_that_notes(tmp_path, victim.node_id)
-    RayCluster(options(cluster), judge).judge(judged, told, Busy())
+    RayCluster(options(cluster), judge).judge(judged, told)
     assert len(found) == len(judged)
     assert dict(found) == expected
     begun = [path.name.split(" on ") for path in tmp_path.iterdir()]
@@ -173,7 +173,7 @@ def test_a_cluster_without_a_gpu_waits_for_one(
     assert judges.kind == "cuda"
     said = "no node of the cluster has 1 CPU, 1 GPU: waiting for one\n"
     assert capsys.readouterr().err == said
-    judges.judge([], lambda candidate, verdict: None, Busy())
+    judges.judge([], lambda candidate, verdict: None)
 
 
 @pytest.mark.parametrize(

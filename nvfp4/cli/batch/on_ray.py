@@ -9,7 +9,7 @@ import click
 
 from nvfp4.cli import errors as exits
 from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, crashed
-from nvfp4.cli.batch.options import BatchOptions, Busy, Told
+from nvfp4.cli.batch.options import BatchOptions, Told
 from nvfp4.cli.errors import SetupError
 
 _retries = 3
@@ -40,7 +40,7 @@ class RayCluster:
         self.kind = "cpu" if on_cpu else "cuda"
         self._say_if_nothing_fits()
 
-    def judge(self, candidates: Sequence[Candidate], told: Told, busy: Busy) -> None:
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
         """As of Judges. What is judged where, Ray's dashboard shows."""
         ray = self._ray
         task = ray.remote(self._judge).options(max_retries=_retries, **self._resources())

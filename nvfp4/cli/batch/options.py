@@ -14,16 +14,6 @@ Told = Callable[[Candidate, dict[str, Any]], None]
 """Is given each verdict as it comes."""
 
 
-@dataclass
-class Busy:
-    """What is under way now, and since when on the monotonic clock. judging: the name of the file,
-    by its place. building: files that are built for their judgement.
-    """
-
-    judging: dict[str, tuple[str, float]] = field(default_factory=dict)
-    building: dict[str, float] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class BatchOptions:
     """jsonl: the file of the results. stop_early: end a judgement at its first failure.
@@ -78,7 +68,7 @@ class Judges(Protocol):
 
     kind: str
 
-    def judge(self, candidates: Sequence[Candidate], told: Told, busy: Busy) -> None:
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
         """Judges each once, and tells every verdict. An interrupt ends it; what was judged by then
         is told.
         """

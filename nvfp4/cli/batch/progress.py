@@ -1,4 +1,4 @@
-"""How a batch is shown: a live table on a terminal, a line for each file elsewhere, a summary."""
+"""How a batch is shown: a line for each file, figures below or between them, and a summary."""
 
 from __future__ import annotations
 
@@ -13,41 +13,35 @@ from rich.text import Text
 
 from nvfp4.cli.b200 import bound_note, bound_us, predicted_note, predicted_text
 from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
-from nvfp4.cli.batch.options import Busy
 from nvfp4.cli.display.benchmark_tables import status_text
-from nvfp4.cli.display.columns import Column, show_table, table_lines
+from nvfp4.cli.display.columns import Column, show_table
 from nvfp4.cli.display.console import say
 from nvfp4.cli.display.progress import live_lines
 from nvfp4.cli.text import microseconds, one_line, percent, seconds, several, visible
 
 _best = 10
 _figures_s = 30.0
-_lines_below = 7
-"""Heading, rule, three lines of figures, and two so that nothing scrolls."""
 
 
 @contextmanager
 def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
-    """What is to be told each new line."""
-    if console.is_interactive:
-        with live_lines(console, lambda: live_table(console, tally)):
-            yield lambda line: None
-    else:
-        yield _lines(console, tally)
-
-
-def _lines(console: Console, tally: Tally) -> Callable[[Line], None]:
-    """Shows a line for each file, and every now and then one of figures."""
+    """A function that shows each new line. Figures stand below on a terminal, and come every now
+    and then elsewhere."""
     said_s = time.monotonic()
 
     def show(line: Line) -> None:
         nonlocal said_s
         say(console, result_line(line))
-        if time.monotonic() - said_s >= _figures_s and tally.done < tally.total:
+        due = time.monotonic() - said_s >= _figures_s and tally.done < tally.total
+        if due and not console.is_interactive:
             said_s = time.monotonic()
             say(console, next(figures(tally)), "dim")
 
-    return show
+    if console.is_interactive:
+        with live_lines(console, lambda: list(figures(tally))):
+            yield show
+    else:
+        yield show
 
 
 def result_line(line: Line) -> Text:
@@ -55,7 +49,7 @@ def result_line(line: Line) -> Text:
     failure = failure_of(line)
     status = "unclear" if is_unclear(line) else "fail" if failure else "pass"
     text = Text.assemble(status_text(status), "  ")
-    text.append(one_line(line["submission"]["path"]))
+    text.append(one_line(_path(line)))
     if failure:
         code, message = failure
         text.append(f"  {code}: {visible(message.partition(chr(10))[0])}")
@@ -72,43 +66,29 @@ def result_line(line: Line) -> Text:
     return text
 
 
+def _path(line: Line) -> str:
+    return str(line["submission"]["path"])
+
+
 def _predicted(line: Line) -> tuple[float, str] | None:
     """The geometric mean that a model predicts, in microseconds and on which GPU."""
     predicted = line["score"].get("predicted")
     return (predicted["us"], predicted["gpu"]) if predicted else None
 
 
-def live_table(console: Console, tally: Tally) -> list[Text]:
-    """What is judged where, as far as there is room, and what came of the others."""
-    now = time.monotonic()
-    rows = [(place, *each) for place, each in sorted(tally.busy.judging.items())]
-    rows += [("building", *each) for each in sorted(tally.busy.building.items())]
-    rows = rows[: max(1, console.height - _lines_below)]
-    columns = [
-        Column("where", [place for place, *_ in rows], 1, right=False),
-        Column("file", [one_line(file) for _, file, _ in rows], right=False),
-        Column("time", [f"{seconds(now - started):>8}" for *_, started in rows], 2),
-    ]
-    lines = table_lines(console, columns) if rows else []
-    return [*lines, *figures(tally)]
-
-
 def figures(tally: Tally) -> Iterator[Text]:
-    """Counts, what is under way, rate and time left in a line; causes; the best so far."""
-    counts = f"{tally.done} of {several(tally.total, 'file')}: "
-    counts += _outcomes(tally)
-    under_way = {"judging": len(tally.busy.judging), "building": len(tally.busy.building)}
-    now = ", ".join(f"{count} {what}" for what, count in under_way.items() if count)
-    counts += f"; {now}" if now else ""
-    if tally.left_s is not None:
-        rate = 60 * tally.judged / max(tally.elapsed_s, 1e-9)
-        counts += f"; {rate:.1f} a minute, {seconds(tally.left_s)} left"
+    """Counts, rate and time left in a line; causes; the best so far."""
+    counts = f"{tally.done} of {several(tally.total, 'file')}: {_outcomes(tally)}"
+    if tally.judged:
+        rate_s = tally.elapsed_s / tally.judged
+        left_s = rate_s * (tally.wanted - tally.judged)
+        counts += f"; {60 / max(rate_s, 1e-9):.1f} a minute, {seconds(left_s)} left"
     yield Text(counts)
     if tally.causes:
         yield Text("failed: " + ", ".join(f"{n} {code}" for code, n in tally.causes.most_common()))
     if tally.timed:
-        time_us, path, *_ = min(tally.timed)
-        yield Text(f"best: {microseconds(time_us)} us, {one_line(path)}")
+        time_us, line = min(tally.timed, key=lambda each: each[0])
+        yield Text(f"best: {microseconds(time_us)} us, {one_line(_path(line))}")
 
 
 def _outcomes(tally: Tally) -> str:
@@ -118,29 +98,26 @@ def _outcomes(tally: Tally) -> str:
 
 def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
     """The best files, the failed ones by cause, and what came of all in one sentence."""
-    best = sorted(tally.timed)[:_best]
+    best = _least(tally.timed)
     if best:
-        names = [name for *_, name, _ in best]
+        floors = [percent(line["score"]["floor_geomean_us"], us) for us, line in best]
+        names = [line["device"]["name"] for _, line in best]
         columns = [
-            Column("#", [str(number) for number in range(1, len(best) + 1)], 2),
-            Column("file", [one_line(path) for _, path, *_ in best], right=False),
-            Column("geomean us", [microseconds(time_us) for time_us, *_ in best]),
-            Column("of floor", [percent(floor_us, time_us) for time_us, *_, floor_us in best], 1),
+            *_ranked(best),
+            Column("geomean us", [microseconds(us) for us, _ in best]),
+            Column("of floor", floors, 1),
             Column("GPU", names if len(set(names)) > 1 else [""] * len(best), 3, right=False),
         ]
-        show_table(console, "The fastest", columns)
-        say(console)
-    least = sorted(tally.bounded, key=lambda each: each[:2])[:_best]
+        _show(console, "The fastest", columns)
+    least = _least(tally.bounded)
     if least:
-        predicted = [predicted_text(each) for *_, each in least]
+        predicted = [predicted_text(_predicted(line)) for _, line in least]
         columns = [
-            Column("#", [str(number) for number in range(1, len(least) + 1)], 2),
-            Column("file", [one_line(path) for _, path, _ in least], right=False),
-            Column("B200 >= us", [microseconds(bound) for bound, *_ in least], note=bound_note),
+            *_ranked(least),
+            Column("B200 >= us", [microseconds(us) for us, _ in least], note=bound_note),
             Column("B200 pred. us", predicted, 1, note=predicted_note),
         ]
-        show_table(console, "The least bounds", columns)
-        say(console)
+        _show(console, "The least bounds", columns)
     if tally.causes:
         causes = tally.causes.most_common()
         columns = [
@@ -148,8 +125,7 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
             Column("files", [str(count) for _, count in causes]),
             Column("such as", [one_line(tally.first[code]) for code, _ in causes], 1, right=False),
         ]
-        show_table(console, "Failures", columns)
-        say(console)
+        _show(console, "Failures", columns)
     counts = f"{_outcomes(tally)}, in {seconds(tally.elapsed_s)}"
     if stopped:
         left = several(tally.total - tally.done, "file")
@@ -160,23 +136,38 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
     say(console, f"{several(tally.total, 'file')}: {counts}: {one_line(str(out))}", style)
 
 
+def _least(lines: list[tuple[float, Line]]) -> list[tuple[float, Line]]:
+    return sorted(lines, key=lambda each: (each[0], _path(each[1])))[:_best]
+
+
+def _ranked(lines: list[tuple[float, Line]]) -> list[Column]:
+    return [
+        Column("#", [str(number) for number in range(1, len(lines) + 1)], 2),
+        Column("file", [one_line(_path(line)) for _, line in lines], right=False),
+    ]
+
+
+def _show(console: Console, heading: str, columns: list[Column]) -> None:
+    show_table(console, heading, columns)
+    say(console)
+
+
 class Tally:
-    """passed, unclear, causes: how many files passed, could not be judged whole, and failed by the
-    code of the cause. first: a file for each code. timed: geometric mean in microseconds, path,
-    GPU, floor in microseconds. bounded: what a B200 needs at least for emulated benchmarks, path,
-    and the predicted time. busy: what is under way. judged: how many contents, of ``wanted``, since
-    the batch began.
-    """
+    """Counts of the lines so far."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.passed = self.unclear = 0
         self.causes: Counter[str] = Counter()
+        """Failed files by the code of the cause."""
         self.first: dict[str, str] = {}
-        self.timed: list[tuple[float, str, str, float | None]] = []
-        self.bounded: list[tuple[float, str, tuple[float, str] | None]] = []
-        self.busy = Busy()
+        """A file for each code."""
+        self.timed: list[tuple[float, Line]] = []
+        """Geometric means in microseconds."""
+        self.bounded: list[tuple[float, Line]] = []
+        """Times that a B200 needs at least for emulated benchmarks."""
         self.judged = self.wanted = 0
+        """Contents since the batch began."""
         self.started = time.monotonic()
 
     def begin(self, wanted: int) -> None:
@@ -187,21 +178,19 @@ class Tally:
     def add(self, line: Line) -> None:
         """Counts a line."""
         failure = failure_of(line)
-        path = line["submission"]["path"]
         if failure is None:
             self.passed += 1
-            score, device = line["score"], line["device"]
-            if device and device["kind"] == "cuda" and score["geomean_us"] is not None:
-                name, floor_us = device["name"], score["floor_geomean_us"]
-                self.timed.append((score["geomean_us"], path, name, floor_us))
+            device, geomean_us = line["device"], line["score"]["geomean_us"]
+            if device and device["kind"] == "cuda" and geomean_us is not None:
+                self.timed.append((geomean_us, line))
             bound = bound_us([each.get("emulation") for each in line.get("benchmarks", [])])
             if bound is not None:
-                self.bounded.append((bound, path, _predicted(line)))
+                self.bounded.append((bound, line))
         elif is_unclear(line):
             self.unclear += 1
         else:
             self.causes[failure[0]] += 1
-            self.first.setdefault(failure[0], path)
+            self.first.setdefault(failure[0], _path(line))
 
     @property
     def failed(self) -> int:
@@ -217,10 +206,3 @@ class Tally:
     def elapsed_s(self) -> float:
         """Since the batch began."""
         return time.monotonic() - self.started
-
-    @property
-    def left_s(self) -> float | None:
-        """How long the rest should take; None as long as nothing is judged."""
-        if not self.judged:
-            return None
-        return self.elapsed_s / self.judged * (self.wanted - self.judged)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses
-from nvfp4.cli.batch.options import BatchOptions, Busy, Told
+from nvfp4.cli.batch.options import BatchOptions, Told
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.info import visible_gpus
 from nvfp4.cli.judging.bot import Bot
@@ -32,40 +31,24 @@ class ThisMachine:
         self._turns = {each.name: threading.Lock() for each in self._places}
         self.kind = self._places[0].device.partition(":")[0]
 
-    def judge(self, candidates: Sequence[Candidate], told: Told, busy: Busy) -> None:
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
         """As of Judges. While a GPU judges one, another is loaded for it, and more are built."""
         processes = EvalProcesses(self._options.arguments, self._options.limit_s)
         problem, options = load_problem(), self._options.options
 
-        @contextlib.contextmanager
-        def turn(candidate: Candidate, place: Place) -> Iterator[None]:
-            with self._turns[place.name]:
-                busy.judging[place.name] = (str(candidate.paths[0]), time.monotonic())
-                try:
-                    yield
-                finally:
-                    del busy.judging[place.name]
-
         def judge(candidate: Candidate, place: Place) -> dict[str, Any]:
-            its_turn = turn(candidate, place)
-            return processes.judge(candidate, place.device, place.environment, its_turn)
+            turn = self._turns[place.name]
+            return processes.judge(candidate, place.device, place.environment, turn)
 
         gpus = [each.capability for each in self._places]
         with BuildAhead(gpus, len(gpus)) as ahead:
 
             def prepare(candidate: Candidate, ready: Callable[[], None]) -> None:
-                name = str(candidate.paths[0])
-
                 def built(future: Future[None]) -> None:
-                    busy.building.pop(name, None)
                     if not future.cancelled():
                         ready()
 
-                def begins() -> None:
-                    busy.building[name] = time.monotonic()
-
-                bot = Bot(problem, candidate.content, options)
-                ahead.begin(bot, begins).add_done_callback(built)
+                ahead.begin(Bot(problem, candidate.content, options)).add_done_callback(built)
 
             def stop() -> None:
                 ahead.stop()
