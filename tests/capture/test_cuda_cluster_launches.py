@@ -66,21 +66,6 @@ std::string in_large_clusters(torch::Tensor t, int cluster) {
   cudaFuncSetAttribute(large, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   return launch(large, 32, 1, cluster, false, ptr(t));
 }
-std::vector<int64_t> occupancy(int cluster) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(64);
-  config.blockDim = dim3(1024);
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = cluster;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0, most = 0;
-  cudaOccupancyMaxActiveClusters(&clusters, ranks, &config);
-  cudaOccupancyMaxPotentialClusterSize(&most, ranks, &config);
-  return {clusters, most};
-}
 void begin(torch::Tensor x) { first<<<1, 32>>>(ptr(x)); }
 void end(torch::Tensor x, torch::Tensor y) {
   launch(second<false>, 1, 32, 0, true, ptr(x), ptr(y));
@@ -92,12 +77,11 @@ void chain(torch::Tensor x, torch::Tensor y, bool waits, bool programmatic, bool
   else launch(second<false>, 1, 32, 0, programmatic, ptr(x), ptr(y));
 }
 """
-FUNCTIONS = ["in_clusters", "in_pairs", "in_large_clusters", "occupancy", "begin", "end", "chain"]
+FUNCTIONS = ["in_clusters", "in_pairs", "in_large_clusters", "begin", "end", "chain"]
 DECLARED = r"""
 std::string in_clusters(torch::Tensor t, int grid, int cluster);
 std::string in_pairs(torch::Tensor t, int grid, int cluster);
 std::string in_large_clusters(torch::Tensor t, int cluster);
-std::vector<int64_t> occupancy(int cluster);
 void begin(torch::Tensor x);
 void end(torch::Tensor x, torch::Tensor y);
 void chain(torch::Tensor x, torch::Tensor y, bool waits, bool programmatic, bool synchronises);
@@ -141,10 +125,6 @@ def test_clusters_of_sixteen_where_they_are_allowed(extension: Any) -> None:
     assert extension.in_large_clusters(out, 16) == "cudaSuccess"
     assert out.tolist() == list(range(16)) * 2
     assert extension.in_large_clusters(out, 32) == "cudaErrorInvalidClusterSize"
-
-
-def test_how_many_clusters_there_may_be(extension: Any) -> None:
-    assert extension.occupancy(2) == [148, 8]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ pytest.importorskip("cutlass")
 
 import cutlass
 import cutlass.cute as cute
+import cutlass.cute.testing
 import cutlass.pipeline as pipeline
 import torch
 from cutlass.cute.nvgpu import cpasync
@@ -15,6 +16,7 @@ from cutlass.cute.runtime import from_dlpack, make_ptr
 from cutlass.utils import SmemAllocator
 
 from nvfp4.emulation import Emulation, install
+from nvfp4.records.launch_errors import UnsupportedCall
 
 STAGES = 3
 
@@ -157,3 +159,9 @@ def test_compile_options_and_executors() -> None:
     compiled(from_dlpack(a))
     compiled.to(None)(from_dlpack(a))
     assert a.tolist() == [2, 2, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["benchmark", "tune", "autotune_jit"])
+def test_what_measures_time_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedCall, match=f"cutlass.testing.{name} measures time"):
+        getattr(cutlass.cute.testing, name)()

@@ -21,14 +21,13 @@ from nvfp4.capture.kernel import (
     blocks_per_multiprocessor,
     examined,
     kernel_attributes,
-    largest_cluster,
 )
 from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch import Buffer, Dim3
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.records.tensormap import encode_tensor_map
 
-_ADDRESS, _INT, _SIZE = ctypes.c_uint64, ctypes.c_int32, ctypes.c_uint64
+_ADDRESS, _INT = ctypes.c_uint64, ctypes.c_int32
 _OF_TEXTURES = re.compile(r"Texture|Surface|ChannelDesc|Array|TexObject|SurfObject")
 _DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
 _NON_BLOCKING = 1
@@ -119,12 +118,8 @@ def launch_cooperative(
             "once",
         )
     workspace = _workspace(runtime)
-
-    def clear() -> None:
-        size = _workspace_bytes.to_bytes(4, "little")
-        host_access.put(workspace, size + bytes(_workspace_bytes - 4))
-
-    graphs.do(clear)
+    cleared = _workspace_bytes.to_bytes(4, "little") + bytes(_workspace_bytes - 4)
+    graphs.do(lambda: host_access.put(workspace, cleared))
     registers = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
     dims = blocks, threads, (1, 1, 1)
     runtime.launch(function, *dims, arguments, shared_bytes, stream, registers)
@@ -143,13 +138,6 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
         kernel.large_clusters = bool(value)
 
 
-@entry("function_handle", gives=_ADDRESS)
-def handle_of_function(runtime: CudaRuntime, function: int) -> int:
-    """The host's address of a kernel is its handle, too."""
-    runtime.kernel(function)
-    return function
-
-
 @entry(gives=_INT)
 def function_attribute(runtime: CudaRuntime, function: int, which: int) -> int:
     """By CUfunction_attribute."""
@@ -162,54 +150,29 @@ def occupancy(runtime: CudaRuntime, function: int, threads: int, shared_bytes: i
     return blocks_per_multiprocessor(kernel, runtime.device, threads, shared_bytes)
 
 
-@entry(gives=_INT)
-def active_clusters(
-    runtime: CudaRuntime, function: int, threads: int, shared_bytes: int, ctas: int
-) -> int:
-    """How many clusters of so many CTAs run at once, if all of the device can be divided so."""
-    each = occupancy(runtime, function, threads, shared_bytes)
-    return each * runtime.device.attributes[_MULTIPROCESSORS] // max(1, ctas)
-
-
-@entry("largest_cluster", gives=_INT)
-def largest_cluster_of(runtime: CudaRuntime, function: int) -> int:
-    return largest_cluster(runtime.kernel(function))
-
-
-@entry(gives=_SIZE)
-def available_shared(runtime: CudaRuntime, function: int, blocks: int, threads: int) -> int:
-    device, used = runtime.device, runtime.kernel(function).resources
-    share = device.shared_bytes_per_multiprocessor // max(blocks, 1) - device.attributes[111]
-    return max(0, min(share, device.shared_bytes_per_block) - used.shared_bytes)
-
-
 # Memory
 
 
-def allocate(runtime: CudaRuntime, size: int, by: str, shared: bool = False) -> int:
+def _allocate(runtime: CudaRuntime, size: int, shared: bool = False) -> int:
     """The address of memory of the device, shared with the host or not. Raises CudaError."""
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
-    return runtime.allocate(size, by, shared) if size else 0
+    return runtime.allocate(size, shared=shared) if size else 0
 
 
-def allocate_unset(runtime: CudaRuntime, size: int, by: str) -> int:
-    """The same of the device alone, which nobody has set."""
-    address = allocate(runtime, size, by)
+@entry(gives=_ADDRESS)
+def cudaMalloc(runtime: CudaRuntime, size: int) -> int:
+    """Memory of the device alone, which holds noise."""
+    address = _allocate(runtime, size)
     put_noise(address, size)
     host_access.wrote(address, size)
     return address
 
 
 @entry(gives=_ADDRESS)
-def cudaMalloc(runtime: CudaRuntime, size: int) -> int:
-    return allocate_unset(runtime, size, "cudaMalloc")
-
-
-@entry(gives=_ADDRESS)
 def host_memory(runtime: CudaRuntime, size: int) -> int:
     """Managed or of the host, whose pages are cleared before a process gets them."""
-    return allocate(runtime, size, "cudaMalloc", shared=True)
+    return _allocate(runtime, size, shared=True)
 
 
 @entry()
@@ -218,7 +181,7 @@ def cudaFree(runtime: CudaRuntime, address: int) -> None:
         raise CudaError(Code.INVALID_VALUE, f"cudaFree of {address:#x}, which is not allocated")
 
 
-def on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buffer | None:
+def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buffer | None:
     """The buffer that holds a range; None for host memory. Raises CudaError at its end."""
     buffer = runtime.buffer_at(address)
     if buffer is not None and address + size > buffer.end:
@@ -231,39 +194,19 @@ def on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buff
 
 @entry()
 def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int) -> None:
-    set_values(runtime, address, value, 1, size, "cudaMemset")
-
-
-def set_values(
-    runtime: CudaRuntime, address: int, value: int, width: int, count: int, doing: str
-) -> None:
-    """Count values of a width in bytes. Raises CudaError."""
-    size = width * count
     if not size:
         return
-    if on_device(runtime, address, size, doing) is None:
-        raise CudaError(Code.INVALID_VALUE, f"{doing} of {address:#x}, no device memory")
-    data = (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count
-
-    def fill() -> None:
-        host_access.put(address, data)
-
-    graphs.do(fill)
-
-
-@entry()
-def cudaMemset2D(
-    runtime: CudaRuntime, address: int, pitch: int, value: int, width: int, height: int
-) -> None:
-    for row in range(height):
-        cudaMemset(runtime, address + row * pitch, value, width)
+    if _on_device(runtime, address, size, "cudaMemset") is None:
+        raise CudaError(Code.INVALID_VALUE, f"cudaMemset of {address:#x}, no device memory")
+    data = bytes([value & 0xFF]) * size
+    graphs.do(lambda: host_access.put(address, data))
 
 
 @entry()
 def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int) -> None:
     if not size:
         return
-    found = [on_device(runtime, each, size, "cudaMemcpy") for each in (source, to)]
+    found = [_on_device(runtime, each, size, "cudaMemcpy") for each in (source, to)]
     # cudaMemcpyKind: which of source and target are the device's; 4 leaves it to the addresses.
     expected = {0: (False, False), 1: (False, True), 2: (True, False), 3: (True, True)}.get(kind)
     for buffer, device, what in zip(found, expected or (), ("source", "target"), strict=False):
@@ -281,21 +224,6 @@ def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int)
             ctypes.memmove(to, source, size)
 
     graphs.do(copy)
-
-
-@entry()
-def cudaMemcpy2D(
-    runtime: CudaRuntime,
-    to: int,
-    to_pitch: int,
-    source: int,
-    source_pitch: int,
-    width: int,
-    height: int,
-    kind: int,
-) -> None:
-    for row in range(height):
-        cudaMemcpy(runtime, to + row * to_pitch, source + row * source_pitch, width, kind)
 
 
 def _symbol_range(runtime: CudaRuntime, shadow: int, size: int, offset: int) -> int:
@@ -320,16 +248,9 @@ def copy_from_symbol(runtime: CudaRuntime, to: int, shadow: int, size: int, offs
     graphs.do(lambda: ctypes.memmove(to, host_access.get(source, size), size))
 
 
-@entry()
-def symbol(runtime: CudaRuntime, shadow: int, address: int, size: int) -> None:
-    variable = runtime.variable(shadow)
-    store(address, variable.address)
-    store(size, variable.nbytes)
-
-
-@entry(gives=_INT)
-def is_device_memory(runtime: CudaRuntime, address: int) -> int:
-    return runtime.buffer_at(address) is not None
+@entry(gives=_ADDRESS)
+def symbol_address(runtime: CudaRuntime, shadow: int) -> int:
+    return runtime.variable(shadow).address
 
 
 @entry()

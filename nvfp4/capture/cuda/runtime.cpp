@@ -91,13 +91,6 @@ struct Configuration {
 };
 thread_local std::vector<Configuration> configurations;
 
-// The only memory pool, by a handle that is no address, and what was set of it and of the device.
-const cudaMemPool_t the_pool = reinterpret_cast<cudaMemPool_t>(0x500);
-uint64_t pool_attributes[cudaMemPoolAttrUsedMemHigh + 1] = {0, 1, 1, 1};
-size_t limits[cudaLimitPersistingL2CacheSize + 1] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
-
-bool is_a_flag(cudaMemPoolAttr which) { return which < cudaMemPoolAttrReleaseThreshold; }
-
 int attribute(cudaDeviceAttr which) {
   int value = 0;
   ask("device_number", &value, which);
@@ -193,23 +186,9 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
   return launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
                 config->stream, cluster, programmatic);
 }
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
-  const cudaError_t error = ask("alive", stream);
-  if (error == cudaSuccess) function(data);
-  return error;
-}
-cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void *data,
-                                  unsigned) {
-  const cudaError_t error = ask("alive", stream);
-  if (error == cudaSuccess) function(stream, cudaSuccess, data);
-  return error;
-}
 
 // Functions and their limits.
 
-cudaError_t cudaGetFuncBySymbol(cudaFunction_t *function, const void *symbol) {
-  return ask("function_handle", function, symbol);
-}
 cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute which, int value) {
   return ask("cudaFuncSetAttribute", function, which, value);
 }
@@ -232,10 +211,6 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *fu
   return error;
 }
 cudaError_t cudaFuncSetCacheConfig(const void *, cudaFuncCache) { return cudaSuccess; }
-#if CUDART_VERSION < 13000
-cudaError_t cudaFuncSetSharedMemConfig(const void *, cudaSharedMemConfig) { return cudaSuccess; }
-cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
-#endif
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function,
                                                           int threads, size_t shared) {
   return ask("occupancy", blocks, function, threads, shared);
@@ -246,70 +221,12 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks,
                                                                    unsigned) {
   return ask("occupancy", blocks, function, threads, shared);
 }
-cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
-                                           const cudaLaunchConfig_t *config) {
-  const dim3 &block = config->blockDim;
-  dim3 cluster(1, 1, 1);
-  for (unsigned i = 0; i < config->numAttrs; ++i) {
-    const cudaLaunchAttribute &each = config->attrs[i];
-    if (each.id == cudaLaunchAttributeClusterDimension) {
-      cluster = dim3(each.val.clusterDim.x, each.val.clusterDim.y, each.val.clusterDim.z);
-    }
-  }
-  return ask("active_clusters", clusters, function, block.x * block.y * block.z,
-             config->dynamicSmemBytes, cluster.x * cluster.y * cluster.z);
-}
-cudaError_t cudaOccupancyMaxPotentialClusterSize(int *ctas, const void *function,
-                                                 const cudaLaunchConfig_t *) {
-  return ask("largest_cluster", ctas, function);
-}
-cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *function,
-                                                      int blocks, int threads) {
-  return ask("available_shared", bytes, function, blocks, threads);
-}
 
 // Memory.
 
 cudaError_t cudaMalloc(void **address, size_t size) { return ask("cudaMalloc", address, size); }
 cudaError_t cudaMallocAsync(void **address, size_t size, cudaStream_t stream) {
   return ask_on(stream, "cudaMalloc", address, size);
-}
-cudaError_t cudaMallocFromPoolAsync(void **address, size_t size, cudaMemPool_t,
-                                    cudaStream_t stream) {
-  return ask_on(stream, "cudaMalloc", address, size);
-}
-cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t height) {
-  *pitch = (width + 511) / 512 * 512;
-  return ask("cudaMalloc", address, *pitch * height);
-}
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
-  *pool = the_pool;
-  return ask("cudaSetDevice", device);
-}
-cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device) {
-  *pool = the_pool;
-  return ask("cudaSetDevice", device);
-}
-cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t) { return ask("cudaSetDevice", device); }
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr which, void *value) {
-  if (which < cudaMemPoolReuseFollowEventDependencies || which > cudaMemPoolAttrUsedMemHigh) {
-    return cudaErrorInvalidValue;
-  }
-  pool_attributes[which] =
-      is_a_flag(which) ? *static_cast<int *>(value) : *static_cast<uint64_t *>(value);
-  return cudaSuccess;
-}
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr which, void *value) {
-  if (which < cudaMemPoolReuseFollowEventDependencies || which > cudaMemPoolAttrUsedMemHigh) {
-    return cudaErrorInvalidValue;
-  }
-  if (is_a_flag(which)) {
-    *static_cast<int *>(value) = static_cast<int>(pool_attributes[which]);
-  } else {
-    *static_cast<uint64_t *>(value) = pool_attributes[which];
-  }
-  return cudaSuccess;
 }
 cudaError_t cudaMallocManaged(void **address, size_t size, unsigned) {
   return ask("host_memory", address, size);
@@ -335,13 +252,6 @@ cudaError_t cudaMemset(void *address, int value, size_t size) {
 cudaError_t cudaMemsetAsync(void *address, int value, size_t size, cudaStream_t stream) {
   return ask_on(stream, "cudaMemset", address, value, size);
 }
-cudaError_t cudaMemset2D(void *address, size_t pitch, int value, size_t width, size_t height) {
-  return ask("cudaMemset2D", address, pitch, value, width, height);
-}
-cudaError_t cudaMemset2DAsync(void *address, size_t pitch, int value, size_t width, size_t height,
-                              cudaStream_t stream) {
-  return ask_on(stream, "cudaMemset2D", address, pitch, value, width, height);
-}
 cudaError_t cudaMemcpy(void *to, const void *from, size_t size, cudaMemcpyKind kind) {
   return ask("cudaMemcpy", to, from, size, kind);
 }
@@ -349,58 +259,25 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyK
                             cudaStream_t stream) {
   return ask_on(stream, "cudaMemcpy", to, from, size, kind);
 }
-cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
-                         size_t width, size_t height, cudaMemcpyKind kind) {
-  return ask("cudaMemcpy2D", to, to_pitch, from, from_pitch, width, height, kind);
-}
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
-                              size_t width, size_t height, cudaMemcpyKind kind,
-                              cudaStream_t stream) {
-  return ask_on(stream, "cudaMemcpy2D", to, to_pitch, from, from_pitch, width, height, kind);
-}
 cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t size, size_t offset,
                                cudaMemcpyKind) {
   return ask("copy_to_symbol", symbol, from, size, offset);
-}
-cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t size,
-                                    size_t offset, cudaMemcpyKind, cudaStream_t stream) {
-  return ask_on(stream, "copy_to_symbol", symbol, from, size, offset);
 }
 cudaError_t cudaMemcpyFromSymbol(void *to, const void *symbol, size_t size, size_t offset,
                                  cudaMemcpyKind) {
   return ask("copy_from_symbol", to, symbol, size, offset);
 }
-cudaError_t cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t size, size_t offset,
-                                      cudaMemcpyKind, cudaStream_t stream) {
-  return ask_on(stream, "copy_from_symbol", to, symbol, size, offset);
-}
 cudaError_t cudaGetSymbolAddress(void **address, const void *symbol) {
-  size_t size = 0;
-  return ask("symbol", symbol, address, &size);
-}
-cudaError_t cudaGetSymbolSize(size_t *size, const void *symbol) {
-  void *address = nullptr;
-  return ask("symbol", symbol, &address, size);
+  return ask("symbol_address", address, symbol);
 }
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
   return ask("cudaMemGetInfo", free, total);
-}
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {
-  std::memset(attributes, 0, sizeof *attributes);
-  int on_device = 0;
-  const cudaError_t error = ask("is_device_memory", &on_device, address);
-  attributes->type = on_device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
-  if (on_device) attributes->devicePointer = const_cast<void *>(address);
-  return error;
 }
 
 // Streams and events: all work is done when a call returns.
 
 cudaError_t cudaStreamCreate(cudaStream_t *stream) { return ask("new_stream", stream, 0); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
-  return ask("new_stream", stream, flags);
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int) {
   return ask("new_stream", stream, flags);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return ask("destroy", stream); }
@@ -412,19 +289,6 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   return ask_on(stream, "stream_waits", stream, event);
-}
-cudaError_t cudaStreamGetPriority(cudaStream_t, int *priority) {
-  *priority = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned *flags) {
-  *flags = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
-  *least = 0;
-  *greatest = -5;
-  return cudaSuccess;
 }
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID,
                                    const cudaLaunchAttributeValue *) {
@@ -439,15 +303,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *graph) {
   return ask("end_capture", graph);
 }
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *) { return cudaSuccess; }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
   return ask("instantiate_graph", exec, graph);
 }
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
-                                          unsigned long long) {
-  return ask("instantiate_graph", exec, graph);
-}
-cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return ask_on(stream, "launch_graph", exec, stream);
 }
@@ -459,9 +317,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return ask("destroy", event); }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return ask_on(stream, "record_event", event, stream);
-}
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
   return ask_on(stream, "record_event", event, stream);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -484,36 +339,9 @@ cudaError_t cudaGetDevice(int *device) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) { return ask("cudaSetDevice", device); }
-cudaError_t cudaInitDevice(int device, unsigned, unsigned) { return ask("cudaSetDevice", device); }
-cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return ask("cudaDeviceSynchronize"); }
-cudaError_t cudaDeviceReset() { return cudaSuccess; }
-cudaError_t cudaDeviceSetLimit(cudaLimit which, size_t value) {
-  if (which < 0 || which > cudaLimitPersistingL2CacheSize) return cudaErrorUnsupportedLimit;
-  limits[which] = value;
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceGetLimit(size_t *value, cudaLimit which) {
-  if (which < 0 || which > cudaLimitPersistingL2CacheSize) return cudaErrorUnsupportedLimit;
-  *value = limits[which];
-  return cudaSuccess;
-}
 cudaError_t cudaProfilerStart() { return cudaSuccess; }
 cudaError_t cudaProfilerStop() { return cudaSuccess; }
-cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
-cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
-cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) {
-  *can = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaDriverGetVersion(int *version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
-cudaError_t cudaRuntimeGetVersion(int *version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int) {
   return ask("cudaDeviceGetAttribute", value, which);
 }
@@ -581,11 +409,6 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
   ask("error_text", text, error);
   return CUDA_SUCCESS;
 }
-CUresult cuGetErrorName(CUresult error, const char **text) {
-  ask("error_name", text, error);
-  return CUDA_SUCCESS;
-}
-CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 // Some headers of CUDA 13 declare it, too.
 cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long,
                                     cudaDriverEntryPointQueryResult *found) {
@@ -595,7 +418,6 @@ cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigne
   } known[] = {
       {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(cuTensorMapEncodeTiled)},
       {"cuGetErrorString", reinterpret_cast<void *>(cuGetErrorString)},
-      {"cuGetErrorName", reinterpret_cast<void *>(cuGetErrorName)},
   };
   *function = nullptr;
   for (const auto &each : known) {

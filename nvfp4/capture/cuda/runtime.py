@@ -47,7 +47,7 @@ class _Module:
 
     ptx: tuple[str, ...]
     resources: dict[str, Resources]
-    made_for: tuple[str, ...] = ()
+    made_for: tuple[str, ...]
 
     def kernel(self, name: str) -> Kernel | None:
         return find_kernel(self.ptx, name, self.resources, self.made_for)
@@ -187,15 +187,16 @@ class CudaRuntime(Session):
         self._loading.registered += 1
         texts = (*built.ptx[at : at + 1], *built.ptx[:at], *built.ptx[at + 1 :])
         used = {name: n for each in built.resources for name, n in each.items()}
-        handle = self.add_module(texts, used | dict(*built.resources[at : at + 1]))
-        self._modules[handle].made_for = built.made_for
+        used |= dict(*built.resources[at : at + 1])
         self._with_suffix |= dict(zip(built.ptx, built.with_suffix, strict=True))
-        return handle
+        return self.add_module(texts, used, built.made_for)
 
-    def add_module(self, ptx: tuple[str, ...], resources: dict[str, Resources]) -> int:
-        """A handle for a module of PTX texts. resources: what ptxas says of each kernel."""
+    def add_module(
+        self, ptx: tuple[str, ...], resources: dict[str, Resources], made_for: tuple[str, ...] = ()
+    ) -> int:
+        """A handle for a module; see `_Module`."""
         handle = self.new_handle()
-        self._modules[handle] = _Module(ptx, resources)
+        self._modules[handle] = _Module(ptx, resources, made_for)
         return handle
 
     def _module(self, handle: int) -> _Module:

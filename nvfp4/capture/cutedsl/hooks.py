@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.activity import busy
-from nvfp4.capture.cutedsl import tuning, versions
+from nvfp4.capture.cutedsl import versions
 from nvfp4.capture.cutedsl.callbacks import declared_functions, define, make_callbacks
 from nvfp4.capture.cutedsl.host import HostRuntime
 from nvfp4.capture.patches import Patches
+from nvfp4.capture.untimed import refuse_timing
 
 _PTX_ATTRIBUTE = "captured_ptx"
+_TIMING = {"benchmark", "tune", "autotune_jit"}
+"""Functions of cutlass.testing that measure time."""
 _DUMP_OPTION = re.compile(r"dump-ptx-path='([^']*)'")
 # PTX texts of several modules in one attribute; no text contains a NUL.
 _SEPARATOR = "\0"
@@ -117,10 +120,9 @@ def _install(patches: Patches, runtime: HostRuntime) -> None:
     patches.replace(JitExecutor, "run_compiled_program", partial(_raising, runtime))
     patches.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
     _replace_driver_queries(patches, runtime)
-    timing = tuning.replacements(runtime)
     for owner in versions.testing_modules():
-        for name in timing.keys() & vars(owner).keys():
-            patches.replace(owner, name, partial(_instead, timing[name]))
+        for name in _TIMING & vars(owner).keys():
+            patches.set(owner, name, refuse_timing(f"cutlass.testing.{name}"))
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -15,6 +15,7 @@ from nvfp4.capture.signature import parameter_bytes
 from nvfp4.capture.torch_memory import kernel_memory
 from nvfp4.capture.triton import loading as lines
 from nvfp4.capture.triton.arguments import pack_arguments, pointer
+from nvfp4.capture.untimed import refuse_timing
 from nvfp4.records.launch import Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 
@@ -101,31 +102,11 @@ class Driver:
     def get_benchmarker(self) -> Any:
         return refuse_timing("the driver's benchmarker")
 
-    def get_empty_cache_for_benchmark(self) -> Any:
-        return refuse_timing("the driver's cache for benchmarks")()
-
-    def map_python_to_cpp_type(self, name: str) -> str:
-        raise UnsupportedCall(
-            f"no launcher is compiled here that could need the C++ type of {name}"
-        )
-
 
 def target_of(session: Session) -> int:
     """The number of the architecture; Triton appends the "a" itself."""
     major, minor = session.device.capability
     return major * 10 + minor
-
-
-def refuse_timing(name: str) -> Any:
-    """A function that says why nothing can be timed."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise UnsupportedCall(
-            f"{name} measures time, and without a GPU there is none to measure",
-            hint="choose a configuration by the shape where timing fails",
-        )
-
-    return refuse
 
 
 class Utilities:

@@ -7,6 +7,7 @@ from nvfp4.capture.activity import busy
 from nvfp4.capture.patches import Patches, UnsupportedVersion, version_numbers
 from nvfp4.capture.session import Session
 from nvfp4.capture.triton import autotuning
+from nvfp4.capture.untimed import refuse_timing
 
 OLDEST = "3.3"
 _LINE_INFO_OFF = "TRITON_DISABLE_LINE_INFO"
@@ -52,7 +53,7 @@ def _replace(patches: Patches, session: Session) -> Any:
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
 
-    from nvfp4.capture.triton.driver import Driver, refuse_timing
+    from nvfp4.capture.triton.driver import Driver
 
     loaded = CompiledKernel._init_handles
     # Until 3.4 the driver was not asked how many threads a block may have.
