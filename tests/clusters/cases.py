@@ -20,6 +20,8 @@ _CASE = re.compile(
     r"^// (right|wrong): (.+)\n(?:// launch: cluster=(\d+)\n)?__global__ void .*?(\w+)\(const int",
     re.MULTILINE,
 )
+_CALLS = re.compile(r"\* in, int\* out\) \{ (\w+)<")
+_HERE = re.compile(r"<- ([\w ]+)$")
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,14 @@ class Case:
 def cases() -> list[Case]:
     """All of the file, in its order."""
     text = SOURCE.read_text(encoding="utf-8")
-    found = list(_CASE.finditer(text))
-    ends = [each.start() for each in found[1:]] + [len(text)]
     made = []
-    for each, end in zip(found, ends, strict=True):
-        first = text.count("\n", 0, each.start()) + 1
-        body = text[each.start() : end].splitlines()
-        here = tuple(first + i for i, line in enumerate(body) if line.endswith("<- here"))
+    for each in _CASE.finditer(text):
+        template = _CALLS.match(text, each.end())
+        start = text.index(f"void {template[1]}(") if template else each.start()
+        first, end = text.count("\n", 0, start) + 1, text.index("\n}", start)
+        marks = enumerate(map(_HERE.search, text[start:end].splitlines()))
+        named = {each[4], *each[2].split()}
+        here = tuple(first + i for i, mark in marks if mark and named & set(mark[1].split()))
         size = int(each[3] or (1 if "__cluster_dims__" in each[0] else 4))
         made.append(Case(each[4], each[1] == "right", each[2], size, here))
     return made
