@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from nvfp4.capture.cuda.headers_of_torch import overloads
+from nvfp4.capture.cuda.headers_of_torch import binds_as_ours_cannot
 from nvfp4.emulation import Emulation
 
 SOURCE = Path(__file__).with_name("slim_torch.cu")
@@ -31,8 +31,13 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def test_what_a_build_takes_torchs_own_headers_for() -> None:
-    assert not overloads('m.def("f", &f); m.def("g", &g); m.def("f(Tensor x) -> Tensor");')
-    assert overloads('m.def("f", py::overload_cast<int>(&f)); m.def("f", &g);')
+    for text, taken in {
+        'm.def("f", &f); m.def("g", &g); m.def("f(Tensor x) -> Tensor");': False,
+        'm.def("f", py::overload_cast<int>(&f)); m.def("f", &g);': True,
+        'TORCH_LIBRARY(ns, m) {\n  m.def("f(Tensor x) -> Tensor", &f);\n}\nm.def("g", &g)': False,
+        'TORCH_LIBRARY(ns, m) {\n  m.def("f", &f);\n}': True,
+    }.items():
+        assert binds_as_ours_cannot(text) is taken
 
 
 def test_a_module_has_what_was_put_into_it(built: Any) -> None:
@@ -62,17 +67,15 @@ def test_tensors_come_back_as_they_went_in(built: Any, x: torch.Tensor) -> None:
 
 
 def test_facts_of_a_tensor(built: Any, x: torch.Tensor) -> None:
-    assert built.facts(x[1:, 1:]) == (4, [3, 2], [3, 1], False, "Float")
-    assert built.facts(x.to(torch.float8_e4m3fn))[4] == "Float8_e4m3fn"
+    assert built.facts(x[1:, 1:]) == ([3, 2], [3, 1], False, "Float")
+    assert built.facts(x.to(torch.float8_e4m3fn))[3] == "Float8_e4m3fn"
     assert built.product_of_sizes(x) == 12
     assert built.undefined_sizes() == [0, 0]
-    assert built.items(torch.tensor(2.5)) == (2.5, 2, True)
 
 
 def test_methods_of_tensors(built: Any, x: torch.Tensor) -> None:
     expected = [
         *(x[1:3], x[0], x[:, 1:], x[2], x[2, 1], x.t(), x.view(2, 6).t().flatten()),
-        *(x.flatten()[1:6:4], x.flatten()),
     ]
     assert all(same(a, b) for a, b in zip(built.shapes(x), expected, strict=True))
     expected = [
@@ -90,17 +93,9 @@ def test_functions_that_make_tensors(built: Any, x: torch.Tensor) -> None:
         torch.zeros(4, 3, dtype=torch.uint8, device="cuda"),
         torch.empty(0, 4, dtype=torch.bfloat16),
         torch.zeros(3, dtype=torch.int64),
-        torch.tensor([[1.0, 1.0], [4.0, 4.0]], dtype=torch.float64, device="cuda"),
+        torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=torch.float64, device="cuda"),
     ]
     assert all(same(a, b) for a, b in zip(built.made(x), expected, strict=True))
-
-
-def test_memory_of_others_is_freed_with_the_tensor(built: Any) -> None:
-    tensor = built.of_memory(2)
-    assert tensor.tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    assert not built.was_freed()
-    del tensor
-    assert built.was_freed()
 
 
 def test_numbers_strings_and_containers(built: Any) -> None:
@@ -144,14 +139,10 @@ FAILURES = {
     "invalid_argument": (RuntimeError, ValueError, "^invalid_argument$"),
     "out_of_range": (RuntimeError, IndexError, "^out_of_range$"),
     "TORCH_CHECK": (RuntimeError, RuntimeError, "^Expected false to be true, but got false"),
-    "VALUE": (ValueError, ValueError, "^VALUE$"),
-    "INDEX": (IndexError, IndexError, "^INDEX$"),
     "TYPE": (TypeError, TypeError, "^TYPE$"),
     "NOT_IMPLEMENTED": (NotImplementedError, NotImplementedError, "^NOT_IMPLEMENTED$"),
     "AT_ERROR": (RuntimeError, RuntimeError, "^value is 3$"),
-    "ASSERT": (RuntimeError, RuntimeError, "^how.empty.. INTERNAL ASSERT FAILED at .*no"),
     "view": (RuntimeError, RuntimeError, r"shape '\[4\]' is invalid for input of size 6"),
-    "item": (RuntimeError, RuntimeError, "Tensor with 2 elements cannot be converted to Scalar"),
     "index": (IndexError, IndexError, "index 5"),
     "undefined": (RuntimeError, RuntimeError, "Expected a proper Tensor but got None"),
     "cuda": (RuntimeError, RuntimeError, "^CUDA error: invalid argument"),
@@ -180,9 +171,7 @@ def test_small_floats_round_as_torch_rounds(built: Any) -> None:
 
 def test_streams_are_torchs(built: Any) -> None:
     assert built.current() == 0
-    before, inside, after = built.switched()
-    assert before == after == 0
-    assert inside != 0
+    assert built.another() != built.another() != 0
     with torch.cuda.stream(torch.cuda.Stream()):
         assert built.current() == torch.cuda.current_stream().cuda_stream != 0
     assert built.multiprocessors() == 148
@@ -235,8 +224,5 @@ def test_operators_of_a_library(built: Any) -> None:
     y = x.clone()
     assert ops.clear(y, [1, 2]) is None
     assert same(y, x * 0)
-    assert str(ops.twice.default._schema) == (
-        "slim_test::twice(Tensor _0) -> (Tensor _0, Tensor _1)"
-    )
     with pytest.raises(NotImplementedError):
         ops.plus(x.to("meta"), 1.0)

@@ -137,7 +137,7 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
     texts = [each.text for each in request.sources]
     said, hint = "", None
     for headers in Headers:
-        if headers is not Headers.TORCH and any(map(headers_of_torch.overloads, texts)):
+        if headers is not Headers.TORCH and any(map(headers_of_torch.binds_as_ours_cannot, texts)):
             continue
         if headers is Headers.SLIM_WITH_EVERYTHING and not headers_of_torch.misses_a_name(said):
             continue

@@ -20,13 +20,15 @@ _OF_TORCH = re.compile(
     r"[A-Z][A-Z0-9_]+|at|c10|torch|pybind11|py|caffe2|(?:cublas|cusolver|cusparse)\w*"
 )
 _BOUND = re.compile(r'\.def\(\s*"(\w+)"\s*,')
+_LIBRARY = re.compile(r"TORCH_LIBRARY\w*\(.*?\n\}", re.DOTALL)
 _USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|c10|torch)\b")
 
 
-def overloads(source: str) -> bool:
-    """Return whether a source may bind two functions to one name, which ours do not."""
+def binds_as_ours_cannot(source: str) -> bool:
+    """Return whether a source may bind two functions to one name, or an operator that has no
+    schema."""
     names = _BOUND.findall(source)
-    return len(names) > len(set(names))
+    return len(names) > len(set(names)) or any(map(_BOUND.search, _LIBRARY.findall(source)))
 
 
 def misses_a_name(errors: str) -> bool:

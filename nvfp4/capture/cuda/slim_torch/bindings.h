@@ -172,10 +172,10 @@ struct Caster<c10::ArrayRef<T>> : Holder<c10::ArrayRef<T>> {
   static std::string name() { return "Tuple[" + Caster<T>::name() + ", ...]"; }
 };
 
-// std::pair and std::tuple, which are returned and not taken.
-template <typename Tuple, typename... T>
-struct TupleCaster {
-  static PyObject* cast(const Tuple& values) {
+// Tuples are returned and not taken.
+template <typename... T>
+struct Caster<std::tuple<T...>> {
+  static PyObject* cast(const std::tuple<T...>& values) {
     return cast_all(values, std::index_sequence_for<T...>());
   }
   static std::string name() {
@@ -186,16 +186,12 @@ struct TupleCaster {
 
  private:
   template <size_t... i>
-  static PyObject* cast_all(const Tuple& values, std::index_sequence<i...>) {
+  static PyObject* cast_all(const std::tuple<T...>& values, std::index_sequence<i...>) {
     PyObject* tuple = new_tuple(sizeof...(T));
     (set_item(tuple, i, Caster<T>::cast(std::get<i>(values))), ...);
     return tuple;
   }
 };
-template <typename... T>
-struct Caster<std::tuple<T...>> : TupleCaster<std::tuple<T...>, T...> {};
-template <typename A, typename B>
-struct Caster<std::pair<A, B>> : TupleCaster<std::pair<A, B>, A, B> {};
 
 // A parameter as the binding names it.
 struct Parameter {
@@ -287,8 +283,6 @@ namespace pybind11 {
 
 struct arg_v;
 
-struct none {};
-
 // py::arg("x"), and py::arg("x") = default.
 struct arg {
   explicit arg(const char* name) : name(name) {}
@@ -304,11 +298,6 @@ struct arg_v : arg {
 }  // namespace pybind11
 
 namespace slim {
-
-template <>
-struct Caster<pybind11::none> {
-  static PyObject* cast(pybind11::none) { return cast_none(); }
-};
 
 inline void add_extra(Function& function, const char* doc) { function.doc = doc; }
 inline void add_extra(Function& function, const pybind11::arg& arg) {

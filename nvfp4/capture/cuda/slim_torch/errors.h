@@ -41,8 +41,6 @@ class Error : public std::exception {
   class name : public Error {  \
     using Error::Error;        \
   };
-SLIM_ERROR(IndexError)
-SLIM_ERROR(ValueError)
 SLIM_ERROR(TypeError)
 SLIM_ERROR(NotImplementedError)
 #undef SLIM_ERROR
@@ -73,16 +71,9 @@ std::string message_or(const char* otherwise, const Args&... args) {
         ##__VA_ARGS__));                                                                          \
   }
 #define TORCH_CHECK(cond, ...) SLIM_CHECK(Error, cond, ##__VA_ARGS__)
-#define TORCH_CHECK_INDEX(cond, ...) SLIM_CHECK(IndexError, cond, ##__VA_ARGS__)
-#define TORCH_CHECK_VALUE(cond, ...) SLIM_CHECK(ValueError, cond, ##__VA_ARGS__)
 #define TORCH_CHECK_TYPE(cond, ...) SLIM_CHECK(TypeError, cond, ##__VA_ARGS__)
 #define TORCH_CHECK_NOT_IMPLEMENTED(cond, ...) \
   SLIM_CHECK(NotImplementedError, cond, ##__VA_ARGS__)
-#define TORCH_INTERNAL_ASSERT(cond, ...)                                                    \
-  SLIM_CHECK(                                                                               \
-      Error, cond,                                                                          \
-      #cond " INTERNAL ASSERT FAILED at " __FILE__ ":" C10_STRINGIZE(__LINE__)              \
-      ", please report a bug to PyTorch. ", ##__VA_ARGS__)
 #define AT_ERROR(...)                      \
   do {                                     \
     TORCH_CHECK(false, ##__VA_ARGS__);     \

@@ -3,66 +3,6 @@
 
 #include "bindings.h"
 
-namespace slim {
-
-// The name of an argument's or result's type in a schema. What torch takes for an operator's
-// kernel is here, and nothing else: no int, no float.
-template <typename T>
-struct SchemaType;
-#define SLIM_SCHEMA(T, text)                          \
-  template <>                                         \
-  struct SchemaType<T> {                              \
-    static std::string name() { return text; }        \
-  };
-SLIM_SCHEMA(at::Tensor, "Tensor")
-SLIM_SCHEMA(int64_t, "int")
-SLIM_SCHEMA(double, "float")
-SLIM_SCHEMA(bool, "bool")
-SLIM_SCHEMA(std::string, "str")
-#undef SLIM_SCHEMA
-template <typename T>
-struct SchemaType<std::optional<T>> {
-  static std::string name() { return SchemaType<T>::name() + "?"; }
-};
-template <typename T>
-struct SchemaType<std::vector<T>> {
-  static std::string name() { return SchemaType<T>::name() + "[]"; }
-};
-template <typename T>
-struct SchemaType<c10::ArrayRef<T>> : SchemaType<std::vector<T>> {};
-
-// "Tensor _0, int _1"
-template <typename... T>
-std::string schema_names() {
-  std::string names;
-  int i = 0;
-  ((names += (i == 0 ? "" : ", ") + SchemaType<Bare<T>>::name() + " _" + std::to_string(i), ++i), ...);
-  return names;
-}
-
-template <typename T>
-struct SchemaResult {
-  static std::string name() { return schema_names<T>(); }
-};
-template <>
-struct SchemaResult<void> {
-  static std::string name() { return "()"; }
-};
-template <typename... T>
-struct SchemaResult<std::tuple<T...>> {
-  static std::string name() { return "(" + schema_names<T...>() + ")"; }
-};
-
-// "(Tensor _0, int _1) -> Tensor _0"
-template <typename R, typename... A>
-struct SchemaOf {
-  static std::string text() {
-    return "(" + schema_names<A...>() + ") -> " + SchemaResult<R>::name();
-  }
-};
-
-}  // namespace slim
-
 namespace torch {
 
 class Library {
@@ -70,17 +10,13 @@ class Library {
   // kind: torch.library.Library's. key: of the dispatcher, such as "CUDA"; null for none.
   Library(const char* kind, std::string ns, const char* key);
 
-  // A schema, or a name or schema with the function for every device.
+  // A schema, or one with the function for every device; build.py looks for names without a schema.
   Library& def(const char* schema);
   template <typename F>
-  Library& def(const char* name_or_schema, F&& f) {
-    std::string schema = name_or_schema;
-    const std::string name = schema.substr(0, schema.find('('));
-    if (schema.size() == name.size()) {
-      schema += slim::Signature<std::decay_t<F>>::template Apply<slim::SchemaOf>::text();
-    }
-    def(schema.c_str());
-    return impl(name.c_str(), std::forward<F>(f));
+  Library& def(const char* schema, F&& f) {
+    const std::string text = schema;
+    def(schema);
+    return impl(text.substr(0, text.find('(')).c_str(), std::forward<F>(f));
   }
   template <typename F>
   Library& impl(const char* name, F&& f) {
@@ -117,8 +53,4 @@ struct LibraryInit {
 #define SLIM_LIBRARY_AGAIN(kind, ns, key, m, id) SLIM_LIBRARY(kind, ns##_##id, #ns, key, m)
 #define SLIM_LIBRARY_EXPANDED(kind, ns, key, m, id) SLIM_LIBRARY_AGAIN(kind, ns, key, m, id)
 #define TORCH_LIBRARY(ns, m) SLIM_LIBRARY("DEF", ns##_, #ns, nullptr, m)
-#define TORCH_LIBRARY_FRAGMENT(ns, m) \
-  SLIM_LIBRARY_EXPANDED("FRAGMENT", ns, nullptr, m, __COUNTER__)
 #define TORCH_LIBRARY_IMPL(ns, key, m) SLIM_LIBRARY_EXPANDED("IMPL", ns, #key, m, __COUNTER__)
-
-#define TORCH_FN(function) (function)

@@ -157,27 +157,6 @@ SLIM_FLOATING(BFloat16)
 
 }  // namespace c10
 
-namespace std {
-
-#define SLIM_LIMITS(T, lowest_bits, max_bits, min_bits, epsilon_bits, nan_bits)           \
-  template <>                                                                             \
-  class numeric_limits<c10::T> {                                                          \
-   public:                                                                                \
-    static constexpr bool is_specialized = true;                                          \
-    static constexpr c10::T lowest() { return c10::T(lowest_bits, c10::T::from_bits()); } \
-    static constexpr c10::T max() { return c10::T(max_bits, c10::T::from_bits()); }       \
-    static constexpr c10::T min() { return c10::T(min_bits, c10::T::from_bits()); }       \
-    static constexpr c10::T epsilon() {                                                   \
-      return c10::T(epsilon_bits, c10::T::from_bits());                                   \
-    }                                                                                     \
-    static constexpr c10::T quiet_NaN() { return c10::T(nan_bits, c10::T::from_bits()); } \
-  };
-SLIM_LIMITS(Half, 0xfbff, 0x7bff, 0x0400, 0x1400, 0x7e00)
-SLIM_LIMITS(BFloat16, 0xff7f, 0x7f7f, 0x0080, 0x3c00, 0x7fc0)
-#undef SLIM_LIMITS
-
-}  // namespace std
-
 namespace c10 {
 
 enum class ScalarType : int8_t {
@@ -242,7 +221,6 @@ class TypeMeta {
 
 inline bool operator==(TypeMeta a, TypeMeta b) { return a.toScalarType() == b.toScalarType(); }
 inline bool operator!=(TypeMeta a, TypeMeta b) { return !(a == b); }
-std::ostream& operator<<(std::ostream& out, TypeMeta type);
 
 }  // namespace caffe2
 

@@ -66,8 +66,6 @@ void set_python_error() {
   } catch (const PythonError& error) {
     error.restore();
   }
-  AS(c10::IndexError, IndexError)
-  AS(c10::ValueError, ValueError)
   AS(c10::TypeError, TypeError)
   AS(c10::NotImplementedError, NotImplementedError)
   AS(std::bad_alloc, MemoryError)

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -135,15 +134,11 @@ struct TensorOptions {
     return device(Device(type, index));
   }
   TensorOptions device(const char* text) const { return device(Device(std::string(text))); }
-  TensorOptions requires_grad(bool value) const {
-    return with(&TensorOptions::requires_grad_, value);
-  }
 
   caffe2::TypeMeta dtype() const;
   Device device() const { return device_.value_or(Device(kCPU)); }
   std::optional<ScalarType> dtype_opt_scalar_type() const { return dtype_; }
   std::optional<Device> device_opt() const { return device_; }
-  std::optional<bool> requires_grad_opt() const { return requires_grad_; }
 
  private:
   template <typename T>
@@ -155,7 +150,6 @@ struct TensorOptions {
 
   std::optional<ScalarType> dtype_;
   std::optional<Device> device_;
-  std::optional<bool> requires_grad_;
 };
 
 inline TensorOptions dtype(caffe2::TypeMeta type) { return TensorOptions(type); }
@@ -179,7 +173,6 @@ class Tensor {
   // As in torch, assigning to what an expression returns copies values into it: x[0] = y.
   Tensor& operator=(const Tensor& other) && { return copy_(other); }
   Tensor& operator=(Tensor&& other) && noexcept(false) { return copy_(other); }
-  Tensor& operator=(const Scalar& value) && { return fill_(value); }
   ~Tensor();
 
   bool defined() const { return state_ != nullptr; }
@@ -191,8 +184,6 @@ class Tensor {
   IntArrayRef sizes() const;
   IntArrayRef strides() const;
   int64_t numel() const;
-  int64_t storage_offset() const;
-  size_t nbytes() const { return static_cast<size_t>(numel()) * itemsize(); }
   size_t itemsize() const { return c10::elementSize(scalar_type()); }
   int64_t element_size() const { return static_cast<int64_t>(itemsize()); }
   ScalarType scalar_type() const;
@@ -206,27 +197,12 @@ class Tensor {
 
   // Memory. data_ptr<T>() is there for the types that torch knows, and checks the dtype.
   void* data_ptr() const;
-  const void* const_data_ptr() const { return data_ptr(); }
-  void* mutable_data_ptr() const { return data_ptr(); }
   template <typename T>
   T* data_ptr() const {
     static_assert(
         slim::is_value_type<T>::value,
         "torch has no data_ptr<T>() for this type: use data_ptr() or torch's own type, and cast");
     return static_cast<T*>(checked_data_ptr(CppTypeToScalarType<T>::value));
-  }
-  template <typename T>
-  const std::remove_const_t<T>* const_data_ptr() const {
-    return data_ptr<std::remove_const_t<T>>();
-  }
-  template <typename T>
-  T* mutable_data_ptr() const {
-    return data_ptr<T>();
-  }
-  Scalar item() const;
-  template <typename T>
-  T item() const {
-    return item().to<T>();
   }
 
   // Other shapes of the same values.
@@ -240,9 +216,6 @@ class Tensor {
   Tensor squeeze() const;
   Tensor squeeze(int64_t dim) const;
   Tensor unsqueeze(int64_t dim) const;
-  Tensor flatten() const;
-  Tensor as_strided(
-      IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset = std::nullopt) const;
   Tensor slice(
       int64_t dim = 0, std::optional<int64_t> start = std::nullopt,
       std::optional<int64_t> end = std::nullopt, int64_t step = 1) const;
@@ -261,7 +234,6 @@ class Tensor {
   Tensor cpu() const { return to(TensorOptions(kCPU)); }
   Tensor cuda() const { return to(TensorOptions(kCUDA)); }
   Tensor clone() const;
-  Tensor& fill_(const Scalar& value) const;
   Tensor& zero_() const;
   Tensor& copy_(const Tensor& source, bool non_blocking = false) const;
 
@@ -276,13 +248,6 @@ class Tensor {
 };
 using TensorList = c10::ArrayRef<Tensor>;
 
-std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
-
-// What an optional guard takes.
-inline std::optional<Device> device_of(const Tensor& tensor) {
-  return tensor.defined() ? std::optional<Device>(tensor.device()) : std::nullopt;
-}
-
 Tensor empty(IntArrayRef size, TensorOptions options = {});
 Tensor zeros(IntArrayRef size, TensorOptions options = {});
 Tensor ones(IntArrayRef size, TensorOptions options = {});
@@ -290,14 +255,6 @@ Tensor full(IntArrayRef size, const Scalar& value, TensorOptions options = {});
 Tensor empty_like(const Tensor& like, TensorOptions options = {});
 Tensor zeros_like(const Tensor& like, TensorOptions options = {});
 Tensor ones_like(const Tensor& like, TensorOptions options = {});
-
-// Memory that somebody else owns; the deleter is called when no tensor uses it any more.
-Tensor from_blob(
-    void* data, IntArrayRef size, const std::function<void(void*)>& deleter,
-    TensorOptions options = {});
-inline Tensor from_blob(void* data, IntArrayRef size, TensorOptions options = {}) {
-  return from_blob(data, size, nullptr, options);
-}
 
 }  // namespace at
 

@@ -133,8 +133,7 @@ PyObject* cast_device(const at::Device& value) {
 Keywords keywords(const at::TensorOptions& options) {
   Keywords keywords;
   return std::move(keywords.set_if("dtype", options.dtype_opt_scalar_type())
-                       .set_if("device", options.device_opt())
-                       .set_if("requires_grad", options.requires_grad_opt()));
+                       .set_if("device", options.device_opt()));
 }
 
 void* current_stream() {
@@ -143,14 +142,6 @@ void* current_stream() {
   const Ref stream = call(attribute(cuda.get(), "current_stream"));
   return PyLong_AsVoidPtr(attribute(stream.get(), "cuda_stream").get());
 }
-void set_current_stream(void* handle) {
-  const WithGil gil;
-  const Ref cuda = torch_attribute("cuda");
-  const Ref stream = call(
-      attribute(cuda.get(), "ExternalStream"), reinterpret_cast<uintptr_t>(handle));
-  call(attribute(cuda.get(), "set_stream"), stream);
-}
-
 }  // namespace slim
 
 namespace c10 {
@@ -190,24 +181,6 @@ caffe2::TypeMeta TensorOptions::dtype() const {
 }
 
 }  // namespace c10
-
-namespace caffe2 {
-
-std::ostream& operator<<(std::ostream& out, TypeMeta type) {
-  switch (type.toScalarType()) {
-    case c10::kByte: return out << "unsigned char";
-    case c10::kChar: return out << "signed char";
-    case c10::kShort: return out << "short int";
-    case c10::kInt: return out << "int";
-    case c10::kLong: return out << "long int";
-    case c10::kFloat: return out << "float";
-    case c10::kDouble: return out << "double";
-    case c10::kBool: return out << "bool";
-    default: return out << "c10::" << c10::toString(type.toScalarType());
-  }
-}
-
-}  // namespace caffe2
 
 // Bodies of methods that are one call.
 #define METHOD(convert, ...)                  \
@@ -283,7 +256,6 @@ IntArrayRef Tensor::strides() const {
   slim::read_integers(slim::method(*this, "stride"), &state_->strides);
   return state_->strides;
 }
-int64_t Tensor::storage_offset() const METHOD(to_int, method(*this, "storage_offset"))
 bool Tensor::is_cuda() const { return state_ && device().is_cuda(); }
 bool Tensor::is_contiguous() const METHOD(to_int, method(*this, "is_contiguous"))
 ScalarType Tensor::scalar_type() const {
@@ -307,17 +279,6 @@ void* Tensor::checked_data_ptr(ScalarType wanted) const {
   TORCH_CHECK(wanted == found, "expected scalar type ", wanted, " but found ", found);
   return data_ptr();
 }
-Scalar Tensor::item() const {
-  const slim::WithGil gil;
-  const slim::Ref value = slim::method(*this, "item");
-  if (PyBool_Check(value.get())) {
-    return value.get() == Py_True;
-  }
-  TORCH_CHECK(!PyComplex_Check(value.get()), "item() of a complex tensor");
-  return PyFloat_Check(value.get()) ? Scalar(PyFloat_AS_DOUBLE(value.get()))
-                                    : Scalar(slim::to_int(value));
-}
-
 Tensor Tensor::contiguous() const TENSOR("contiguous")
 Tensor Tensor::view(IntArrayRef size) const TENSOR("view", size)
 Tensor Tensor::view(ScalarType dtype) const TENSOR("view", dtype)
@@ -328,10 +289,6 @@ Tensor Tensor::t() const TENSOR("t")
 Tensor Tensor::squeeze() const TENSOR("squeeze")
 Tensor Tensor::squeeze(int64_t dim) const TENSOR("squeeze", dim)
 Tensor Tensor::unsqueeze(int64_t dim) const TENSOR("unsqueeze", dim)
-Tensor Tensor::flatten() const TENSOR("flatten")
-Tensor Tensor::as_strided(
-    IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset) const
-    TENSOR("as_strided", size, stride, storage_offset)
 Tensor Tensor::slice(
     int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step) const {
   const slim::WithGil gil;
@@ -350,7 +307,6 @@ Tensor Tensor::to(TensorOptions options, bool non_blocking, bool copy) const {
   return slim::to_tensor(slim::call_with(slim::get(*this, "to"), keywords));
 }
 Tensor Tensor::clone() const TENSOR("clone")
-Tensor& Tensor::fill_(const Scalar& value) const IN_PLACE("fill_", value)
 Tensor& Tensor::zero_() const IN_PLACE("zero_")
 Tensor& Tensor::copy_(const Tensor& source, bool non_blocking) const
     IN_PLACE("copy_", source, non_blocking)
@@ -363,78 +319,5 @@ Tensor full(IntArrayRef size, const Scalar& value, TensorOptions options) MAKE("
 Tensor empty_like(const Tensor& like, TensorOptions options) MAKE("empty_like", like)
 Tensor zeros_like(const Tensor& like, TensorOptions options) MAKE("zeros_like", like)
 Tensor ones_like(const Tensor& like, TensorOptions options) MAKE("ones_like", like)
-
-std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
-  if (!tensor.defined()) {
-    return out << "[ Tensor (undefined) ]";
-  }
-  const slim::WithGil gil;
-  std::string text;
-  slim::load_string(slim::Ref(PyObject_Str(tensor.slim_object())).get(), &text);
-  return out << text;
-}
-
-}  // namespace at
-
-// at::from_blob: a DLPack capsule of bytes that somebody else owns.
-
-namespace slim {
-
-// The structures of DLPack's version 0 (dlpack.h).
-struct Bytes {
-  void* data;
-  int32_t device_type, device_index;
-  int32_t dimensions;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
-};
-struct ManagedBytes {
-  Bytes tensor;
-  void* context;
-  void (*deleter)(ManagedBytes*);
-};
-struct Blob {
-  ManagedBytes managed;
-  int64_t bytes;
-  std::function<void(void*)> free;
-};
-
-void delete_blob(ManagedBytes* managed) {
-  Blob* blob = static_cast<Blob*>(managed->context);
-  if (blob->free) {
-    blob->free(blob->managed.tensor.data);
-  }
-  delete blob;
-}
-
-}  // namespace slim
-
-namespace at {
-
-Tensor from_blob(
-    void* data, IntArrayRef size, const std::function<void(void*)>& deleter,
-    TensorOptions options) {
-  const ScalarType dtype = options.dtype().toScalarType();
-  auto bytes = static_cast<int64_t>(c10::elementSize(dtype));
-  for (int64_t each : size) {
-    bytes *= each;
-  }
-  const slim::WithGil gil;
-  constexpr int32_t cpu = 1, cuda = 2;
-  auto* blob = new slim::Blob{
-      {{data, options.device().is_cuda() ? cuda : cpu, 0, 1, 1, 8, 1, nullptr, nullptr, 0},
-       nullptr,
-       slim::delete_blob},
-      bytes,
-      deleter};
-  blob->managed.tensor.shape = &blob->bytes;
-  blob->managed.context = blob;
-  const slim::Ref capsule(PyCapsule_New(&blob->managed, "dltensor", nullptr));
-  const slim::Ref from = slim::attribute(slim::torch_attribute("_C").get(), "_from_dlpack");
-  return slim::to_tensor(slim::call(from, capsule)).view(dtype).view(size);
-}
 
 }  // namespace at
