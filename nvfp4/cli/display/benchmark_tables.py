@@ -1,6 +1,5 @@
 """The benchmarks of a verdict: a table of times, or of counts where kernels were emulated."""
 
-import math
 from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any
@@ -106,112 +105,75 @@ def _gbps(benchmark: BenchmarkResult) -> str:
 
 def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
     """A row for each shape: what the emulated call did, and bounds on a B200's time for it."""
-    shapes = [shape_of(each.spec) for each in benchmarks]
-
     rows = [each.emulation for each in benchmarks]
-
-    def column(heading: str, rank: int, cell: Callable[[dict[str, Any]], str], note: str) -> Column:
-        cells = ["" if row is None else cell(row) for row in rows]
-        return Column(heading, cells, rank, note=note)
-
     each_element = [
         f"{32 * row['warp_instructions_total'] / each.elements:.2f}"
         if row and each.elements
         else ""
         for row, each in zip(rows, benchmarks, strict=True)
     ]
+    tensor = any(row and row.get("tensor_cycles") for row in rows)
+    counted = [
+        Column(heading, ["" if row is None else cell(row) for row in rows], rank, note=note)
+        for heading, rank, cell, note in (*_count_columns, *(_tensor_columns if tensor else ()))
+    ]
+    note = "a lane's instructions for each element of a"
+    counted.insert(4, Column("instr\n/elem", each_element, 3, note=note))
     return [
-        Column(_names(benchmarks), [str(shape) for shape in shapes], right=False),
+        Column(_names(benchmarks), [str(shape_of(each.spec)) for each in benchmarks], right=False),
         Column("result", [status_text(each.status) for each in benchmarks], right=False),
         *_whose(benchmarks),
-        column(
-            "MB", 7, lambda row: f"{row['distinct_bytes'] / 1e6:.1f}", "distinct 32-byte sectors"
-        ),
-        column(
-            "x min",
-            1,
-            lambda row: (
-                f"{row['distinct_bytes'] / row['minimum_bytes']:.3f}"
-                if row["minimum_bytes"]
-                else ""
-            ),
-            "distinct bytes over the least a kernel must move",
-        ),
-        column(
-            "req x",
-            2,
-            lambda row: f"{row['sectors_requested'] / (row['sectors_distinct'] or math.nan):.2f}",
-            "sectors that warps ask for, over the distinct ones",
-        ),
-        column(
-            "M\ninstr",
-            4,
-            lambda row: f"{row['warp_instructions_total'] / 1e6:.2f}",
-            "millions of warp instructions of the PTX",
-        ),
-        Column("instr\n/elem", each_element, 3, note="a lane's instructions for each element of a"),
-        column("bank", 5, lambda row: f"{row['bank_conflicts']:,}", "bank conflicts"),
-        column(
-            "div.",
-            6,
-            lambda row: f"{row['divergent_branches']:,}",
-            "branches at which a warp diverges",
-        ),
-        column(
-            "launches",
-            8,
-            lambda row: f"{row['launches']:,}" if "launches" in row else "",
-            "of kernels in a call",
-        ),
-        column(
-            "memory\n>= us",
-            1,
-            lambda row: microseconds(row["b200_memory_us"]),
-            "a bound, not a time: no B200 moves these bytes in less",
-        ),
-        column(
-            "issue\n>= us",
-            1,
-            lambda row: microseconds(row["b200_issue_us"]),
-            "the same for issuing these instructions",
-        ),
-        *_tensor_columns(rows),
+        *counted,
     ]
 
 
-def _ratio(value: float, least: float | None) -> str:
-    return f"{value / least:.3f}" if least else ""
+Cell = Callable[[dict[str, Any]], str]
 
 
-def _tensor_columns(rows: list[dict[str, Any] | None]) -> list[Column]:
-    """Products, traffic and the bound by tensor cores, where a kernel uses those that are
-    counted."""
-    if not any(row and row.get("tensor_cycles") for row in rows):
-        return []
+def _number(name: str) -> Cell:
+    return lambda row: f"{row[name]:,}" if name in row else ""
 
-    def megabytes(row: dict[str, Any]) -> str:
-        return f"{(row['tensor_bytes_read'] + row['tensor_bytes_written']) / 1e6:.2f}"
 
-    return [
-        Column(
-            "tensor\ninstr",
-            ["" if row is None else f"{row['tensor_instructions']:,}" for row in rows],
-            6,
-            note="products of tensor cores",
-        ),
-        Column(
-            "tensor\nMB",
-            ["" if row is None else megabytes(row) for row in rows],
-            7,
-            note="to and from tensor memory",
-        ),
-        Column(
-            "tensor\n>= us",
-            ["" if row is None else microseconds(row["b200_tensor_us"]) for row in rows],
-            1,
-            note="a bound, too: these products at the published rates, on all of a B200",
-        ),
-    ]
+def _millions(name: str, digits: int) -> Cell:
+    return lambda row: f"{row[name] / 1e6:.{digits}f}"
+
+
+def _over(name: str, least: str, digits: int) -> Cell:
+    return lambda row: f"{row[name] / row[least]:.{digits}f}" if row[least] else ""
+
+
+def _us(name: str) -> Cell:
+    return lambda row: microseconds(row[name])
+
+
+def _tensor_megabytes(row: dict[str, Any]) -> str:
+    return f"{(row['tensor_bytes_read'] + row['tensor_bytes_written']) / 1e6:.2f}"
+
+
+_a_bound = "a bound, not a time: no B200 moves these bytes in less"
+_tensor_bound = "a bound, too: these products at the published rates, on all of a B200"
+_least_moved = "distinct bytes over the least a kernel must move"
+_instructions = "millions of warp instructions of the PTX"
+_requested = "sectors that warps ask for, over the distinct ones"
+
+_count_columns: tuple[tuple[str, int, Cell, str], ...] = (
+    ("MB", 7, _millions("distinct_bytes", 1), "distinct 32-byte sectors"),
+    ("x min", 1, _over("distinct_bytes", "minimum_bytes", 3), _least_moved),
+    ("req x", 2, _over("sectors_requested", "sectors_distinct", 2), _requested),
+    ("M\ninstr", 4, _millions("warp_instructions_total", 2), _instructions),
+    ("bank", 5, _number("bank_conflicts"), "bank conflicts"),
+    ("div.", 6, _number("divergent_branches"), "branches at which a warp diverges"),
+    ("launches", 8, _number("launches"), "of kernels in a call"),
+    ("memory\n>= us", 1, _us("b200_memory_us"), _a_bound),
+    ("issue\n>= us", 1, _us("b200_issue_us"), "the same for issuing these instructions"),
+)
+"""Heading, rank, cell and note."""
+
+_tensor_columns = (
+    ("tensor\ninstr", 6, _number("tensor_instructions"), "products of tensor cores"),
+    ("tensor\nMB", 7, _tensor_megabytes, "to and from tensor memory"),
+    ("tensor\n>= us", 1, _us("b200_tensor_us"), _tensor_bound),
+)
 
 
 def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:
