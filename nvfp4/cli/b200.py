@@ -75,11 +75,10 @@ predicted_note = "predicted by a model, not measured (docs/model.md)"
 """What a column of ``predicted_text`` says."""
 
 
-def predicted_text(predicted: tuple[float, str] | None) -> str:
+def predicted_text(us: float | None, gpu: str | None) -> str:
     """A predicted time and its GPU, below a heading that names the B200; empty without one."""
-    if predicted is None:
+    if us is None:
         return ""
-    us, gpu = predicted
     return f"{us:.1f}" if gpu == "B200" else f"{us:.1f} ({gpu})"
 
 

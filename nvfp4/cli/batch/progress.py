@@ -55,8 +55,8 @@ def result_line(line: Line) -> Text:
         text.append(f"  {code}: {visible(message.partition(chr(10))[0])}")
     elif line["score"]["geomean_us"] is not None:
         text.append(f"  {microseconds(line['score']['geomean_us'])} us")
-    elif (predicted := _predicted(line)) is not None:
-        text.append(f"  {predicted[0]:.1f} us predicted for a {predicted[1]}")
+    elif (us := _predicted(line)[0]) is not None:
+        text.append(f"  {us:.1f} us predicted for a {_predicted(line)[1]}")
     if any(each.get("unverified") for each in line.get("benchmarks", [])):
         text.append("  unverified", style="yellow")
     if line["same_as"]:
@@ -70,10 +70,10 @@ def _path(line: Line) -> str:
     return str(line["submission"]["path"])
 
 
-def _predicted(line: Line) -> tuple[float, str] | None:
+def _predicted(line: Line) -> tuple[float | None, str | None]:
     """The geometric mean that a model predicts, in microseconds and on which GPU."""
-    predicted = line["score"].get("predicted")
-    return (predicted["us"], predicted["gpu"]) if predicted else None
+    predicted = line["score"].get("predicted") or {}
+    return predicted.get("us"), predicted.get("gpu")
 
 
 def figures(tally: Tally) -> Iterator[Text]:
@@ -111,7 +111,7 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
         _show(console, "The fastest", columns)
     least = _least(tally.bounded)
     if least:
-        predicted = [predicted_text(_predicted(line)) for _, line in least]
+        predicted = [predicted_text(*_predicted(line)) for _, line in least]
         columns = [
             *_ranked(least),
             Column("B200 >= us", [microseconds(us) for us, _ in least], note=bound_note),

@@ -18,6 +18,9 @@ b200_floor_note = (
 )
 
 
+unverified_note = "unverified: what host code computes is not counted"
+
+
 def title(verdict: Verdict) -> str:
     """What the table shows."""
     if not verdict.emulated:
@@ -181,8 +184,7 @@ def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:
     if not any(each.emulation and each.unverified for each in benchmarks):
         return []
     cells = ["unverified" if each.unverified else "all" for each in benchmarks]
-    note = "unverified: what host code computes is not counted"
-    return [Column("counts", cells, 0, right=False, note=note)]
+    return [Column("counts", cells, 0, right=False, note=unverified_note)]
 
 
 def flushed(device: Device | None) -> str:

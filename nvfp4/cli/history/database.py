@@ -5,7 +5,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class HistoryError(SetupError):
     code = "setup.history"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """A judgement as the log lists it.
 
@@ -59,8 +59,9 @@ class Entry:
     failed or interrupted. benchmarks: their shapes. geomean_us: None unless timed. bound_us: of
     emulated benchmarks, the geometric mean of the least times of a B200. device: its name, or
     what kernels were emulated as. flush: None without a GPU. unverified: of how many benchmarks
-    the counts may leave out work.
-    environment: versions of nvfp4 and Python, and the platform.
+    the counts may leave out work. environment: versions of nvfp4 and Python, and the platform.
+    best: whether it is the fastest that passed with these benchmarks on this GPU and after this
+    flush. predicted_us: the geometric mean that a model predicts, for which GPU.
     """
 
     id: int
@@ -79,9 +80,12 @@ class Entry:
     elapsed_s: float | None
     unverified: int
     environment: dict[str, str]
+    best: bool = False
+    predicted_us: float | None = None
+    predicted_gpu: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Record(Entry):
     """A judgement with all that is kept of it. content: the submission's text. verdict_object: see
     docs/json.md.
@@ -91,7 +95,19 @@ class Record(Entry):
     verdict_object: dict[str, Any]
 
 
-_columns = [field.name for field in fields(Entry)]
+_columns = [field.name for field in fields(Entry) if field.default is MISSING]
+
+_computed = """
+    id IN (
+        SELECT id FROM (
+            SELECT id, MIN(geomean_us) FROM judgements
+            WHERE outcome = 'passed' AND kind = 'cuda' AND geomean_us IS NOT NULL
+            GROUP BY benchmarks, device, flush
+        )
+    ) AS best,
+    CASE WHEN json_valid(verdict) THEN json_extract(verdict, '$.score.predicted.us') END,
+    CASE WHEN json_valid(verdict) THEN json_extract(verdict, '$.score.predicted.gpu') END
+"""
 
 
 def history_file() -> Path:
@@ -135,8 +151,13 @@ class History:
 
     def entries(self, most: int | None = None, file: str | None = None) -> list[Entry]:
         """The newest first. most: how many. file: only those of this name or path."""
-        rows = self._rows(f"SELECT {', '.join(_columns)} FROM judgements ORDER BY id DESC")
-        found = [_entry(row) for row in rows]
+        columns = ", ".join([*_columns, _computed])
+        found = [
+            _entry(row, best=bool(best), predicted_us=us, predicted_gpu=gpu)
+            for *row, best, us, gpu in self._rows(
+                f"SELECT {columns} FROM judgements ORDER BY id DESC"
+            )
+        ]
         if file is not None:
             same = os.path.abspath(file)
             found = [
@@ -145,31 +166,6 @@ class History:
                 if file in (each.path, Path(each.path).name) or same == os.path.abspath(each.path)
             ]
         return found[:most]
-
-    def best(self, benchmarks: str) -> set[int]:
-        """The fastest that passed, on each GPU and after each flush. benchmarks: which shapes must
-        have been timed.
-        """
-        rows = self._rows(
-            "SELECT id, MIN(geomean_us) FROM judgements WHERE outcome = 'passed' AND kind = 'cuda' "
-            "AND geomean_us IS NOT NULL AND benchmarks = ? GROUP BY device, flush",
-            (benchmarks,),
-        )
-        return {row[0] for row in rows}
-
-    def predicted(self) -> dict[int, tuple[float, str]]:
-        """Geometric means that a model predicts, in microseconds and on which GPU, by number."""
-        rows = self._rows(
-            "SELECT id, json_extract(predicted, '$.us'), json_extract(predicted, '$.gpu') FROM "
-            "(SELECT id, CASE WHEN json_valid(verdict) THEN "
-            "json_extract(verdict, '$.score.predicted') END AS predicted FROM judgements) "
-            "WHERE json_type(predicted) = 'object'"
-        )
-        return {
-            number: (us, gpu)
-            for number, us, gpu in rows
-            if isinstance(us, float) and isinstance(gpu, str)
-        }
 
     def find(self, number: int) -> Record:
         """The judgement of a number. Raises HistoryError where there is none."""
@@ -273,8 +269,8 @@ class History:
         return not tables
 
 
-def _entry(row: Sequence[Any]) -> Entry:
-    values = dict(zip(_columns, row, strict=True))
+def _entry(row: Sequence[Any], **computed: Any) -> Entry:
+    values = dict(zip(_columns, row, strict=True)) | computed
     return Entry(**{**values, "environment": json.loads(values["environment"])})
 
 

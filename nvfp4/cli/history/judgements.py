@@ -7,15 +7,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timezone
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import click
 from rich.text import Text
 
 from nvfp4 import __version__
 from nvfp4.cli.b200 import bound_note, bound_us, predicted_note, predicted_text
+from nvfp4.cli.display.benchmark_tables import unverified_note
 from nvfp4.cli.display.columns import Column
 from nvfp4.cli.display.console import new_console, say
 from nvfp4.cli.display.render import show_table, show_verdict
@@ -141,9 +142,6 @@ def _record(kind: type[T], found: dict[str, Any]) -> T:
     return kind(**{name: value for name, value in found.items() if name in known})
 
 
-Predicted: TypeAlias = dict[int, tuple[float, str]]
-"""See `History.predicted`."""
-
 _longest_cell = 40
 _styles = {"passed": "green", "failed": "bold red", "unclear": "yellow", "interrupted": "yellow"}
 
@@ -152,32 +150,28 @@ def show_log(history: History, most: int, file: str | None, as_json: bool) -> No
     """Prints the newest judgements. Raises HistoryError."""
     entries = history.entries(most, file)
     usual = benchmarks_key(load_problem().benchmarks)
-    best, predicted = history.best(usual), history.predicted()
+    entries = [replace(each, best=each.best and each.benchmarks == usual) for each in entries]
     if as_json:
-        content = {"judgements": [_plain(each, best, predicted) for each in entries]}
+        content = {"judgements": [_plain(each) for each in entries]}
         click.echo(json.dumps(content, indent=2))
         return
     console = new_console()
     if entries:
-        show_table(
-            console, "Judgements, the newest first", _log_columns(entries, best, predicted, usual)
-        )
+        show_table(console, "Judgements, the newest first", _log_columns(entries, usual))
     else:
         named = f" of {visible(file)}" if file else ""
         say(console, f"no judgement{named} is kept; nvfp4 eval, test and bench keep theirs")
 
 
-def _log_columns(
-    entries: Sequence[Entry], best: set[int], predicted: Predicted, usual: str
-) -> list[Column]:
+def _log_columns(entries: Sequence[Entry], usual: str) -> list[Column]:
     """usual: the contest's benchmarks, which need no mention."""
     outcomes = [Text(each.outcome, style=_styles.get(each.outcome, "")) for each in entries]
     tests = [f"{each.tests_passed}/{each.tests}" if each.tests else "" for each in entries]
     times = [microseconds(each.geomean_us) if each.geomean_us else "" for each in entries]
     bounds = [microseconds(each.bound_us) if each.bound_us else "" for each in entries]
-    times_there = [predicted_text(predicted.get(each.id)) for each in entries]
+    predicted = [predicted_text(each.predicted_us, each.predicted_gpu) for each in entries]
     others = ["" if each.benchmarks == usual else _cut(each.benchmarks) for each in entries]
-    marks = ["*" if each.id in best else "" for each in entries]
+    marks = ["*" if each.best else "" for each in entries]
     whose = ["unverified" if each.unverified else "" for each in entries]
     return [
         Column("id", [str(each.id) for each in entries]),
@@ -186,21 +180,9 @@ def _log_columns(
         Column("verdict", outcomes, right=False),
         Column("tests", tests, 5, note="passed, of those that were judged"),
         Column("geomean\nus", times, 1, note="geometric mean of the benchmarks"),
-        Column("B200\npred. us", times_there, 1, note=predicted_note),
+        Column("B200\npred. us", predicted, 1, note=predicted_note),
         Column("B200\n>= us", bounds, 2, note=bound_note),
-        *(
-            [
-                Column(
-                    "counts",
-                    whose,
-                    1,
-                    right=False,
-                    note="unverified: what host code computes is not counted",
-                )
-            ]
-            if any(whose)
-            else []
-        ),
+        Column("counts", whose, 1, right=False, note=unverified_note),
         Column("best", marks, 1, right=False, note="* the fastest that passed on its device"),
         Column("other shapes", others, 6, right=False, note="instead of the contest's benchmarks"),
         Column("device", [one_line(each.device or "") for each in entries], 4, right=False),
@@ -215,16 +197,9 @@ def _cut(text: str) -> str:
     return text if len(text) <= _longest_cell else f"...{text[3 - _longest_cell :]}"
 
 
-def _plain(entry: Entry, best: set[int], predicted: Predicted) -> dict[str, Any]:
+def _plain(entry: Entry) -> dict[str, Any]:
     at = datetime.fromtimestamp(entry.judged_at, timezone.utc)
-    us, gpu = predicted.get(entry.id, (None, None))
-    return {
-        **asdict(entry),
-        "judged_at": at.isoformat(timespec="seconds"),
-        "best": entry.id in best,
-        "predicted_us": us,
-        "predicted_gpu": gpu,
-    }
+    return {**asdict(entry), "judged_at": at.isoformat(timespec="seconds")}
 
 
 def chosen_record(history: History, number: int | None) -> Record:

@@ -196,43 +196,36 @@ def _facts(subject: Subject) -> dict[str, str]:
 
 def _comparison(sections: Sequence[Section]) -> Table:
     """A row for each; shapes that any of them has are columns."""
-    specs = [each.spec for section in sections for each in section.subject.verdict.benchmarks]
-    shapes = list(dict.fromkeys(str(shape_of(spec)) for spec in specs))
-    rows = []
-    for section in sections:
-        record, score = section.subject.record, section.subject.verdict.score
-        mean = score.predicted
-        predicted = (mean.us, mean.gpu) if mean and mean.us else None
-        figures = {
+    verdicts = [section.subject.verdict for section in sections]
+    records = [section.subject.record for section in sections]
+    scores = [verdict.score for verdict in verdicts]
+    shapes = dict.fromkeys(str(shape_of(each.spec)) for v in verdicts for each in v.benchmarks)
+    figures = [
+        {
             str(shape_of(each.spec)): microseconds(each.mean_us) if each.timed else each.status
-            for each in section.subject.verdict.benchmarks
+            for each in verdict.benchmarks
         }
-        rows.append(
-            [
-                section.name,
-                record.outcome,
-                f"{record.tests_passed}/{record.tests}",
-                microseconds(record.geomean_us),
-                percent(score.floor_geomean_us, score.geomean_us),
-                predicted_text(predicted),
-                f"{microseconds(record.bound_us)}{' (unverified)' if record.unverified else ''}",
-                *(figures.get(shape, "") for shape in shapes),
-                one_line(record.device or ""),
-            ]
-        )
-    headings = ["file", "verdict", "tests", "geomean us", "of floor", "B200 pred. us", "B200 >= us"]
-    columns = [
-        (heading, cells)
-        for heading, *cells in zip([*headings, *shapes, "device"], *rows, strict=True)
-        if any(cell not in ("", "-") for cell in cells)
+        for verdict in verdicts
     ]
-    table = zip(*(cells for _, cells in columns), strict=True)
-    shown = [heading for heading, _ in columns]
-    notes = {"B200 pred. us": predicted_note, "B200 >= us": bound_note}
-    return Table(
-        shown,
-        [list(row) for row in table],
-        [f"{heading}: {note}" for heading, note in notes.items() if heading in shown],
+    bounds = [
+        f"{microseconds(each.bound_us)}{' (unverified)' if each.unverified else ''}"
+        for each in records
+    ]
+    shares = [percent(each.floor_geomean_us, each.geomean_us) for each in scores]
+    means = [each.predicted for each in scores]
+    predicted = [predicted_text(each.us, each.gpu) if each else "" for each in means]
+    return _table(
+        [
+            Column("file", [section.name for section in sections]),
+            Column("verdict", [each.outcome for each in records]),
+            Column("tests", [f"{each.tests_passed}/{each.tests}" for each in records]),
+            Column("geomean us", [microseconds(each.geomean_us) for each in records], 1),
+            Column("of floor", shares, 1),
+            Column("B200 pred. us", predicted, 1, note=predicted_note),
+            Column("B200 >= us", bounds, 1, note=bound_note),
+            *(Column(each, [of.get(each, "") for of in figures], 1) for each in shapes),
+            Column("device", [one_line(each.device or "") for each in records], 1),
+        ]
     )
 
 
