@@ -96,10 +96,8 @@ def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
     ("options", "named"),
     [
         ({}, ["cuda:0", "cuda:1", "cuda:2"]),
-        ({"gpus": 2}, ["cuda:0", "cuda:1"]),
         ({"device": "cuda:2"}, ["cuda:2"]),
         ({"device": "cpu", "jobs": 2}, ["cpu 0", "cpu 1"]),
-        ({"gpus": 4}, "there are 3 GPUs, not 4"),
         ({"jobs": 4}, "a GPU judges one submission at a time"),
     ],
 )
@@ -119,9 +117,8 @@ def test_gpus_are_chosen(
 
 def test_without_a_gpu_none_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this_machine, "visible_gpus", dict)
-    for wanted in ({"device": "cuda"}, {"gpus": 1}):
-        with pytest.raises(SetupError, match="no GPU"):
-            this_machine.ThisMachine(BatchOptions(Path("out.jsonl"), **wanted))
+    with pytest.raises(SetupError, match="no GPU"):
+        this_machine.ThisMachine(BatchOptions(Path("out.jsonl"), device="cuda"))
 
 
 def test_eval_gets_the_options_of_the_batch() -> None:

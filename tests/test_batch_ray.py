@@ -179,7 +179,7 @@ def test_a_cluster_without_a_gpu_waits_for_one(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--ray", "auto", "--jobs", "2"], "--gpus and --jobs are for one machine"),
+        (["--ray", "auto", "--jobs", "2"], "--jobs is for one machine"),
         (["--ray", "auto", "--device", "cuda:1"], "--device cuda:1 does not go with --ray"),
         (["--ray", "127.0.0.1:1"], "there is no Ray cluster at 127.0.0.1:1"),
     ],

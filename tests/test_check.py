@@ -1,4 +1,4 @@
-"""check, test -x and -k, --watch and new, as commands."""
+"""check, test -x, --watch and new, as commands."""
 
 import os
 import signal
@@ -13,9 +13,6 @@ from bot import root
 from click.testing import Result
 from conftest import torch_source
 from kept import invoke, judged
-
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.problem import load_problem, matching, shape_of
 
 wrong_for_two_batches = """
 import torch
@@ -142,7 +139,7 @@ def test_a_failed_import_is_told_once(tmp_path: Path) -> None:
 
 
 def test_what_every_test_fails_with_is_told_once(tmp_path: Path) -> None:
-    done = run("test", write(tmp_path, "custom_kernel = lambda data: None"), "-k", "128x256")
+    done = run("test", write(tmp_path, "custom_kernel = lambda data: None"), "--case", "128x256x1")
     assert done.exit_code == 1
     assert "all 2 tests failed alike, the first at 128 x 256 x 1 with contest inputs" in done.output
     assert done.output.count("returned None") == 1
@@ -150,33 +147,18 @@ def test_what_every_test_fails_with_is_told_once(tmp_path: Path) -> None:
 
 
 def test_x_stops_at_the_first_failure(tmp_path: Path) -> None:
-    done = judged(tmp_path, wrong_for_two_batches, "test", "-x", "-k", "512x1536")
+    done = judged(tmp_path, wrong_for_two_batches, "test", "-x", "--case", "512x1536x2")
     assert done.exit_code == 1
     tests = done.content["tests"]
     assert [each["status"] for each in tests] == ["fail", "skipped"]
     assert tests[1]["message"] == "not run: another test failed before"
 
 
-def test_k_takes_shapes() -> None:
-    def shapes(pattern: str) -> list[str]:
-        return [str(shape_of(line)) for line in matching(load_problem().tests, pattern)]
-
-    assert shapes("512x4096") == ["512 x 4096 x 2"]
-    assert shapes("512 X 4096 x 2") == ["512 x 4096 x 2"]
-    assert shapes("512,512,2") == ["512 x 512 x 2"]
-    assert shapes("256x7168") == ["256 x 7168 x 1"] * 2
-    assert shapes("512") == ["512 x 512 x 2", "512 x 4096 x 2", "512 x 1536 x 2"]
-    assert shapes("8x307") == ["128 x 3072 x 1"]
-    for unknown in ("513", "", ".*", "2x513"):
-        with pytest.raises(SetupError, match="no test has a shape like") as caught:
-            shapes(unknown)
-        assert "128x256x1, 128x1536x1" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("test mine.py -k 7x7", "error: no test has a shape like '7x7'\nhint: There are 128x256x1"),
+        ("test mine.py --case 7x7", "error: '7x7' is no case of nvfp4_gemv"),
+        ("test mine.py --case 10", "error: there is no case 10"),
         *(
             (f"check mine.py --timeout {seconds}", "Invalid value for '--timeout'")
             for seconds in ("nan", "inf", "-inf", "0", "1e9", "soon")

@@ -102,7 +102,7 @@ def test_explain_ends_as_a_verdict_would(lines: str, exit_code: int, tmp_path: P
 
 def test_what_is_refused_to_the_file_by_itself_is_no_reason_to_warn(tmp_path: Path) -> None:
     alone = "\n\nif __name__ == '__main__':\n    torch.zeros(9).cuda().to_sparse()\n"
-    done = judged(tmp_path, torch_source + alone, "test", "-k", "128x256")
+    done = judged(tmp_path, torch_source + alone, "test", "--case", "128x256x1")
     assert done.exit_code == 0, done.output
     assert done.content["alone"] is None
 
@@ -140,7 +140,7 @@ def test_what_a_second_call_prints_is_not_told(tmp_path: Path) -> None:
 
 def test_a_full_range_output_that_earlier_calls_decide_fails(tmp_path: Path) -> None:
     """It is right on the contest's inputs, and only once on others."""
-    done = judged(tmp_path, torch_source + keeps, "test", "-k", "256x7168")
+    done = judged(tmp_path, torch_source + keeps, "test", "--case", "256x7168x1")
     assert "in a process of its own this call is right" in done.output, done.output
     assert done.exit_code == 1
 

@@ -93,27 +93,20 @@ def bench(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
 @main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict")
 @submission_argument
 @stop_option
-@click.option(
-    "-k",
-    "--only",
-    "pattern",
-    metavar="SHAPE",
-    help="Only shapes that match, such as 512x4096 or 512x4096x2.",
-)
+@cases_option("test", "all tests of the problem", "test")
 @watch_option
 @log_option
 @judging_options
 def test(
-    submission: Path, stop_early: bool, pattern: str | None, watch: bool, **options: Any
+    submission: Path, stop_early: bool, cases: tuple[str, ...], watch: bool, **options: Any
 ) -> None:
     """Tests SUBMISSION on the contest's inputs and on full-range ones; times nothing."""
     from nvfp4.cli.invocation import Invocation, judge_and_show
     from nvfp4.cli.judging.assess import Plan
-    from nvfp4.cli.problem import matching
 
     invocation = Invocation.of(options)
     problem = invocation.problem(submission)
-    chosen = problem.tests if pattern is None else matching(problem.tests, pattern)
+    chosen = [problem.case(each, problem.tests) for each in cases] or problem.tests
     stop = "fail" if stop_early else None
     plan = Plan.of(problem, tests=chosen, benchmarks=[], stop_at=stop)
     _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)

@@ -96,15 +96,18 @@ def watch_option(function: F) -> F:
     )(function)
 
 
-def cases_option(purpose: str, default: str = "the problem's benchmarks") -> Callable[[F], F]:
-    """--case, any number of times; --shape is its short form. default: what is taken without."""
+def cases_option(
+    purpose: str, default: str = "the problem's benchmarks", kind: str = "benchmark"
+) -> Callable[[F], F]:
+    """--case, any number of times; --shape is its short form. default: what is taken without.
+    kind: of the cases that have numbers."""
     return click.option(
         "--case",
         "--shape",
         "cases",
         multiple=True,
         metavar="CASE",
-        help=f"A case to {purpose}, may be repeated: the number of a benchmark, name=value,..., or "
+        help=f"A case to {purpose}, may be repeated: the number of a {kind}, name=value,..., or "
         f"sizes such as 7168,16384,1. Default: {default}.",
     )
 
@@ -224,7 +227,6 @@ def batch_options(function: F) -> F:
         ),
         stop_option,
         click.option("--limit-s", type=SecondsType(1, 86400), help="Seconds for each file."),
-        click.option("--gpus", type=click.IntRange(1), metavar="N", help="Use N GPUs, not all."),
         click.option(
             "--jobs",
             type=click.IntRange(1),

@@ -138,20 +138,6 @@ class Problem:
         return self.folder == bundled_folder()
 
 
-def matching(lines: list[str], pattern: str) -> list[str]:
-    """The cases whose shape has the pattern in it, such as 512x4096: as whole numbers, or else
-    anywhere. Raises SetupError where there is none."""
-    wanted = re.sub(r"[\s,*x]+", "x", pattern.strip().lower())
-    shapes = [str(shape_of(line)).replace(" ", "") for line in lines]
-    for found in (rf"(?<!\d){re.escape(wanted)}(?!\d)", re.escape(wanted)):
-        if wanted and any(re.search(found, shape) for shape in shapes):
-            each = zip(lines, shapes, strict=True)
-            return [line for line, shape in each if re.search(found, shape)]
-    raise SetupError(
-        f"no test has a shape like {pattern!r}", f"There are {', '.join(dict.fromkeys(shapes))}."
-    )
-
-
 def bundled_folder() -> Path:
     """That of NVFP4 GEMV in this package; a checkout shows its files at the top."""
     return Path(__file__).resolve().parent.parent / "problems" / leaderboard

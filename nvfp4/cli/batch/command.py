@@ -39,9 +39,9 @@ def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
 def _judges(options: BatchOptions) -> Judges:
     if options.ray is None:
         return ThisMachine(options)
-    if options.gpus or options.jobs:
-        hint = "Leave out --gpus and --jobs; Ray places by what each node has."
-        raise SetupError("--gpus and --jobs are for one machine", hint, "usage")
+    if options.jobs:
+        hint = "Leave it out; Ray places by what each node has."
+        raise SetupError("--jobs is for one machine", hint, "usage")
     if ":" in options.device:
         hint = "Leave out --device, or name auto, cpu or cuda."
         raise SetupError(f"--device {options.device} does not go with --ray", hint, "usage")

@@ -17,7 +17,7 @@ Told = Callable[[Candidate, dict[str, Any]], None]
 @dataclass(frozen=True)
 class BatchOptions:
     """jsonl: the file of the results. stop_early: end a judgement at its first failure.
-    limit_s: of each submission. gpus, jobs: how many GPUs, or judgements on the CPU, at once.
+    limit_s: of each submission. jobs: how many judgements on the CPU at once.
     ray: the address of a cluster. judging: options of `nvfp4 eval` by
     their names.
     """
@@ -26,7 +26,6 @@ class BatchOptions:
     resume: bool = False
     stop_early: bool = False
     limit_s: float | None = None
-    gpus: int | None = None
     jobs: int | None = None
     ray: str | None = None
     device: str = "auto"

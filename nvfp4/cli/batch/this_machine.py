@@ -62,21 +62,16 @@ class ThisMachine:
 def _places(options: BatchOptions) -> list[Place]:
     gpus = {} if options.device in ("cpu", "emulate") else visible_gpus()
     if not gpus:
-        if options.device.startswith("cuda") or options.gpus:
+        if options.device.startswith("cuda"):
             raise SetupError("there is no GPU", "--device cpu judges without.")
         return cpu_places(options.jobs)
     if options.jobs:
-        raise SetupError(
-            "a GPU judges one submission at a time", "--gpus N says how many.", "usage"
-        )
+        raise SetupError("a GPU judges one submission at a time", "Leave out --jobs.", "usage")
     if ":" in options.device:
         number = int(options.device.partition(":")[2])
         capability = [*gpus.values(), None][min(number, len(gpus))]
         return [Place(options.device, options.device, capability=capability)]
-    wanted = options.gpus or len(gpus)
-    if wanted > len(gpus):
-        raise SetupError(f"there are {len(gpus)} GPUs, not {wanted}", "Leave out --gpus.", "usage")
-    return gpu_places(dict(islice(gpus.items(), wanted)))
+    return gpu_places(gpus)
 
 
 _cores_each = 2
