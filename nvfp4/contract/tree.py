@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 
+from nvfp4.records.channel import NotPlain, record
+
 _plain = (bool, int, float, str, type(None))
 
 most_leaves = 4096
 """Of a tree that another process has made."""
 
 _deepest = 32
+_LARGEST = 2**50
 
 
 class TreeError(ValueError):
@@ -113,37 +116,27 @@ def name_of(dtype: torch.dtype) -> str:
 def tree_of(plain: Any) -> Tree:
     """Read a record of another process. Raises TreeError unless it describes data."""
     try:
-        storages = [Storage(**each) for each in plain["storages"]]
-        leaves = [Leaf(**each) for each in plain["leaves"]]
-        skeleton = plain["skeleton"]
-    except (TypeError, KeyError) as error:
-        raise TreeError("the record of a tree lacks something") from error
+        tree = record(Tree, plain)
+    except NotPlain as error:
+        raise TreeError(str(error)) from None
+    leaves, storages = tree.leaves, tree.storages
     if len(leaves) > most_leaves or len(storages) > most_leaves:
         raise TreeError(f"there are more than {most_leaves} tensors")
     for storage in storages:
-        if not _is_size(storage.nbytes) or storage.device not in ("cuda", "cpu"):
+        if not 0 <= storage.nbytes < _LARGEST or storage.device not in ("cuda", "cpu"):
             raise TreeError("a storage has no size")
     for leaf in leaves:
         _check_leaf(leaf, storages)
     if len({leaf.storage for leaf in leaves}) != len(storages):
         raise TreeError("a storage has no tensor")
-    _check_skeleton(skeleton, len(leaves), _deepest)
-    return Tree(skeleton, leaves, storages)
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**50
+    _check_skeleton(tree.skeleton, len(leaves), _deepest)
+    return tree
 
 
 def _check_leaf(leaf: Leaf, storages: list[Storage]) -> None:
     numbers = [*leaf.shape, *leaf.strides, leaf.offset, leaf.storage]
-    if not (
-        isinstance(leaf.path, str)
-        and isinstance(leaf.dtype, str)
-        and all(map(_is_size, numbers))
-        and len(leaf.shape) == len(leaf.strides)
-        and leaf.storage < len(storages)
-    ):
+    sizes = all(0 <= each < _LARGEST for each in numbers)
+    if not sizes or len(leaf.shape) != len(leaf.strides) or leaf.storage >= len(storages):
         raise TreeError("a tensor is not described")
     if span_bytes(leaf) > storages[leaf.storage].nbytes:
         raise TreeError("a tensor reaches past its storage")

@@ -11,22 +11,14 @@ import math
 import os
 import re
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
+from nvfp4.records.channel import record
 from nvfp4.records.prediction import GPUS
 
 VARIABLE = "NVFP4_OPTIONS"
 """The variable of the environment with the JSON text."""
 
 _DEVICE = re.compile(r"auto|cpu|emulate|cuda(:\d+)?")
-
-_TYPES: dict[Any, tuple[type, ...]] = {
-    "str": (str,),
-    "str | None": (str, type(None)),
-    "bool": (bool,),
-    "int": (int,),
-    "float": (int, float),
-}
 
 _CHOICES = {
     "flush": ("contest", "clean", "fill"),
@@ -64,14 +56,9 @@ class Options:
     limit_gib: int = 0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            wanted = _TYPES[each.type]
-            if type(value) not in wanted:
-                raise ValueError(f"the option {each.name} cannot be {value!r:.60}")
-            if each.name in _CHOICES and value not in _CHOICES[each.name]:
-                known = " or ".join(_CHOICES[each.name])
-                raise ValueError(f"the option {each.name} is {known}, not {value!r:.60}")
+        for name, known in _CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"the option {name} is {' or '.join(known)}, not {value!r:.60}")
         if not _DEVICE.fullmatch(self.device):
             raise ValueError(f"the option device cannot be {self.device!r:.60}")
         if not 0 < self.timeout_s < math.inf:
@@ -95,7 +82,7 @@ def options_of_environment() -> Options:
     known = {each.name for each in fields(Options)}
     if not isinstance(found, dict) or not found.keys() <= known:
         raise ValueError(f"{VARIABLE} is not a JSON object of {', '.join(sorted(known))}")
-    return Options(**found)
+    return record(Options, {**asdict(Options()), **found})
 
 
 def called_by_the_command() -> bool:

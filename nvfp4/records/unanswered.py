@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
-import math
 import os
 import re
 import time
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from nvfp4.records.channel import record
 from nvfp4.records.files import read_plain_file
 from nvfp4.records.texts import plain
 
@@ -78,15 +78,12 @@ class StateWriter:
 def last_state(folder: Path) -> RequestState:
     """The state that the process with this folder wrote last, as far as it can be believed."""
     try:
-        found = json.loads(read_plain_file(folder, _state_name, _longest_state_bytes) or b"")
-        word, refused = found["word"], found["refused"]
-        since, ours_s = float(found["since"]), float(found["not_its_own_s"])
-        whole = isinstance(word, str) and isinstance(refused, str)
-        if whole and math.isfinite(since) and math.isfinite(ours_s) and ours_s >= 0:
-            return RequestState(word, since, ours_s, refused[:_longest_text])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        pass
-    return RequestState()
+        content = read_plain_file(folder, _state_name, _longest_state_bytes) or b""
+        found = record(RequestState, json.loads(content))
+    except (OSError, ValueError, RecursionError):
+        return RequestState()
+    found.refused = found.refused[:_longest_text]
+    return found if found.not_its_own_s >= 0 else RequestState()
 
 
 longest_call_s = 60.0
