@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvfp4.problems.nvfp4_gemv.diagnosis import diagnose, likely_cause
-from nvfp4.problems.nvfp4_gemv.diagnosis.causes import texts
-from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis, texts
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, read_inputs
 from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import misreadings
 from nvfp4.problems.nvfp4_gemv.diagnosis.where import region

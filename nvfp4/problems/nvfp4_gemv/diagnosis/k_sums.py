@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nvfp4.problems.nvfp4_gemv.diagnosis.causes import Cause, cause
-from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis, Mismatch, agrees
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Cause, Hypothesis, Mismatch, agrees, cause
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs, Operands, packed_of
 
 _rows, _rows_at_ends = 10, 16

@@ -6,8 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from nvfp4.problems.nvfp4_gemv.diagnosis.causes import Cause, cause, signed
-from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Cause, Hypothesis, cause, signed
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs, Operands, packed_of
 from nvfp4.problems.nvfp4_gemv.task import n_padded
 

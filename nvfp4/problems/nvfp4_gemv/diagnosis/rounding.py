@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nvfp4.problems.nvfp4_gemv.diagnosis.causes import cause
-from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Explanation, Hypothesis, Mismatch
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Explanation, Hypothesis, Mismatch, cause
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs
 
 _rows = 48

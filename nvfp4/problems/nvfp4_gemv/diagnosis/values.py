@@ -4,8 +4,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from nvfp4.problems.nvfp4_gemv.diagnosis.causes import cause, signed
-from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis, Mismatch, Predict, agrees
+from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import (
+    Hypothesis,
+    Mismatch,
+    Predict,
+    agrees,
+    cause,
+    signed,
+)
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs
 
 RowMap = Callable[[Array], Array]
