@@ -154,34 +154,6 @@ def test_x_stops_at_the_first_failure(tmp_path: Path) -> None:
     assert tests[1]["message"] == "not run: another test failed before"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("test mine.py --case 7x7", "error: '7x7' is no case of nvfp4_gemv"),
-        ("test mine.py --case 10", "error: there is no case 10"),
-        *(
-            (f"check mine.py --timeout {seconds}", "Invalid value for '--timeout'")
-            for seconds in ("nan", "inf", "-inf", "0", "1e9", "soon")
-        ),
-        ("check folder", "folder is a folder, not a file"),
-        ("check pipe", "pipe is a pipe, not a file"),
-        ("check /dev/zero", "/dev/zero is a device, not a file"),
-        ("check absent.py", "No such file or directory"),
-        ("check mine.py --output pipe", "pipe is a pipe, not a file"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_at_once(
-    words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, "x = (")
-    os.mkfifo("pipe")
-    Path("folder").mkdir()
-    done = run(*words.split())
-    assert done.exit_code == 2
-    assert said in done.output
-
-
 def test_watch_judges_again_when_an_editor_replaces_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, "x = (")
     command = [sys.executable, "-m", "nvfp4", "check", "mine.py", "--watch"]

@@ -253,18 +253,29 @@ def test_a_verdict_is_printed_and_written_in_the_format_that_is_asked_for(
     ("arguments", "why"),
     [
         (["eval", "missing.py"], "cannot read missing.py: No such file or directory"),
-        (["eval", "."], ". is a folder, not a file"),
         (["eval", "--flush", "fast"], "'fast' is not one of"),
         (["eval", "--device", "tpu"], "'tpu' is not auto"),
         (["eval", "--device", "cuda:x"], "'cuda:x' is not auto"),
         (["eval", "--seed", "-1"], "-1 is not in the range"),
-        (["eval", "--timeout", "0"], "not in the range"),
         (["eval", "--output", "nowhere/verdict.json"], "cannot write nowhere/verdict.json"),
         (["bench", "--shape", "128"], "there is no case 128"),
         (["bench", "--shape", "128,100,1"], "k must be a positive multiple of 64"),
         (["bench", "--shape", "0,64,1"], "m and l must be at least 1"),
         (["bench", "--shape", "a,b"], "'a,b' is no case of nvfp4_gemv"),
         (["judge"], "No such command"),
+        (["test", "--case", "7x7"], "error: '7x7' is no case of nvfp4_gemv"),
+        (["test", "--case", "10"], "error: there is no case 10"),
+        *(
+            (["check", "--timeout", seconds], "Invalid value for '--timeout'")
+            for seconds in ("nan", "inf", "-inf", "0", "1e9", "soon")
+        ),
+        (["check", "folder"], "folder is a folder, not a file"),
+        (["check", "pipe"], "pipe is a pipe, not a file"),
+        (["check", "/dev/zero"], "/dev/zero is a device, not a file"),
+        (["check", "--output", "pipe"], "pipe is a pipe, not a file"),
+        (["tune", "missing.py"], "missing.py does not exist"),
+        (["tune", "--device", "cpu"], "only a GPU can say what is fast"),
+        (["tune", "--shape", "64,100"], "'64,100' is no case of nvfp4_gemv"),
     ],
 )
 def test_wrong_usage_ends_with_2_and_one_reason(
@@ -272,6 +283,8 @@ def test_wrong_usage_ends_with_2_and_one_reason(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "submission.py").write_text(sources["unwritten.py"])
+    (tmp_path / "folder").mkdir()
+    os.mkfifo("pipe")
     done = invoke(*arguments)
     assert done.exit_code == 2
     assert why in done.output

@@ -122,20 +122,6 @@ def test_times_that_are_all_long_are_shown_in_milliseconds() -> None:
     assert "20.500" in row(text, "7168 x 16384 x 1")
 
 
-def test_a_skipped_benchmark_shows_no_numbers() -> None:
-    skipped = BenchmarkResult(timed.spec, "skipped", message="not run")
-    text = shown(verdict(both("fail", "fail", "wrong"), [skipped]))
-    assert "Benchmarks: not run" in text.splitlines()
-    assert "7168" not in text
-
-
-def test_tests_stand_in_one_row_for_both_kinds_of_inputs() -> None:
-    text = shown(verdict(both("pass", "fail", "high nibbles are skipped")))
-    assert row(text, "1")[1:6] == ["128", "256", "1", "pass", "fail"]
-    assert "high nibbles are skipped" in text
-    assert text.splitlines()[-1].startswith("passed: ")
-
-
 def test_a_message_that_repeats_is_shown_once() -> None:
     tests = both("fail", "fail", "the same\nfor all") * 5
     made = verdict(tests)

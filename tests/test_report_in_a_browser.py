@@ -1,6 +1,5 @@
 """A report in Chromium, where there is one: on a desktop and a phone, in light and in dark."""
 
-import base64
 import json
 import shutil
 import subprocess
@@ -26,18 +25,24 @@ PROGRAM = next(
 )
 
 _START_S, _ANSWER_S = 60.0, 30.0
-_QUIET = ("--no-first-run", "--disable-background-networking", "--disable-sync", "--mute-audio")
+_QUIET = (
+    *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-background-networking", "--disable-sync", "--mute-audio"),
+)
 
 
 class Tab:
     """A page that is open. messages: what its console shows. requests: addresses it asked for."""
 
-    def __init__(self, socket: Any, session: str) -> None:
-        self._socket, self._session = socket, session
-        self._asked = 0
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._session: dict[str, str] = {}
+        self._asked = self._loaded = 0
         self.messages: list[str] = []
         self.requests: list[str] = []
-        self._loaded = 0
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.ask("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Network", "Log", "Runtime"):
             self.ask(f"{domain}.enable")
 
@@ -45,7 +50,7 @@ class Tab:
         """The result of a command."""
         self._asked += 1
         command = {"id": self._asked, "method": method, "params": parameters}
-        self._socket.send(json.dumps({**command, "sessionId": self._session}))
+        self._socket.send(json.dumps({**command, **self._session}))
         while True:
             said = self._next()
             if said.get("id") == self._asked:
@@ -91,11 +96,6 @@ class Tab:
         assert "exceptionDetails" not in said, said
         return said["result"].get("value")
 
-    def picture(self, **clip: float) -> bytes:
-        """A PNG of the page. clip: x, y, width, height and scale."""
-        given = {"clip": clip, "captureBeyondViewport": True} if clip else {}
-        return base64.b64decode(self.ask("Page.captureScreenshot", **given)["data"])
-
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Tab]:
@@ -103,14 +103,7 @@ def opened(folder: Path) -> Iterator[Tab]:
     from websockets.sync.client import connect
 
     assert PROGRAM
-    command = [
-        PROGRAM,
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        *_QUIET,
-    ]
+    command = [PROGRAM, "--headless=new", *_QUIET]
     command += ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -118,23 +111,10 @@ def opened(folder: Path) -> Iterator[Tab]:
     try:
         port, address = _port(folder / "DevToolsActivePort", process)
         with connect(f"ws://127.0.0.1:{port}{address}", max_size=None) as socket:
-            yield _tab(socket)
+            yield Tab(socket)
     finally:
         process.terminate()
         process.wait(_ANSWER_S)
-
-
-def _tab(socket: Any) -> Tab:
-    def ask(number: int, method: str, **parameters: Any) -> dict[str, Any]:
-        socket.send(json.dumps({"id": -number, "method": method, "params": parameters}))
-        while True:
-            said: dict[str, Any] = json.loads(socket.recv(timeout=_ANSWER_S))
-            if said.get("id") == -number:
-                result: dict[str, Any] = said["result"]
-                return result
-
-    target = ask(1, "Target.createTarget", url="about:blank")["targetId"]
-    return Tab(socket, ask(2, "Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
 
 
 def _port(file: Path, process: subprocess.Popen[bytes]) -> tuple[str, str]:

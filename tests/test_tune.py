@@ -201,22 +201,6 @@ def test_the_interval_of_a_median_covers_it_about_95_times_in_100() -> None:
 # The command
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["missing.py"], "missing.py does not exist"),
-        (["--device", "cpu"], "only a GPU can say what is fast"),
-        (["--device", "tpu"], "'tpu' is not auto"),
-        ([str(root / "submission.py"), "--shape", "64,100"], "is no case of nvfp4_gemv"),
-    ],
-)
-def test_wrong_usage_ends_with_2_and_one_reason(arguments: list[str], why: str) -> None:
-    done = invoke("tune", *arguments)
-    assert done.exit_code == 2
-    assert why in done.output
-    assert "Traceback" not in done.output
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_no_cuda_device_ends_with_2_and_a_hint_in_any_folder(
     submission: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
