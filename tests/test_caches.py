@@ -228,7 +228,7 @@ def missed_by_an_executor(folder: Path, line: str) -> list[str]:
         "from pathlib import Path\n"
         "from nvfp4.emulator.loops import COMPILED\n"
         "from nvfp4.executor import machine_code\n"
-        "machine_code._run_the_usual = lambda: None\n"
+        "machine_code._run_the_usual = machine_code._run_the_rest = lambda: None\n"
         "machine_code.load(Path(sys.argv[1]))\n"
         "number = len(COMPILED)\n"
         "machine_code.compile_line(sys.argv[2])\n"

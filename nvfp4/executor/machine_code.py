@@ -8,6 +8,7 @@ that in a file. What stands there can choose no more: any other loop or type is 
 
 import contextlib
 import importlib
+import os
 import pkgutil
 import time
 from pathlib import Path
@@ -52,13 +53,27 @@ def load(folder: Path) -> None:
     with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # no cache, or another process is slow
             stack.enter_context(locked(folder / "lock"))
+        if next(folder.glob("*/*.nbc"), None) is None:
+            _compile_in_two_processes()
         _run_the_usual()
+        _run_the_rest()
         end_s = time.monotonic() + _MOST_S
         for line in (folder / MISSED_LOOPS).read_text("utf-8", "replace").splitlines():
             if time.monotonic() < end_s:
                 compile_line(line)
     for each in LOOPS.values():
         each._cache.disable()
+
+
+def _compile_in_two_processes() -> None:
+    """Fills an empty cache in half the time."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(Exception):
+            _run_the_rest()
+        os._exit(0)
+    _run_the_usual()
+    os.waitpid(child, 0)
 
 
 def compile_line(line: str) -> None:
@@ -74,13 +89,17 @@ _sizes = ("b8", "b16", "b32", "b64")
 
 
 def _run_the_usual() -> None:
-    """Instructions that most kernels have, every function with a name, and the simulation."""
+    """Instructions that most kernels have."""
     memory = np.zeros(4096, np.uint8)
     address = memory.ctypes.data
     parameters = [address.to_bytes(8, "little")]
     emulator.run_ptx(
         _ptx(), "prepare", (2, 1, 1), (64, 1, 1), parameters, 0, [("m", address, 4096)]
     )
+
+
+def _run_the_rest() -> None:
+    """Every function with a name, and the simulation."""
     compiled.compile_all()
     prepare()
 

@@ -1,0 +1,121 @@
+"""How long commands take without a GPU, which processes use the cores, and how much memory.
+
+    python -m benchmarks.speed [--runs 3] [FILE ...]
+
+Every command runs in a new home, then again in the same one, which is warm. The files are judged
+by `eval`, submission.py by `check` and `eval`. Prints a Markdown table: medians of the seconds,
+CPU seconds by the part of nvfp4 that used them, and the peak of memory over all processes
+(proportional set sizes, sampled four times a second, so a short peak may be missed).
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOOK_S = 0.25
+PARTS = {
+    "nvfp4.executor": "emulation",
+    "fork_server workers": "submission",
+    "fork_server judges": "judge",
+    "nvfp4.referee": "referee",
+    "nvfp4": "command",
+}
+"""By what stands in a command line, the first that does; all others are compilers."""
+
+
+@dataclass
+class Run:
+    """What a command took. cpu_s: by part."""
+
+    wall_s: float = 0.0
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    peak_bytes: int = 0
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and all processes below it."""
+    found = [pid]
+    for each in found:  # which grows
+        try:
+            for task in os.scandir(f"/proc/{each}/task"):
+                found += map(int, Path(task.path, "children").read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def look(pid: int, used: dict[tuple[int, str], float]) -> int:
+    """Note the CPU seconds of all processes so far; return the bytes they hold."""
+    held_bytes, tick_s = 0, 1 / os.sysconf("SC_CLK_TCK")
+    for each in descendants(pid):
+        try:
+            command = Path(f"/proc/{each}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            times = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[11:13]
+            memory = Path(f"/proc/{each}/smaps_rollup").read_text().partition("\nPss:")[2]
+        except OSError:
+            continue
+        part = next((part for words, part in PARTS.items() if words in command), "compilers")
+        used[each, part] = sum(map(int, times)) * tick_s
+        held_bytes += int(memory.split()[0]) << 10 if memory else 0
+    return held_bytes
+
+
+def run(arguments: list[str], home: Path) -> Run:
+    """Run nvfp4 with its caches and its history below this folder."""
+    homes = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "DATA")}
+    command = [sys.executable, "-m", "nvfp4", *arguments]
+    found, used, start_s = Run(), dict[tuple[int, str], float](), time.monotonic()
+    with subprocess.Popen(command, env={**os.environ, **homes}, stdout=subprocess.PIPE) as process:
+        while process.poll() is None:
+            found.peak_bytes = max(found.peak_bytes, look(process.pid, used))
+            time.sleep(LOOK_S)
+        found.wall_s = time.monotonic() - start_s
+    if process.returncode:
+        sys.exit(f"nvfp4 {' '.join(arguments)} ended with {process.returncode}")
+    cpu_s = defaultdict[str, float](float)
+    for (_, part), seconds in used.items():
+        cpu_s[part] += seconds
+    found.cpu_s = dict(cpu_s)
+    return found
+
+
+def row(name: str, runs: list[Run]) -> str:
+    """A line of the table, with medians."""
+    parts = sorted({part for each in runs for part in each.cpu_s})
+    cpu = {part: statistics.median(each.cpu_s.get(part, 0.0) for each in runs) for part in parts}
+    shown = ", ".join(f"{part} {seconds:.1f}" for part, seconds in cpu.items() if seconds >= 0.05)
+    wall_s = statistics.median(each.wall_s for each in runs)
+    peak_gb = max(each.peak_bytes for each in runs) / 1e9
+    return f"| {name} | {wall_s:.1f} | {sum(cpu.values()):.1f} | {shown} | {peak_gb:.2f} |"
+
+
+def main() -> None:
+    """Print a line for each command, as soon as it is known."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("files", nargs="*", type=Path)
+    given = parser.parse_args()
+    own = str(ROOT / "submission.py")
+    commands = [["--help"], ["check", own], ["eval", own]]
+    commands += [["eval", str(path)] for path in given.files]
+    print("| command | s | CPU s | by part | peak GB |\n|---|---|---|---|---|", flush=True)
+    for arguments in commands:
+        first, again = [], []
+        for _ in range(given.runs):
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+                first.append(run(arguments, Path(home)))
+                again.append(run(arguments, Path(home)))
+        name = f"`{' '.join(Path(word).name for word in arguments)}`"
+        print(row(f"{name}, first", first), row(f"{name}, again", again), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
