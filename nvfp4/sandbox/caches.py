@@ -200,8 +200,8 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
             clear(part)
             _copy(trusted, part) if trusted.is_dir() else part.mkdir()
             part.rename(folder)
+            prune(folder.parent, kept_s, kept_bytes, folder)  # half a second where there are many
         os.utime(folder)
-        prune(folder.parent, kept_s, kept_bytes, folder)
 
 
 @contextlib.contextmanager

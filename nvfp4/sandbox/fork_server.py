@@ -11,6 +11,7 @@ process that has known a seed.
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -74,6 +75,7 @@ def _fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
     started this one, and writes its number into the last file. This process ends when no one can
     ask any more.
     """
+    gc.freeze()  # what is loaded by now holds no tensor that a search would have to find
     parent = os.getppid()
     while True:
         text, fds, _, _ = socket.recv_fds(asked, _longest_request_bytes, _MOST_FILES)
