@@ -36,11 +36,7 @@ class Opened:
     def mark(self) -> dict[str, str]:
         return {}
 
-    def redraw(self, seed: int, full_range: bool | None = None) -> bool:
-        return bool(full_range)
-
-    def call_again(self, contents: Callable[[], bool]) -> None:
-        full = contents()
+    def call_again(self, full: Any) -> None:
         self.calls.append(full)
         time.sleep(self._takes_s)
         if not self._ends:
@@ -49,8 +45,10 @@ class Opened:
             raise SubmissionFailed("output.mismatch", "128 of 128 elements are wrong")
 
 
-def judged(opened: Opened, left_s: float = 60.0, call_s: float = 0.0) -> dict[str, str]:
-    """What is reported of one case, or why it failed."""
+def judged(
+    opened: Opened, left_s: float = 60.0, call_s: float = 0.0, ahead: bool = False
+) -> dict[str, str]:
+    """What is reported of one case, whose inputs are only their kind, or why it failed."""
     told: dict[str, str] = {}
 
     @contextmanager
@@ -64,8 +62,9 @@ def judged(opened: Opened, left_s: float = 60.0, call_s: float = 0.0) -> dict[st
         except SubmissionFailed as failed:
             told.update(code=failed.failure.code, error=str(failed))
 
-    calls = LaterCalls(case, opening, call_s, 2, wants_full_range=True)
-    make_all({0: calls}, time.monotonic() + left_s, reporting)
+    kind: Any = bool
+    calls = LaterCalls(case, kind, opening, call_s, 2, wants_full_range=True)
+    make_all({0: calls}, time.monotonic() + left_s, reporting, ahead)
     return told
 
 
@@ -78,11 +77,13 @@ def test_nobody_can_foresee_how_many_calls_there_are_nor_in_what_order() -> None
     assert len({each[0] for each in counts}) > 3
 
 
-def test_a_right_case_has_one_call_on_full_range_inputs() -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_right_case_has_one_call_on_full_range_inputs(ahead: bool) -> None:
     opened = Opened(lambda number, full: True)
-    assert judged(opened) == {"full_range": "pass"}
+    assert judged(opened, ahead=ahead) == {"full_range": "pass"}
     assert len(opened.calls) >= 2
     assert opened.calls.count(True) == 1
+    assert opened.calls[0]
 
 
 def test_what_is_wrong_on_full_range_inputs_alone_only_warns() -> None:

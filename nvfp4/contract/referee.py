@@ -94,6 +94,8 @@ class Referee(Protocol):
 
     draws_full_range: bool
     """Whether there is a second kind of inputs."""
+    draws_beside: bool
+    """Whether it can draw in one thread while it checks in another."""
     repeatable: bool
     """Whether the same inputs must give the same bits in another process."""
     withholds: bool

@@ -36,6 +36,7 @@ class FolderReferee:
     """See ``contract.referee.Referee``."""
 
     draws_full_range = False
+    draws_beside = False
     repeatable = False
     withholds = False
 

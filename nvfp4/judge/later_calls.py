@@ -7,6 +7,7 @@ the contest's inputs never have. The contest's inputs decide; what is wrong on o
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
@@ -48,13 +49,15 @@ def drawn_order(least: dict[int, int]) -> list[int]:
 
 @dataclass
 class LaterCalls:
-    """Of one case. open: where the calls go. call_s: how long one takes. least: how many there must
-    be. wants_full_range: whether one of them has full-range inputs. full_range: whether that was
-    right, pass or fail. made: how many calls there were. ended: whether there are no more, because
-    the case has failed or a call takes too long.
+    """Of one case. redraw: its inputs, cheap to draw; given whether they are full-range. open:
+    where the calls go. call_s: how long one takes. least: how many there must be. wants_full_range:
+    whether the first has full-range inputs. full_range: whether that was right, pass or fail.
+    made: how many calls there were. ended: whether there are no more, because the case has failed
+    or a call takes too long.
     """
 
     case: Case
+    redraw: Callable[[bool], Drawn]
     open: Callable[[], AbstractContextManager[OpenedCase]]
     call_s: float
     least: int
@@ -63,17 +66,23 @@ class LaterCalls:
     made: int = 0
     ended: bool = False
 
-    def make(self) -> dict[str, str]:
-        """One call, and what it adds to the report. Raises SubmissionFailed if the case cannot pass
-        any more, and OutOfTime."""
+    def draw(self, after_another: bool = False) -> Drawn:
+        """Inputs of the next call, or of the one after it."""
+        first = self.full_range is None and not after_another
+        return self.redraw(self.case.full_range or (self.wants_full_range and first))
+
+    def make(self, drawn: Drawn) -> dict[str, str]:
+        """One call with what `draw` returned, and what it adds to the report. Raises
+        SubmissionFailed if the case cannot pass any more, and OutOfTime."""
         began_s = time.monotonic()
         full = self.wants_full_range and self.full_range is None
         try:
             with self.open() as opened:
                 if full:
-                    self.full_range = "pass" if self._is_right_on_full_range(opened) else "fail"
+                    right = self._is_right_on_full_range(opened, drawn)
+                    self.full_range = "pass" if right else "fail"
                 else:
-                    opened.call_again(lambda: _drawn(opened))
+                    opened.call_again(drawn)
                 report = opened.mark()
         except SubmissionFailed as failed:
             self.ended = True
@@ -86,20 +95,19 @@ class LaterCalls:
         self.made += 1
         return {**report, "full_range": str(self.full_range)} if full else report
 
-    def _is_right_on_full_range(self, opened: OpenedCase) -> bool:
+    def _is_right_on_full_range(self, opened: OpenedCase, drawn: Drawn) -> bool:
         """Raises SubmissionFailed where something else than the inputs is why it is wrong."""
-        drawn = _drawn(opened, True)
         try:
-            opened.call_again(lambda: drawn)
+            opened.call_again(drawn)
             return True
         except SubmissionFailed as failed:
             if failed.end is Exit.TIMED_OUT or failed.failure.code == _out_of_steps:
                 raise
             before = failed
         opened.resume()
-        opened.call_again(lambda: _drawn(opened))  # these decide
+        opened.call_again(self.redraw(self.case.full_range))  # these decide
         try:
-            opened.call_again(lambda: drawn)
+            opened.call_again(drawn)
         except SubmissionFailed:
             return False
         message = f"{before}\nwith the same inputs once more it is right: what calls leave decides"
@@ -114,29 +122,34 @@ class LaterCalls:
         return f"it was called {times} only: a call takes {self.call_s:.3g} s here"
 
 
-def _drawn(opened: OpenedCase, full_range: bool | None = None) -> Drawn:
-    return opened.redraw(secrets.randbits(62), full_range)
-
-
 def make_all(
     cases: dict[int, LaterCalls],
     deadline: float,
     reporting: Callable[[int], AbstractContextManager[dict[str, str]]],
+    draws_ahead: bool = False,
 ) -> None:
     """Calls all cases by their numbers, while there is time. deadline: on the monotonic clock.
     reporting: writes what its block adds to the report of a case, or why the case has failed.
+    draws_ahead: whether inputs are drawn during the call before.
     """
     end_s = min(time.monotonic() + longest_s, deadline - least_left_s)
     told: dict[int, dict[str, str]] = {number: {} for number in cases}
-    for number in drawn_order({number: case.least for number, case in cases.items()}):
-        case = cases[number]
-        call_s = case.call_s if case.made else 0.0
-        if case.ended or time.monotonic() + call_s > end_s:
-            continue
-        with reporting(number) as report, suppress(OutOfTime):
-            added = case.make()
-            report.update(dict(added.items() - told[number].items()))
-            told[number] |= added
+    order = drawn_order({number: case.least for number, case in cases.items()})
+    ahead: Future[Drawn] | None = None
+    with ThreadPoolExecutor(1) as pool:
+        for number, following in zip(order, [*order[1:], None], strict=True):
+            case = cases[number]
+            draw, ahead = (ahead.result if ahead else case.draw), None
+            call_s = case.call_s if case.made else 0.0
+            if case.ended or time.monotonic() + call_s > end_s:
+                continue
+            with reporting(number) as report, suppress(OutOfTime):
+                drawn = draw()
+                if draws_ahead and following is not None:
+                    ahead = pool.submit(cases[following].draw, following == number)
+                added = case.make(drawn)
+                report.update(dict(added.items() - told[number].items()))
+                told[number] |= added
     for number, case in cases.items():
         said = case.left_out
         if said is not None and "unverified" not in told[number]:

@@ -4,13 +4,15 @@ import base64
 import hashlib
 import json
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+from typing import Any
 
 import torch
 
@@ -119,10 +121,10 @@ class Judge:
                 if repetition is not None:
                     repetition.begin()
                 open_again = partial(self._opened, case, OpenedCase)
-                later[index] = LaterCalls(case, open_again, opened.last_call_s, least=1)
+                later[index] = self._later(case, open_again, opened.last_call_s, least=1)
         if not all(case.full_range for case in cases):
             later = {index: each for index, each in later.items() if not each.case.full_range}
-        make_all(later, self._deadline, lambda index: self._adding(f"test.{index}"))
+        self._make_all(later, "test")
         if repetition is not None and not self._failures:
             for index in repetition.choose(cases, self._call_seed(len(cases), 0)):
                 with self._reported(f"test.{index}"):
@@ -151,9 +153,20 @@ class Judge:
                         opening = self._opened(case, OpenedCase)
                         opened = open_cases.enter_context(opening)
                         call_s = self._benchmark(opened, index, measured, report)
-                        later[index] = LaterCalls(case, opened.resumed, call_s, 2, True)
-                make_all(later, self._deadline, lambda index: self._adding(f"benchmark.{index}"))
+                        later[index] = self._later(case, opened.resumed, call_s, 2, True)
+                self._make_all(later, "benchmark")
         return self._end()
+
+    def _later(self, case: Case, *arguments: Any, **named: Any) -> LaterCalls:
+        def redraw(full_range: bool) -> Drawn:
+            kind = replace(case, full_range=full_range)
+            return self._referee.redraw(kind, secrets.randbits(62))
+
+        return LaterCalls(case, redraw, *arguments, **named)
+
+    def _make_all(self, later: dict[int, LaterCalls], kind: str) -> None:
+        ahead = self._device.type == "cpu" and self._referee.draws_beside
+        make_all(later, self._deadline, lambda index: self._adding(f"{kind}.{index}"), ahead)
 
     def _benchmark(
         self, opened: OpenedCase, index: int, measured: "_Measured", report: dict[str, str]
@@ -270,7 +283,8 @@ class Judge:
 
     def _contents(self, opened: OpenedCase, seed: int) -> Drawn:
         """Inputs of a call; a GPU draws them as the contest does in no time."""
-        return opened.draw(seed) if self._device.type == "cuda" else opened.redraw(seed)
+        draw = self._referee.draw if self._device.type == "cuda" else self._referee.redraw
+        return draw(opened.case, seed)
 
     def _call_seed(self, case_index: int, call: int) -> int:
         """Unforeseeable."""

@@ -245,10 +245,10 @@ class OpenedCase:
             return failed
         return SubmissionFailed.of(failure, ended.fault)
 
-    def call_again(self, contents: Callable[[], Drawn]) -> None:
+    def call_again(self, drawn: Drawn) -> None:
         """One more call, with other contents; of a large output a part is checked, drawn at
         random. Raises SubmissionFailed, OutOfTime."""
-        drawn, before = contents(), self.unverified
+        before = self.unverified
         self.judged_call(drawn, check=False)
         if before is None and self.unverified:
             self.unverified = f"in a later call: {self.unverified}"
@@ -266,11 +266,6 @@ class OpenedCase:
     def draw(self, seed: int) -> Drawn:
         """Inputs of this case."""
         return self._referee.draw(self.case, seed)
-
-    def redraw(self, seed: int, full_range: bool | None = None) -> Drawn:
-        """Inputs that are cheap to draw and to check. full_range: None as those of the case."""
-        kind = self.case.full_range if full_range is None else full_range
-        return self._referee.redraw(replace(self.case, full_range=kind), seed)
 
     def fill(self, buffers: SharedBuffers, drawn: Drawn) -> None:
         """Writes the inputs of a call into shared buffers."""

@@ -73,6 +73,7 @@ class Gemv:
     """See ``contract.referee.Referee``."""
 
     draws_full_range = True
+    draws_beside = True
     repeatable = True
     withholds = True
 
