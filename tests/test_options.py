@@ -1,7 +1,5 @@
 """An option stands in its click declaration and in `Options`, and reaches every process."""
 
-from __future__ import annotations  # the record's readers look at the text of a type
-
 import ast
 import json
 from dataclasses import asdict, dataclass, fields, replace

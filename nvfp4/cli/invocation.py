@@ -1,7 +1,5 @@
 """Judges for a command: options in, verdict out, exit code."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -41,7 +39,7 @@ class Invocation:
     kept: bool = False
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Invocation:
+    def of(cls, given: dict[str, Any]) -> "Invocation":
         """From the parameters of a command."""
         known = {each.name for each in fields(Options)}
         chosen = {name: given.pop(name) for name in known & given.keys()}

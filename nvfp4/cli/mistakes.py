@@ -1,7 +1,5 @@
 """What is wrong with a submission before anything runs: found by parsing it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tokenize
@@ -48,7 +46,7 @@ class Mistake:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
 
-    def of_file(self, file: str) -> Mistake:
+    def of_file(self, file: str) -> "Mistake":
         """The same where the file has another name than the copy that was judged."""
         alone = rf"(?<![\w./-]){re.escape(self.file)}\b"
         message = re.sub(alone, lambda _: file, self.message)

@@ -1,7 +1,5 @@
 """JSON messages, a line each, over a socket, and the records that they hold."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -125,7 +123,8 @@ def record(kind: type[T], value: object) -> T:
         try:
             values[each.name] = read(types[each.name], value.get(each.name))
         except TypeError:
-            raise NotPlain(f"{kind.__name__} has no {each.name} of type {each.type}") from None
+            wanted = getattr(types[each.name], "__name__", types[each.name])
+            raise NotPlain(f"{kind.__name__} has no {each.name} of type {wanted}") from None
     return kind(**values)
 
 

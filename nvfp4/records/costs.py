@@ -1,7 +1,5 @@
 """Costs of the kernels of a call by line: the emulator counts it, `nvfp4 explain` shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ They may come from the submission's process. ``read_failure`` and ``read_finding
 is checked: every value is of its type afterwards, and short.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -126,7 +124,7 @@ def _read(kind: type[T], value: object) -> T | None:
 def _record(kind: type[T], value: Mapping[Any, Any]) -> T:
     """A record with those fields that are of their type."""
     found = {
-        each.name: _readers[str(each.type)](value.get(each.name))
+        each.name: _readers[each.type](value.get(each.name))
         for each in fields(kind)  # type: ignore[arg-type]
     }
     if found.get("file"):
@@ -198,13 +196,13 @@ def _places(value: object) -> list[Place]:
     return [_record(Place, each) for each in listed if isinstance(each, Mapping)]
 
 
-_readers: dict[str, Callable[[object], Any]] = {
-    "str": _text,
-    "str | None": _text,
-    "int | None": _whole_number,
-    "list[int] | None": _triple,
-    "dict[str, Any]": _arguments,
-    "list[dict[str, Any]]": _causes,
-    "list[Place]": _places,
+_readers: dict[Any, Callable[[object], Any]] = {
+    str: _text,
+    str | None: _text,
+    int | None: _whole_number,
+    list[int] | None: _triple,
+    dict[str, Any]: _arguments,
+    list[dict[str, Any]]: _causes,
+    list[Place]: _places,
 }
 """By the type of a field."""

@@ -4,8 +4,6 @@ Whatever lies in such a folder may be a link to a file of the user's, a pipe tha
 or have no end: processes that are not confined read it here.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

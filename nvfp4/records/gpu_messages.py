@@ -4,8 +4,6 @@ Bytes travel in a window of memory that both map. ``place`` is the line and colu
 that asks, empty where none does.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

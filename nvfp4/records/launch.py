@@ -1,7 +1,5 @@
 """The record of one kernel launch: all that an executor needs to run it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Why a launch could not be captured: what CUDA would refuse, or what is not captured yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar
 

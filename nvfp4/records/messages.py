@@ -3,8 +3,6 @@
 On the channel a record is a JSON object with the name of its class under "is".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 

@@ -4,8 +4,6 @@ An option stands in ``cli/parameters.py``, as click declares it, and here. Of th
 must be the other's.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

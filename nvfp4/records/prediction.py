@@ -1,7 +1,5 @@
 """The time that a model says of a call on a GPU that is not here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,7 +36,7 @@ class Prediction:
         bound = f", bound by {self.bound}" if self.bound else ""
         return f"{self.us:.1f} us ({self.low_us:.1f} to {self.high_us:.1f}){bound}"
 
-    def word_against(self, other: Prediction) -> str:
+    def word_against(self, other: "Prediction") -> str:
         """faster or slower than another call, or unclear, where the intervals overlap."""
         if None in (self.low_us, self.high_us, other.low_us, other.high_us):
             return "unclear"

@@ -1,7 +1,5 @@
 """Processes, for the process that waits for them: what any writes, and whose turn it is."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -22,7 +20,7 @@ class ForkServer:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
-    def fork(self, request: bytes, fds: Sequence[int]) -> ForkedProcess:
+    def fork(self, request: bytes, fds: Sequence[int]) -> "ForkedProcess":
         """A process for a request, with these files; returns before it has started. Raises OSError
         where the server has ended."""
         told, tell = os.pipe()
@@ -144,7 +142,7 @@ class Turn:
         with suppress(BrokenPipeError):
             os.write(self._ours, b"!")
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> "Turn":
         return self
 
     def __exit__(self, *error: object) -> None:

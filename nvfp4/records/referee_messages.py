@@ -1,7 +1,5 @@
 """What the judge asks of a referee's process and what that answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

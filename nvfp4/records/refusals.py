@@ -4,8 +4,6 @@ Those of our own packages have `refusal` in their class. Others are known by the
 what they hold; those that C++ raises have nothing but words.
 """
 
-from __future__ import annotations
-
 import dis
 import errno
 import re

@@ -1,8 +1,6 @@
 """Lines of the code that a kernel was compiled from, what messages call their files, and which of
 them each line of PTX comes from: `.file` and `.loc`."""
 
-from __future__ import annotations
-
 import linecache
 import os
 import re
@@ -35,17 +33,17 @@ class SourceLine:
     file: str
     line: int
     column: int = 0
-    caller: SourceLine | None = None
+    caller: "SourceLine | None" = None
     near: bool = False
 
-    def chain(self) -> Iterator[SourceLine]:
+    def chain(self) -> Iterator["SourceLine"]:
         """This line, its caller, the caller's caller and so on."""
         frame: SourceLine | None = self
         while frame is not None:
             yield frame
             frame = frame.caller
 
-    def users(self) -> SourceLine | None:
+    def users(self) -> "SourceLine | None":
         """The innermost line of the chain that stands in a file of the user's."""
         return next((frame for frame in self.chain() if not is_library(frame.file)), None)
 

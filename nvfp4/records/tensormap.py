@@ -20,8 +20,6 @@ Bit 21 of word 1 stands where tensors are large and changes no data. Enumerators
 the CUDA driver API (cuda.h), so that a captured call can hand its arguments over unchanged.
 """
 
-from __future__ import annotations
-
 import ctypes
 import struct
 from dataclasses import dataclass
@@ -209,7 +207,7 @@ class TensorMap:
 
     @classmethod
     @lru_cache(maxsize=256)
-    def unpack(cls, raw: bytes) -> TensorMap:
+    def unpack(cls, raw: bytes) -> "TensorMap":
         """The tensor map in 128 bytes.
 
         Raises InvalidTensorMap if these are not the bytes of one, or not of a known kind, and

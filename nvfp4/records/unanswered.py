@@ -4,8 +4,6 @@ The submission can write there as well: what comes of it is at most that it is n
 whether the submission is right.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import json

@@ -1,7 +1,5 @@
 """Judges submissions by `nvfp4 eval --json`, a process each, whichever thread or machine asks."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -28,6 +26,26 @@ Process = subprocess.Popen[bytes]
 
 _stop_s = 10.0
 """How long `nvfp4 eval` has to end its judge and clear away before it is killed."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A content to judge. paths: the files that have it, the first stands for all."""
+
+    sha256: str
+    content: bytes
+    paths: list[Path] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Name of the file in messages."""
+        return self.paths[0].name
+
+    def written_to(self, folder: Path) -> Path:
+        """A copy of the file in a folder, as it may lie on another machine."""
+        copy = folder / self.name
+        copy.write_bytes(self.content)
+        return copy
 
 
 class Stopped(Exception):
@@ -174,26 +192,6 @@ def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
 def crashed(message: str) -> dict[str, Any]:
     """The object where the judge ended without a verdict."""
     return error_object("batch.crashed", message, "--resume judges it again.")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A content to judge. paths: the files that have it, the first stands for all."""
-
-    sha256: str
-    content: bytes
-    paths: list[Path] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """Name of the file in messages."""
-        return self.paths[0].name
-
-    def written_to(self, folder: Path) -> Path:
-        """A copy of the file in a folder, as it may lie on another machine."""
-        copy = folder / self.name
-        copy.write_bytes(self.content)
-        return copy
 
 
 def find_files(names: Sequence[Path]) -> list[Path]:

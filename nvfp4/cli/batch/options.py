@@ -1,7 +1,5 @@
 """What the user of `nvfp4 batch` chose."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -32,7 +30,7 @@ class BatchOptions:
     judging: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> BatchOptions:
+    def of(cls, options: Mapping[str, Any]) -> "BatchOptions":
         """From the options of the command; what has no field here is an option of `nvfp4 eval`."""
         own = {each.name for each in fields(cls)} & set(options)
         judging = {name: value for name, value in options.items() if name not in own}

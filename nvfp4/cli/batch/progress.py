@@ -1,7 +1,5 @@
 """How a batch is shown: a line for each file, figures below or between them, and a summary."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +19,62 @@ from nvfp4.cli.text import microseconds, one_line, percent, seconds, several, vi
 
 _best = 10
 _figures_s = 30.0
+
+
+class Tally:
+    """Counts of the lines so far."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.passed = self.unclear = 0
+        self.causes: Counter[str] = Counter()
+        """Failed files by the code of the cause."""
+        self.first: dict[str, str] = {}
+        """A file for each code."""
+        self.timed: list[tuple[float, Line]] = []
+        """Geometric means in microseconds."""
+        self.bounded: list[tuple[float, Line]] = []
+        """Times that a B200 needs at least for emulated benchmarks."""
+        self.judged = self.wanted = 0
+        """Contents since the batch began."""
+        self.started = time.monotonic()
+
+    def begin(self, wanted: int) -> None:
+        """That so many contents are judged from now on."""
+        self.wanted = wanted
+        self.started = time.monotonic()
+
+    def add(self, line: Line) -> None:
+        """Counts a line."""
+        failure = failure_of(line)
+        if failure is None:
+            self.passed += 1
+            device, geomean_us = line["device"], line["score"]["geomean_us"]
+            if device and device["kind"] == "cuda" and geomean_us is not None:
+                self.timed.append((geomean_us, line))
+            bound = bound_us([each.get("emulation") for each in line.get("benchmarks", [])])
+            if bound is not None:
+                self.bounded.append((bound, line))
+        elif is_unclear(line):
+            self.unclear += 1
+        else:
+            self.causes[failure[0]] += 1
+            self.first.setdefault(failure[0], _path(line))
+
+    @property
+    def failed(self) -> int:
+        """How many files are wrong, or no files to judge."""
+        return self.causes.total()
+
+    @property
+    def done(self) -> int:
+        """How many files have a line."""
+        return self.passed + self.unclear + self.failed
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the batch began."""
+        return time.monotonic() - self.started
 
 
 @contextmanager
@@ -150,59 +204,3 @@ def _ranked(lines: list[tuple[float, Line]]) -> list[Column]:
 def _show(console: Console, heading: str, columns: list[Column]) -> None:
     show_table(console, heading, columns)
     say(console)
-
-
-class Tally:
-    """Counts of the lines so far."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.passed = self.unclear = 0
-        self.causes: Counter[str] = Counter()
-        """Failed files by the code of the cause."""
-        self.first: dict[str, str] = {}
-        """A file for each code."""
-        self.timed: list[tuple[float, Line]] = []
-        """Geometric means in microseconds."""
-        self.bounded: list[tuple[float, Line]] = []
-        """Times that a B200 needs at least for emulated benchmarks."""
-        self.judged = self.wanted = 0
-        """Contents since the batch began."""
-        self.started = time.monotonic()
-
-    def begin(self, wanted: int) -> None:
-        """That so many contents are judged from now on."""
-        self.wanted = wanted
-        self.started = time.monotonic()
-
-    def add(self, line: Line) -> None:
-        """Counts a line."""
-        failure = failure_of(line)
-        if failure is None:
-            self.passed += 1
-            device, geomean_us = line["device"], line["score"]["geomean_us"]
-            if device and device["kind"] == "cuda" and geomean_us is not None:
-                self.timed.append((geomean_us, line))
-            bound = bound_us([each.get("emulation") for each in line.get("benchmarks", [])])
-            if bound is not None:
-                self.bounded.append((bound, line))
-        elif is_unclear(line):
-            self.unclear += 1
-        else:
-            self.causes[failure[0]] += 1
-            self.first.setdefault(failure[0], _path(line))
-
-    @property
-    def failed(self) -> int:
-        """How many files are wrong, or no files to judge."""
-        return self.causes.total()
-
-    @property
-    def done(self) -> int:
-        """How many files have a line."""
-        return self.passed + self.unclear + self.failed
-
-    @property
-    def elapsed_s(self) -> float:
-        """Since the batch began."""
-        return time.monotonic() - self.started

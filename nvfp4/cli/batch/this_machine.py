@@ -1,7 +1,5 @@
 """Judges the submissions of a batch on this machine: one at a time on each place."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +17,18 @@ from nvfp4.cli.info import visible_gpus
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.build_ahead import BuildAhead, core_count, free_bytes
 from nvfp4.cli.problem import load_problem
+
+
+@dataclass(frozen=True)
+class Place:
+    """name: for people. device: as ``nvfp4 eval`` takes it. environment: variables that make it
+    this place. capability: of its GPU, such as 9.0.
+    """
+
+    name: str
+    device: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    capability: str | None = None
 
 
 class ThisMachine:
@@ -86,18 +96,6 @@ _READY_MOST = 32
 
 J = TypeVar("J")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Place:
-    """name: for people. device: as ``nvfp4 eval`` takes it. environment: variables that make it
-    this place. capability: of its GPU, such as 9.0.
-    """
-
-    name: str
-    device: str
-    environment: Mapping[str, str] = field(default_factory=dict)
-    capability: str | None = None
 
 
 def gpu_places(gpus: Mapping[str, str]) -> list[Place]:
