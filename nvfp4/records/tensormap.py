@@ -79,22 +79,24 @@ class Fill(IntEnum):
     NAN = 1
 
 
-_BITS = {
-    DataType.UINT8: 8,
-    DataType.UINT16: 16,
-    DataType.UINT32: 32,
-    DataType.INT32: 32,
-    DataType.UINT64: 64,
-    DataType.INT64: 64,
-    DataType.FLOAT16: 16,
-    DataType.FLOAT32: 32,
-    DataType.FLOAT64: 64,
-    DataType.BFLOAT16: 16,
-    DataType.FLOAT32_FTZ: 32,
-    DataType.TFLOAT32: 32,
-    DataType.TFLOAT32_FTZ: 32,
-    DataType.PACKED_16U4_ALIGN8B: 4,
+_FORMATS = {
+    DataType.UINT8: (8, 0, 0),
+    DataType.UINT16: (16, 1, 0),
+    DataType.UINT32: (32, 2, 0),
+    DataType.INT32: (32, 3, 0),
+    DataType.UINT64: (64, 4, 0),
+    DataType.INT64: (64, 5, 0),
+    DataType.FLOAT16: (16, 6, 0),
+    DataType.FLOAT32: (32, 7, 0),
+    DataType.FLOAT32_FTZ: (32, 8, 0),
+    DataType.FLOAT64: (64, 9, 0),
+    DataType.BFLOAT16: (16, 10, 0),
+    DataType.PACKED_16U4_ALIGN8B: (4, 11, 0),
+    DataType.TFLOAT32: (32, 7, 1),
+    DataType.TFLOAT32_FTZ: (32, 8, 1),
 }
+"""Bits of an element, its code, and whether it is read as TF32."""
+_TYPES = {(element, tf32): each for each, (_, element, tf32) in _FORMATS.items()}
 
 _SWIZZLE_SPAN_BYTES = {
     Swizzle.NONE: 0,
@@ -105,20 +107,6 @@ _SWIZZLE_SPAN_BYTES = {
 }
 
 
-_TYPES = {
-    0: DataType.UINT8,
-    1: DataType.UINT16,
-    2: DataType.UINT32,
-    3: DataType.INT32,
-    4: DataType.UINT64,
-    5: DataType.INT64,
-    6: DataType.FLOAT16,
-    7: DataType.FLOAT32,
-    8: DataType.FLOAT32_FTZ,
-    9: DataType.FLOAT64,
-    10: DataType.BFLOAT16,
-    11: DataType.PACKED_16U4_ALIGN8B,
-}
 _KIND = 2
 _KNOWN_BITS = 0xF | 7 << 4 | 15 << 7 | 511 << 13
 _SWIZZLES = {(int(each), 0): each for each in list(Swizzle)[:4]}
@@ -126,13 +114,6 @@ _SWIZZLES[int(Swizzle.BYTES_128), 1] = Swizzle.BYTES_128_ATOM_32
 """By width and by what is moved as a whole, as they are encoded."""
 _ENCODED_SWIZZLES = {each: codes for codes, each in _SWIZZLES.items()}
 _NAN_FILL = 1 << 15
-_TF32 = 1 << 16
-_AS_TF32 = {
-    DataType.FLOAT32: DataType.TFLOAT32,
-    DataType.FLOAT32_FTZ: DataType.TFLOAT32_FTZ,
-}
-_ENCODED = {data_type: (element, 0) for element, data_type in _TYPES.items()}
-_ENCODED |= {tf32: (_ENCODED[plain][0], 1) for plain, tf32 in _AS_TF32.items()}
 
 
 @dataclass(frozen=True)
@@ -163,7 +144,7 @@ class TensorMap:
 
     @property
     def element_bits(self) -> int:
-        return _BITS[self.data_type]
+        return _FORMATS[self.data_type][0]
 
     @property
     def inner_box_bytes(self) -> int:
@@ -185,7 +166,7 @@ class TensorMap:
 
     def pack(self) -> bytes:
         """The descriptor's 128 bytes."""
-        element, tf32 = _ENCODED[self.data_type]
+        _, element, tf32 = _FORMATS[self.data_type]
         swizzle, atom = _ENCODED_SWIZZLES[self.swizzle]
         modes = (
             _KIND
@@ -218,7 +199,7 @@ class TensorMap:
         address, *halves = struct.unpack_from("<Q14I", raw)
         modes = halves[0]
         element, rank = modes >> 7 & 15, (modes >> 4 & 7) + 1
-        known = modes & 15 == _KIND and not modes & ~_KNOWN_BITS and element in _TYPES
+        known = modes & 15 == _KIND and not modes & ~_KNOWN_BITS and (element, 0) in _TYPES
         if not known or rank > 5 or halves[11] & 0xFFFFFF or halves[13]:
             raise InvalidTensorMap(
                 "these 128 bytes are not a tensor map",
@@ -230,13 +211,10 @@ class TensorMap:
             raise UnsupportedTensorMap(
                 "a tensor map whose swizzle moves more than 32 bytes as a whole is not emulated"
             )
-        data_type = _TYPES[element]
-        if modes & _TF32:
-            data_type = _AS_TF32.get(data_type, data_type)
         strides = [(halves[1 + i] | (halves[5] >> 4 * i & 15) << 32) * 16 for i in range(4)]
         box = [(halves[11] >> 24) + 1, *((halves[12] >> 8 * i & 255) + 1 for i in range(4))]
         return cls(
-            data_type=data_type,
+            data_type=_TYPES.get((element, modes >> 16 & 1)) or _TYPES[element, 0],
             address=address,
             shape=tuple(half + 1 for half in halves[6 : 6 + rank]),
             strides_bytes=tuple(strides[: rank - 1]),
@@ -249,50 +227,48 @@ class TensorMap:
 
     def _check(self) -> None:
         """The rules of the driver's encode call (CUDA driver API, tensor map objects)."""
-        if not 1 <= self.rank <= 5:
-            raise InvalidTensorMap(f"a tensor map has 1 to 5 dimensions, not {self.rank}")
-        if self.data_type not in _BITS:
-            raise UnsupportedTensorMap(f"tensor maps of {self.data_type.name} are not emulated")
-        if self.interleave is not Interleave.NONE:
-            raise UnsupportedTensorMap("interleaved tensor maps are not emulated")
-        if self.swizzle not in _SWIZZLE_SPAN_BYTES:
-            raise UnsupportedTensorMap(f"swizzle {self.swizzle.name} is not emulated")
-        lengths = (len(self.strides_bytes) + 1, len(self.box), len(self.element_strides))
-        if lengths != (self.rank,) * 3:
-            raise InvalidTensorMap(
-                f"rank {self.rank} needs {self.rank - 1} strides, {self.rank} box extents and "
-                f"{self.rank} element strides"
-            )
-        if self.address % 16:
-            raise InvalidTensorMap(
-                f"the tensor's address {self.address:#x} is not a multiple of 16"
-            )
+        rank, name = self.rank, self.data_type.name
+        _require(1 <= rank <= 5, f"a tensor map has 1 to 5 dimensions, not {rank}")
+        _support(self.data_type in _FORMATS, f"tensor maps of {name} are not emulated")
+        plain = self.interleave is Interleave.NONE
+        _support(plain, "interleaved tensor maps are not emulated")
+        known = self.swizzle in _SWIZZLE_SPAN_BYTES
+        _support(known, f"swizzle {self.swizzle.name} is not emulated")
+        _require(
+            (len(self.strides_bytes) + 1, len(self.box), len(self.element_strides)) == (rank,) * 3,
+            f"rank {rank} needs {rank - 1} strides, {rank} box extents and {rank} element strides",
+        )
+        address = f"the tensor's address {self.address:#x} is not a multiple of 16"
+        _require(self.address % 16 == 0, address)
         for axis, stride in enumerate(self.strides_bytes, start=1):
-            if stride % 16 or not 0 <= stride < 1 << 40:
-                raise InvalidTensorMap(
-                    f"stride {stride} bytes of dimension {axis} is not a multiple of 16 below 2^40"
-                )
-        for axis in range(self.rank):
-            if not 1 <= self.shape[axis] <= 1 << 32:
-                raise InvalidTensorMap(f"extent {self.shape[axis]} of dimension {axis}: 1 to 2^32")
-            if not 1 <= self.box[axis] <= 256:
-                raise InvalidTensorMap(f"box extent {self.box[axis]} of dimension {axis}: 1 to 256")
-            if not 1 <= self.element_strides[axis] <= 8:
-                raise InvalidTensorMap(
-                    f"element stride {self.element_strides[axis]} of dimension {axis}: 1 to 8"
-                )
-        if any(step != 1 for step in self.element_strides):
-            raise UnsupportedTensorMap("element strides other than 1 are not emulated")
-        if self.inner_box_bytes % 16 or self.box[0] * self.element_bits % 8:
-            raise InvalidTensorMap(
-                f"the box's inner row of {self.inner_box_bytes} bytes is not a multiple of 16"
+            _require(
+                stride % 16 == 0 and 0 <= stride < 1 << 40,
+                f"stride {stride} bytes of dimension {axis} is not a multiple of 16 below 2^40",
             )
+        for axis, (extent, box, step) in enumerate(
+            zip(self.shape, self.box, self.element_strides, strict=True)
+        ):
+            _require(1 <= extent <= 1 << 32, f"extent {extent} of dimension {axis}: 1 to 2^32")
+            _require(1 <= box <= 256, f"box extent {box} of dimension {axis}: 1 to 256")
+            _require(1 <= step <= 8, f"element stride {step} of dimension {axis}: 1 to 8")
+        unit = all(step == 1 for step in self.element_strides)
+        _support(unit, "element strides other than 1 are not emulated")
+        row = f"the box's inner row of {self.inner_box_bytes} bytes"
+        whole = self.box[0] * self.element_bits % 8 == 0
+        _require(whole and self.inner_box_bytes % 16 == 0, f"{row} is not a multiple of 16")
         span = self.swizzle_span_bytes
-        if span and self.inner_box_bytes > span:
-            raise InvalidTensorMap(
-                f"the box's inner row of {self.inner_box_bytes} bytes is wider than its "
-                f"{span}-byte swizzle"
-            )
+        fits = not span or self.inner_box_bytes <= span
+        _require(fits, f"{row} is wider than its {span}-byte swizzle")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise InvalidTensorMap(message)
+
+
+def _support(holds: bool, message: str) -> None:
+    if not holds:
+        raise UnsupportedTensorMap(message)
 
 
 def encode_tensor_map(
