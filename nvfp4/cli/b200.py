@@ -13,19 +13,8 @@ _memory_bytes_per_us = 8e6
 _warp_instructions_per_us = 148 * 4 * 1.5e3
 """148 multiprocessors issue one instruction for each of 4 warp schedulers, at 1.5 GHz."""
 
-
 _tensor_cycles_per_us = 148 * 1.5e3
 """148 multiprocessors have a tensor core each that this counts, at 1.5 GHz."""
-
-
-def memory_us(nbytes: float) -> float:
-    """The least time in which a B200 moves so many bytes to or from memory."""
-    return nbytes / _memory_bytes_per_us
-
-
-def issue_us(warp_instructions: float) -> float:
-    """The least time in which a B200 issues so many warp instructions."""
-    return warp_instructions / _warp_instructions_per_us
 
 
 def tensor_us(cycles: float) -> float:
@@ -40,10 +29,6 @@ _plain = (bool, str, float, list[str], dict[str, float])
 """Types of what the judge writes: a flag, a name, a count, or several of them."""
 
 
-def _is_count(value: Any) -> bool:
-    return fits(float, value) and value >= 0
-
-
 def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] | None:
     """The counts of a benchmark's call with what follows from them, None where there are none.
 
@@ -53,9 +38,11 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
     ``b200_tensor_us`` (its tensor cores all busy with what they multiply).
     """
     counts = visible_json(text)
-    if not isinstance(counts, dict) or not all(_is_count(counts.get(name)) for name in _needed):
+    if not isinstance(counts, dict) or not all(fits(float, counts.get(name)) for name in _needed):
         return None
     if not all(any(fits(each, value) for each in _plain) for value in counts.values()):
+        return None
+    if any(counts[name] < 0 for name in _needed):
         return None
     distinct_bytes = sector_bytes * counts["sectors_distinct"]
     instructions = counts["warp_instructions_total"]
@@ -65,8 +52,8 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
         **counts,
         "distinct_bytes": distinct_bytes,
         "minimum_bytes": minimum_bytes,
-        "b200_memory_us": memory_us(distinct_bytes),
-        "b200_issue_us": issue_us(instructions),
+        "b200_memory_us": distinct_bytes / _memory_bytes_per_us,
+        "b200_issue_us": instructions / _warp_instructions_per_us,
         "b200_tensor_us": tensor_us(counts.get("tensor_cycles", 0)),
     }
 

@@ -113,7 +113,8 @@ def judge(
     verdict.strict = invocation.options.strict
     verdict.problem, verdict.ranking_by = plan.problem.name, plan.problem.ranking_by
     if verdict.mistake is None:
-        bot = _without_repeats(invocation, plan).bot(plan.problem, content, path.name)
+        options = replace(invocation.options, repeat=plan.repeat)
+        bot = replace(invocation, options=options).bot(plan.problem, content, path.name)
         if not wait_for_turn(bot.prepare):
             raise SetupError("the batch that this belongs to has ended", "Start it again.")
         assess(bot, plan, verdict, observer)
@@ -121,10 +122,6 @@ def judge(
         verdict.mistake = verdict.mistake.of_file(path.name)
     verdict.warnings[:0] = warnings_before(content, plan.problem)
     return verdict
-
-
-def _without_repeats(invocation: Invocation, plan: Plan) -> Invocation:
-    return replace(invocation, options=replace(invocation.options, repeat=plan.repeat))
 
 
 def check_output(output: Path | None) -> None:

@@ -201,11 +201,6 @@ class Verdict:
         return [test for test in self.tests if test.inputs == "contest"] or self.tests
 
     @property
-    def contest_tests_passed(self) -> bool:
-        """Whether every test on the contest's own inputs passed; without any, every other one."""
-        return all(test.status == "pass" for test in self._deciding_tests)
-
-    @property
     def passed(self) -> bool:
         """Whether the leaderboard would take it; full-range tests only warn, but for one that is
         wrong because of earlier calls."""
@@ -222,7 +217,8 @@ class Verdict:
     def full_range_only_warns(self) -> bool:
         """Whether the tests that decide passed, and no full-range one shows more than its inputs
         do."""
-        return self.contest_tests_passed and not self.keeps_state
+        passed = all(test.status == "pass" for test in self._deciding_tests)
+        return passed and not self.keeps_state
 
     @property
     def unclear(self) -> bool:
@@ -372,13 +368,9 @@ _of_a_rewritten_kernel = {
 def read_retargeted(text: str | None) -> list[dict[str, Any]]:
     """The kernels; what is none is left out."""
     found = visible_json(text)
-    return [each for each in found if _is_rewritten_kernel(each)] if isinstance(found, list) else []
-
-
-def _is_rewritten_kernel(value: object) -> bool:
-    return isinstance(value, dict) and all(
-        fits(_of_a_rewritten_kernel[each], value.get(each)) for each in _of_a_rewritten_kernel
-    )
+    kernels = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    wanted = _of_a_rewritten_kernel.items()
+    return [each for each in kernels if all(fits(kind, each.get(name)) for name, kind in wanted)]
 
 
 def read_confinement(values: dict[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from nvfp4.cli.display.render import benchmark_line, device_line, test_line
 from nvfp4.cli.judging.assess import Observer
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import seconds
-from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult
+from nvfp4.cli.verdict import Device
 from nvfp4.records.cases import full_range_suffix
 
 _refresh_s = 0.25
@@ -96,8 +96,8 @@ class _Progress:
             device=self._on_device,
             started=self._started,
             activity=self._on_activity,
-            test=self._on_test,
-            benchmark=self._on_benchmark,
+            test=lambda result: self._finished(test_line(result)),
+            benchmark=lambda result: self._finished(benchmark_line(result)),
         )
 
     @property
@@ -139,12 +139,6 @@ class _Progress:
     def _on_activity(self, word: str) -> None:
         during_a_case = word in _case_activities
         self._activity = word if during_a_case or not self._case else "running"
-
-    def _on_test(self, result: TestResult) -> None:
-        self._finished(test_line(result))
-
-    def _on_benchmark(self, result: BenchmarkResult) -> None:
-        self._finished(benchmark_line(result))
 
     def _finished(self, line: Text) -> None:
         """A case is over; one that is over can fail once more, in a fresh process."""

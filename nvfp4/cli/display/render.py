@@ -135,7 +135,11 @@ def _same(test: TestResult) -> str:
 
 def show_briefly(console: Console, verdict: Verdict) -> None:
     """The failure once, then findings, warnings and the verdict."""
-    for line in mistake_lines(verdict) if verdict.mistake else alike_lines(verdict.tests):
+    for line in (
+        map(Text, first_lines(verdict.mistake.text))
+        if verdict.mistake
+        else alike_lines(verdict.tests)
+    ):
         console.print(line, soft_wrap=True)
     for line in (*finding_lines(verdict), *warning_lines(verdict)):
         console.print(line, soft_wrap=True)
@@ -143,13 +147,6 @@ def show_briefly(console: Console, verdict: Verdict) -> None:
         console.print(Text("failed: nothing was run", style="bold red"))
     else:
         console.print(closing_line(verdict))
-
-
-def mistake_lines(verdict: Verdict) -> Iterator[Text]:
-    """The mistake as compilers print it."""
-    assert verdict.mistake
-    for line in first_lines(verdict.mistake.text):
-        yield Text(line)
 
 
 def alike_lines(tests: list[TestResult]) -> Iterator[Text]:

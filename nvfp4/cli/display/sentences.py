@@ -113,13 +113,10 @@ def closing_line(verdict: Verdict) -> Text:
     if verdict.passed:
         return Text(_passed(verdict), style="bold green")
     if verdict.unclear:
-        line = f"unclear{_taken(verdict)}: {_counts(verdict)}; {_way_out(verdict)}"
+        codes = {each.failure.code for each in verdict.results if each.failure}
+        line = f"unclear{_taken(verdict)}: {_counts(verdict)}; {way_out(codes)}"
         return Text(line, style="bold yellow")
     return Text(_failed(verdict), style="bold red")
-
-
-def _way_out(verdict: Verdict) -> str:
-    return way_out({each.failure.code for each in verdict.results if each.failure})
 
 
 def _passed(verdict: Verdict) -> str:

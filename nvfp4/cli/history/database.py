@@ -140,13 +140,15 @@ class History:
                 values[name] = value.encode("utf-8", "backslashreplace").decode()
         names = ", ".join(values)
         marks = ", ".join("?" * len(values))
-        with self._transaction() as database:
+        with self._opened() as database:
+            database.execute("BEGIN IMMEDIATE")  # undone unless it is committed
             database.execute(
                 "INSERT OR IGNORE INTO sources VALUES (?, ?)", (values["sha256"], content)
             )
             row = database.execute(
                 f"INSERT INTO judgements ({names}) VALUES ({marks})", tuple(values.values())
             )
+            database.execute("COMMIT")
             return int(row.lastrowid or 0)
 
     def entries(self, most: int | None = None, file: str | None = None) -> list[Entry]:
@@ -214,14 +216,6 @@ class History:
             return []
         with self._opened() as database:
             return database.execute(query, values).fetchall()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """What is not committed when the file is closed is undone."""
-        with self._opened() as database:
-            database.execute("BEGIN IMMEDIATE")
-            yield database
-            database.execute("COMMIT")
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:

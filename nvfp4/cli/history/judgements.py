@@ -217,14 +217,10 @@ def show_record(record: Record) -> None:
     """Prints a judgement as it was shown when it was made. Raises HistoryError."""
     console = new_console()
     verdict = kept_verdict(record)
-    say(console, heading_of(record), "dim")
-    show_verdict(console, verdict)
-
-
-def heading_of(record: Entry) -> str:
-    """Which judgement it is: ``judgement 12: mine.py, 2026-11-21 14:03, NVIDIA H200``."""
     parts = [one_line(record.path), _when(record), one_line(record.device or "no device")]
-    return f"judgement {record.id}: {', '.join(parts)}, sha256 {one_line(record.sha256)[:12]}"
+    parts.append(f"sha256 {one_line(record.sha256)[:12]}")
+    say(console, f"judgement {record.id}: {', '.join(parts)}", "dim")
+    show_verdict(console, verdict)
 
 
 def show_source(record: Record) -> None:

@@ -83,6 +83,8 @@ def against_bounds(benchmarks: Sequence[BenchmarkResult]) -> str:
             known = [(row + offset, value) for row, value in enumerate(values) if value]
             if known:
                 axes.barh(*zip(*known, strict=True), height, color=color, label=label, alpha=0.6)
+        marks = ["\n(unverified)" * bool(each.emulation and each.unverified) for each in shown]
+        labels = [f"{shape_of(each.spec)}{m}" for each, m in zip(shown, marks, strict=True)]
         floors = [each.floor_us if each.timed else None for each in shown]
         sol = [each.sol_us for each in shown]
         for values, color, label in (
@@ -97,16 +99,11 @@ def against_bounds(benchmarks: Sequence[BenchmarkResult]) -> str:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")  # plain numbers, at powers of ten alone
             axes.xaxis.set_minor_formatter("")
-        axes.set_yticks(rows, [_label(each) for each in shown])
+        axes.set_yticks(rows, labels)
         axes.set(xlabel="us", ylim=(len(shown) - 0.5, -0.5))
         axes.grid(False, axis="y")
         axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
         return _svg(figure, "Each benchmark beside its bounds")
-
-
-def _label(benchmark: BenchmarkResult) -> str:
-    mark = "\n(unverified)" if benchmark.emulation and benchmark.unverified else ""
-    return f"{shape_of(benchmark.spec)}{mark}"
 
 
 def distribution(benchmarks: Sequence[BenchmarkResult]) -> str:

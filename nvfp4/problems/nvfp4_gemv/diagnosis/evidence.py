@@ -149,11 +149,6 @@ class Mismatch:
             found.append(agrees(self.got[rows, batch], predicted, hypothesis.exact))
         return np.concatenate(found) if found else np.zeros(0, bool)
 
-    def all_places(self) -> list[tuple[int, Array]]:
-        """Every wrong element."""
-        rows = enumerate(np.flatnonzero(column) for column in self.wrong.T)
-        return [(batch, each) for batch, each in rows if each.size]
-
     def agreement(self, hypothesis: Hypothesis) -> int:
         """How many elements are as predicted, right ones included."""
         return int(self.explained_by(hypothesis).sum())
@@ -170,7 +165,7 @@ class Mismatch:
         tried: how many hypotheses of its kind there are, each of which luck could favour.
         """
         got, predicted = [], []
-        for batch, rows in self.all_places():
+        for batch, rows in enumerate(np.flatnonzero(column) for column in self.wrong.T):
             got.append(self.got[rows, batch])
             predicted.append(hypothesis.predict(batch, rows))
         mine, theirs = np.concatenate(got), np.concatenate(predicted)

@@ -91,10 +91,6 @@ def _scales_of_b(inputs: Inputs, batch: int, rows: Array) -> Operands:
     return replace(right, sfa=np.repeat(right.sfb[None], rows.size, 0))
 
 
-def _swap_nibbles(packed: Array) -> Array:
-    return (packed << 4) | (packed >> 4)
-
-
 def _halves(elements: int) -> Callable[[Array], Array]:
     """Low nibbles as the first half of each so many elements, high nibbles as the second."""
 
@@ -176,7 +172,11 @@ def misreadings(k: int) -> list[Misreading]:
             operand = _and(tuple(f"{name}{suffix}" for name in names))
             found.append(Misreading(cause(code, operand=operand), read))
     found.append(Misreading(cause("scales.other", operand="a", instead="b"), _scales_of_b))
-    found.append(Misreading(cause("nibbles.swapped", operand="a"), _with(a=_swap_nibbles)))
+    found.append(
+        Misreading(
+            cause("nibbles.swapped", operand="a"), _with(a=lambda packed: packed << 4 | packed >> 4)
+        )
+    )
     found.append(Misreading(cause("nibbles.high_skipped"), _with(a=lambda packed: packed & 0x0F)))
     found.append(Misreading(cause("nibbles.low_skipped"), _with(a=lambda packed: packed & 0xF0)))
     return found
