@@ -133,6 +133,13 @@ def test_a_slow_call_that_does_not_end_in_time_once_more_is_left_out() -> None:
     assert judged(Opened(lambda number, full: True, ends=False))["code"] == "timeout.call"
 
 
+def test_a_later_call_that_the_end_of_all_time_cuts_short_fails_nothing() -> None:
+    def is_right(number: int, full: bool) -> bool:
+        raise SubmissionFailed("kernel.runaway_kernel", "it made progress until then")
+
+    assert "once only" in judged(Opened(is_right), call_s=10.0)["unverified"]
+
+
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize(("m", "k", "l"), shapes)
 def test_drawn_contents_are_of_the_contest_s_kinds(m: int, k: int, l: int, full: bool) -> None:

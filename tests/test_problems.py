@@ -249,6 +249,18 @@ def custom_kernel(data):
     assert found.exit_code == 0, found.output
 
 
+@without_a_gpu
+def test_explain_and_report_are_for_any_problem(tmp_path: Path) -> None:
+    own, mine, page = make_problem(tmp_path), tmp_path / "mine.py", tmp_path / "page.html"
+    mine.write_text(RIGHT)
+    done = invoke("explain", str(mine), "--problem", str(own))
+    assert done.exit_code == 0, done.output
+    assert "rows 64, sizes [7], kind normal" in done.output
+    done = invoke("report", str(mine), "--problem", str(own), "-o", str(page), "--no-log")
+    assert done.exit_code == 0, done.output
+    assert "sizes [7]" in page.read_text(encoding="utf-8")
+
+
 # What is a problem's own
 
 _of_gemv = re.compile(r"\bsf[ab](_permuted)?\b|\brow 0\b|\bk_multiple\b|\bm, k(, |  and )l\b")

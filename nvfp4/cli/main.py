@@ -396,6 +396,7 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file to write.",
 )
+@problem_option
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge a FILE.")
 @flush_option
 @click.option(
@@ -405,7 +406,7 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
 )
 @log_option
 def report(
-    named: tuple[str, ...], output: Path, device: str, flush: str, cost: bool, kept: bool
+    named: tuple[str, ...], output: Path, cost: bool, kept: bool, **options: Any
 ) -> None:
     """Writes judgements as one HTML file that opens without a network; its plots need matplotlib.
 
@@ -417,7 +418,7 @@ def report(
     from nvfp4.cli.text import visible
     from nvfp4.records.options import Options
 
-    chosen = Options(device=device, flush=flush)
-    size = write_report(named, Invocation(chosen, output=output, kept=kept), cost)
+    chosen = Invocation(Options(**options), output=output, kept=kept)
+    size = write_report(named, chosen, cost)
     shown = f"{size / 1e6:.1f} MB" if size > 1e6 else f"{size / 1e3:.0f} kB"
     click.echo(visible(f"wrote {output}, {shown}"))

@@ -10,8 +10,14 @@ from nvfp4.contract.tree import Tree, build
 from nvfp4.records.cases import Case
 
 
-class RefereeFailed(Exception):
-    """The problem's own code failed; nothing is known of the submission."""
+@dataclass(frozen=True)
+class Published:
+    """What a problem says of a case without drawing its inputs."""
+
+    least_bytes: int = 0
+    """What any kernel has to move; 0 where that is not known."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """Times in microseconds: sol_us, b200_floor_us; elements, which instructions are counted by."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +32,7 @@ class CasePlan:
     room_bytes: int
     """The most that an output may have, in steps of 256 bytes a tensor."""
     least_bytes: int = 0
-    """What any kernel has to move; 0 where that is not known."""
-    figures: dict[str, float] = field(default_factory=dict)
-    """Times in microseconds that the problem publishes: sol_us, b200_floor_us."""
+    """As of ``Published``."""
     checks_shape: bool = True
     """Whether the problem's checker refuses any other structure or shape."""
     noise: frozenset[int] = frozenset()
@@ -90,7 +94,7 @@ class Checked:
 
 
 class Referee(Protocol):
-    """Of one problem. Every method may raise RefereeFailed."""
+    """Of one problem. Every method may raise the judge's CaseFailed."""
 
     draws_full_range: bool
     """Whether there is a second kind of inputs."""
@@ -102,10 +106,13 @@ class Referee(Protocol):
     """Whether ``withhold`` knows a part of the inputs."""
 
     def prepare(self, cases: Sequence[Case]) -> None:
-        """Get ready for these cases."""
+        """Get ready for these cases, whose inputs are not drawn yet."""
 
     def refuse(self, case: Case) -> None:
         """Raise CaseError for a case outside the problem."""
+
+    def published(self, case: Case) -> Published:
+        """What the problem says of a case that was prepared."""
 
     def plan(self, case: Case) -> CasePlan:
         """What is known of a case before a call."""

@@ -26,14 +26,13 @@ from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import DeviceLimits, measure_limits
 from nvfp4.judge.opened_case import (
     CaseSetup,
-    NotEnoughMemory,
     OpenedCase,
     OutOfTime,
     longest_compile_s,
     seconds_left,
 )
 from nvfp4.judge.protocol import Exit, Request
-from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.cases import Case
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
@@ -70,7 +69,7 @@ def time_round(
 ) -> list[list[float]]:
     """Time a fresh process of each file: medians in microseconds [files][cases].
 
-    Raises FileFailed, OutOfTime and NotEnoughMemory.
+    Raises FileFailed, OutOfTime and other CaseFailed.
     """
     deadline, device = time.monotonic() + options.timeout_s, default_device()
     beside = files_beside(options)
@@ -137,6 +136,7 @@ def compare(request: Request) -> Exit:
     try:
         for number in range(rounds):
             cases = read_cases(case_file, None, referee.refuse)
+            referee.prepare(cases)
             found = time_round(files, cases, options, limits, orders, referee)
             pipe.write(f"round.{number}", json.dumps(found), longest_bytes)
         return Exit.PASSED
@@ -144,10 +144,10 @@ def compare(request: Request) -> Exit:
         said: dict[str, Any] = {"file": failed.file, "case": failed.case, "message": str(failed)}
         said["failure"] = failed.failure.as_plain()
         pipe.write("failed", json.dumps(said), longest_bytes)
-    except NotEnoughMemory as error:
-        pipe.write("error", error)
     except OutOfTime:
         pipe.write("error", f"a round took longer than {options.timeout_s:g} s")
+    except CaseFailed as error:
+        pipe.write("error", error)
     return Exit.CHECK_FAILED
 
 

@@ -11,20 +11,38 @@ from typing import Any, TypeVar
 
 import torch
 
-from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, RefereeFailed
+from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, Published
 from nvfp4.contract.tree import TreeError, parts, places, room_for, tree_of
 from nvfp4.gpu.buffers import create_buffers, host_sizes_of, output_name, sizes_of
 from nvfp4.gpu.device_memory import default_device
+from nvfp4.judge.opened_case import OutOfTime
+from nvfp4.judge.submission_process import CaseFailed
 from nvfp4.records.cases import Case
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.messages import Done, Failed, Greeting, pack, unpack
 from nvfp4.records.options import Options
 from nvfp4.records.processes import Tail
-from nvfp4.records.referee_messages import CaseDrawn, Check, Draw, OutputChecked, Prepare, Put
+from nvfp4.records.referee_messages import (
+    CaseDrawn,
+    Check,
+    Draw,
+    OutputChecked,
+    Prepare,
+    Prepared,
+    Put,
+)
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.workers import start_worker
 
 T = TypeVar("T")
+
+
+class RefereeFailed(CaseFailed):
+    """The problem's own code failed; nothing is known of the submission."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("not_judged.problem", message)
+
 
 _widest_bytes = 8
 """Of an element of an output."""
@@ -47,6 +65,7 @@ class FolderReferee:
         self._requests = 0
         self._ready: tuple[Case, int, CaseDrawn] | None = None
         self._plans: dict[tuple[str, bool], CasePlan] = {}
+        self._published: dict[str, Published] = {}
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for name, content in files.items():
             (self._scratch / name).write_bytes(content)
@@ -69,7 +88,12 @@ class FolderReferee:
 
     def prepare(self, cases: Sequence[Case]) -> None:
         """Import the problem, and refuse cases that do not fit. Raises RefereeFailed."""
-        self._ask(Prepare([each.arguments for each in cases]), Done)
+        said = self._ask(Prepare([each.arguments for each in cases]), Prepared)
+        for case, least, figures in zip(cases, said.least_bytes, said.figures, strict=True):
+            self._published[case.spec] = Published(least, figures)
+
+    def published(self, case: Case) -> Published:
+        return self._published.get(case.spec, Published())
 
     def refuse(self, case: Case) -> None:
         """All are refused together, in ``prepare``."""
@@ -86,7 +110,7 @@ class FolderReferee:
                 raise BadMessage("an answer that was not asked for")
             found: Any = unpack(message, answer, Failed)
         except ChannelTimeout:
-            raise RefereeFailed("the problem's own code did not end in time") from None
+            raise OutOfTime from None
         except (ChannelClosed, BadMessage) as error:
             last = (self._errors.text() or self._out.text()).splitlines()[-1:] or [repr(error)]
             raise RefereeFailed(f"the problem's own code ended its process: {last[0]}") from None
@@ -109,7 +133,7 @@ class FolderReferee:
         if key not in self._plans:
             number, found = self._draw(case, case.seed)
             self._ready = case, number, found
-            self._plans[key] = _plan(found)
+            self._plans[key] = _plan(found, self.published(case).least_bytes)
         return self._plans[key]
 
     def draw(self, case: Case, seed: int) -> Drawn:
@@ -151,7 +175,7 @@ class FolderReferee:
         return []
 
 
-def _plan(found: CaseDrawn) -> CasePlan:
+def _plan(found: CaseDrawn, least_bytes: int) -> CasePlan:
     expected = _tree(found.expected)
     sizes = [_widest_bytes * torch.Size(leaf.shape).numel() for leaf in expected.leaves]
     return CasePlan(
@@ -159,8 +183,7 @@ def _plan(found: CaseDrawn) -> CasePlan:
         frozenset(found.outputs),
         expected,
         max(room_for(sizes), _least_room_bytes),
-        found.least_bytes,
-        found.figures,
+        least_bytes,
         found.checks_shape,
         noise=frozenset(found.noise),
     )

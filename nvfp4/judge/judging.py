@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from nvfp4.judge.choose_referee import files_beside, referee_of
 from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
 from nvfp4.judge.submission_process import (
+    CaseFailed,
     Source,
     SubmissionFailed,
     SubmissionProcess,
@@ -39,7 +40,6 @@ def judge_cases(request: Request) -> Exit:
         SubmissionProcess(submission, options, files=files) as process,
         closing(referee_of(options)) as referee,
     ):
-        from nvfp4.contract.referee import RefereeFailed
         from nvfp4.judge.clock.calibration import calibrate
         from nvfp4.judge.fresh_process import Repetition
         from nvfp4.judge.modes import Judge
@@ -55,7 +55,7 @@ def judge_cases(request: Request) -> Exit:
         try:
             referee.prepare(cases)
             referee.plan(cases[0])
-        except RefereeFailed as failed:
+        except CaseFailed as failed:
             raise SetupError(str(failed), Exit.USAGE) from None
         _report_facts(pipe, device, options)
         _report_confinement(pipe, process)
@@ -72,7 +72,10 @@ def judge_cases(request: Request) -> Exit:
             return judge.profile(cases)
         if request.mode == "info":
             process.stop()  # nothing runs beside the measurement
-        anew, sizes = request.mode == "info", [referee.plan(each).least_bytes for each in cases]
+        anew, sizes = (
+            request.mode == "info",
+            [referee.published(each).least_bytes for each in cases],
+        )
         calibration = calibrate(device, options.flush, sizes, anew)
         for name, value in vars(calibration.limits).items():
             pipe.write(f"device.{name}", value)

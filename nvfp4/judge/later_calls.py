@@ -23,8 +23,8 @@ most_calls = 8
 longest_s = 30.0
 """All of them together, as far as one knows what a call takes: a first one may have compiled."""
 
-_slow_s = longest_call_s / 3
-"""A call that took longer may need more time than a later one has."""
+_margin = 3.0
+"""A later call that had less than so many times what the first one took may need more time."""
 
 least_left_s = 5.0
 """For what comes after them in the judge's time limit."""
@@ -86,7 +86,7 @@ class LaterCalls:
                 report = opened.mark()
         except SubmissionFailed as failed:
             self.ended = True
-            if failed.end is Exit.TIMED_OUT and self.call_s > _slow_s:
+            if self._had_too_little_time(failed, time.monotonic() - began_s):
                 raise OutOfTime from None
             self.least = 0
             raise failed.and_more(_more) from None
@@ -94,6 +94,11 @@ class LaterCalls:
             self.call_s = time.monotonic() - began_s
         self.made += 1
         return {**report, "full_range": str(self.full_range)} if full else report
+
+    def _had_too_little_time(self, failed: SubmissionFailed, had_s: float) -> bool:
+        if failed.failure.code == _out_of_steps:  # at the end of the mode's time
+            return had_s < min(_margin * self.call_s, longest_call_s / 2)
+        return failed.end is Exit.TIMED_OUT and had_s < _margin * self.call_s
 
     def _is_right_on_full_range(self, opened: OpenedCase, drawn: Drawn) -> bool:
         """Raises SubmissionFailed where something else than the inputs is why it is wrong."""

@@ -44,7 +44,9 @@ def _explained(
         closing(referee_of(options)) as referee,
     ):
         process.load(longest_compile_s)
-        for case in read_cases(case_file, refuse=referee.refuse):
+        cases = read_cases(case_file, refuse=referee.refuse)
+        referee.prepare(cases)
+        for case in cases:
             result: dict[str, Any] = {"spec": case.spec}
             try:
                 setup = CaseSetup(process, torch.device("cpu"), request.deadline, referee)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.referee import Drawn, Output, Referee, RefereeFailed
+from nvfp4.contract.referee import Drawn, Output, Referee
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import Calibration
 from nvfp4.judge.clock.gated_clock import GatedClock
@@ -127,9 +127,12 @@ class Judge:
         self._make_all(later, "test")
         if repetition is not None and not self._failures:
             for index in repetition.choose(cases, self._call_seed(len(cases), 0)):
-                with self._reported(f"test.{index}"):
+                with self._adding(f"test.{index}") as report:
                     fresh_seed = self._call_seed(index, 0)
-                    repetition.refuse_other_output(cases[index], outputs[index], fresh_seed)
+                    try:
+                        repetition.refuse_other_output(cases[index], outputs[index], fresh_seed)
+                    except OutOfTime:
+                        report["unverified"] = "there was no time for calls in a fresh process"
         return self._end()
 
     def benchmark(self, cases: list[Case], calibration: Calibration, fresh_contents: bool) -> Exit:
@@ -217,9 +220,9 @@ class Judge:
     def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
         """What is known before it runs."""
         self._write_essential(f"{key}.spec", case.spec)
-        plan = self._referee.plan(case)
-        self._write_essential(f"{key}.bytes", plan.least_bytes)
-        for name, value in plan.figures.items():
+        published = self._referee.published(case)
+        self._write_essential(f"{key}.bytes", published.least_bytes)
+        for name, value in published.figures.items():
             self._write_essential(f"{key}.{name}", value)
         self._write_essential(f"{key}.floor", floor_ns)
 
@@ -313,8 +316,6 @@ class Judge:
         report: dict[str, str] = {}
         try:
             yield report
-        except RefereeFailed as failed:
-            self._fail(key, SubmissionFailed("not_judged.problem", str(failed)), report)
         except CaseFailed as failed:
             self._fail(key, failed, report)
             if failed.end is Exit.TIMED_OUT:  # the rest would hang as long

@@ -12,6 +12,14 @@ class Prepare:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """What the problem says of each case; see ``contract.referee.Published``."""
+
+    least_bytes: list[int]
+    figures: list[dict[str, float]]
+
+
+@dataclass(frozen=True)
 class Draw:
     """Draw the inputs of a case and compute what is expected. number: that it has from then on."""
 
@@ -30,8 +38,6 @@ class CaseDrawn:
     checks_shape: bool
     outputs: list[int]
     noise: list[int]
-    least_bytes: int
-    figures: dict[str, float]
 
 
 @dataclass(frozen=True)

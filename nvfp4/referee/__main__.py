@@ -20,6 +20,7 @@ from nvfp4.records.referee_messages import (
     Draw,
     OutputChecked,
     Prepare,
+    Prepared,
     Put,
 )
 from nvfp4.sandbox.confinement import confine
@@ -63,13 +64,16 @@ class Service:
         except ProblemFailed as failed:
             return Failed(str(failed), {})
 
-    def _prepare(self, request: Prepare) -> Done:
+    def _prepare(self, request: Prepare) -> Prepared:
         from nvfp4.referee.problem import FolderProblem
 
-        self._problem = FolderProblem(self._on_host, self._adopt)
+        problem = self._problem = FolderProblem(self._on_host, self._adopt)
         for each in request.cases:
-            self._problem.refuse(each)
-        return Done()
+            problem.refuse(each)
+        return Prepared(
+            [problem.least_bytes(each) for each in request.cases],
+            [problem.figures(each) for each in request.cases],
+        )
 
     def _draw(self, request: Draw) -> CaseDrawn:
         problem, arguments = self._problem, request.arguments
@@ -85,8 +89,6 @@ class Service:
             problem.checks_shape,
             sorted(found.outputs),
             sorted(found.noise),
-            problem.least_bytes(arguments),
-            problem.figures(arguments),
         )
 
     def _put(self, request: Put, fd: int) -> Done:

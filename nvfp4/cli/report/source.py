@@ -8,7 +8,7 @@ from nvfp4.cli.display.sentences import summarise
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name
 from nvfp4.cli.explain.listing import short_count
-from nvfp4.cli.problem import load_problem
+from nvfp4.cli.problem import find_problem
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Verdict
@@ -70,9 +70,11 @@ def _explained(subject: Subject) -> tuple[Explained | None, str]:
     verdict = subject.verdict
     if not verdict.passed:
         return None, "Costs are counted for submissions that pass."
-    specs = [each.spec for each in verdict.benchmarks] or load_problem().benchmarks
     try:
-        (explained,) = explain(subject.record.content, specs[:1], ExplainOptions(top=_costly))
+        problem = find_problem(verdict.problem)
+        specs = [each.spec for each in verdict.benchmarks] or problem.benchmarks
+        content, options = subject.record.content, ExplainOptions(top=_costly)
+        (explained,) = explain(content, specs[:1], options, problem)
     except SetupError as error:
         return None, f"Costs are not known: {error}"
     if explained.error is not None:

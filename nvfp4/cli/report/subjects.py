@@ -44,13 +44,14 @@ def load_subjects(names: Sequence[str], invocation: Invocation) -> list[Subject]
 
 def _of_file(path: Path, history: History, invocation: Invocation) -> Record:
     described, content = read_submission(path)
+    problem = invocation.problem(path)
     try:
         known = history.whole(described.sha256)
     except HistoryError:
         known = None  # a history that cannot be used stops no judgement
-    if known is not None:
+    if known is not None and kept_verdict(known).problem == problem.name:
         return replace(known, path=str(path))
-    plan = Plan.of(invocation.problem(path))
+    plan = Plan.of(problem)
     with observed(new_console(stderr=True)) as observer:
         verdict = judge(path, plan, invocation, observer, (described, content))
     if verdict.interrupted:
