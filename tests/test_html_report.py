@@ -260,7 +260,7 @@ def test_costs_and_findings_stand_at_their_lines(
     kernel = Kernel("k", [1], [1], 0, 0, 1, 1, 1, 4_000_010, 8, lines, None, None, [], [], None)
     asked: list[Any] = []
 
-    def explain(text: bytes, cases: list[str], options: object) -> list[Explained]:
+    def explain(text: bytes, cases: list[str], *others: object) -> list[Explained]:
         asked.append((text, cases))
         return [Explained(cases[0], shape_of(cases[0]), [kernel], [], None)]
 

@@ -405,9 +405,7 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
     help="Emulate a call of each submission that passed, for what its lines cost.",
 )
 @log_option
-def report(
-    named: tuple[str, ...], output: Path, cost: bool, kept: bool, **options: Any
-) -> None:
+def report(named: tuple[str, ...], output: Path, cost: bool, kept: bool, **options: Any) -> None:
     """Writes judgements as one HTML file that opens without a network; its plots need matplotlib.
 
     ID names a judgement of nvfp4 log, the newest without. A FILE is judged first, as by eval,
