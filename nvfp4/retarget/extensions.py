@@ -10,6 +10,7 @@ import fcntl
 import functools
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import re
@@ -24,6 +25,9 @@ from typing import Any
 
 from nvfp4.capture import activity
 from nvfp4.capture.cuda import image_headers
+from nvfp4.capture.cuda.compilers import CANNOT_BE_COMPILED, CompileError, for_people
+from nvfp4.capture.cuda.source_lines import in_file
+from nvfp4.capture.frames import users_file
 from nvfp4.capture.imports import when_imported
 
 REPORT = ".retargeted.json"
@@ -33,7 +37,6 @@ _COMPILER, _FOLDER = "PYTORCH_NVCC", "TORCH_EXTENSIONS_DIR"
 """Variables that torch reads when it builds."""
 _INCLUDED = "CPLUS_INCLUDE_PATH"
 
-_OF_A_BUILD = "of_a_build"
 _FAILED = "failed.json"
 _FAILED_S = 3600.0
 _OF_THE_SOURCE = re.compile(r"\berror\s*:", re.IGNORECASE)
@@ -44,7 +47,8 @@ _OF_THE_MACHINE = re.compile(
 )
 """What may be otherwise the next time, though the source is the same."""
 
-_LONGEST = 400  # line of a build's output that is no command
+_FAILED_STEP = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+?)(?:\.o)? *$", re.MULTILINE)
+_NEXT_STEP = re.compile(r"^(?:FAILED: |\[\d+/\d+\] |ninja: )", re.MULTILINE)
 _OLDEST = 80
 _MAPPED = re.compile(r"(/.*\.so)$", re.MULTILINE)
 
@@ -83,6 +87,7 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
     os.environ[_FOLDER] = str(Path(root, f"sm_{number}-{digest}"))
     builder.FileBaton = Turn
     builder._write_ninja_file_and_build_library = _explained(builder, early)
+    builder.load_inline = _with_places(builder.load_inline)
     # As on the contest's machines, where compilers look into CUTLASS's folder.
     folders = [os.environ.get(_INCLUDED, ""), *map(str, image_headers.cutlass_folders())]
     os.environ[_INCLUDED] = os.pathsep.join(filter(None, folders))
@@ -93,6 +98,34 @@ def _refuse_early(nvcc: Path, arch: str, number: int, named: Mapping[str, Any]) 
     from nvfp4.retarget.early import Early
 
     Early(nvcc, arch, number).refuse(named)
+
+
+def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's load_inline, with sources that say where they stand in the submission's file."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def load_inline(*arguments: Any, **named: Any) -> Any:
+        given = signature.bind(*arguments, **named).arguments
+        for name in {"cpp_sources", "cuda_sources"} & given.keys():
+            texts = [given[name]] if isinstance(given[name], str) else given[name] or []
+            given[name] = [in_file(each, users_file()) for each in texts]
+        return original(**given)
+
+    return load_inline
+
+
+def _in_the_compiler_s_words(said: str, named: Mapping[str, Any]) -> str:
+    """What ninja said of a build, as it is told without a GPU. named: as of `Failure.of`."""
+    step = _FAILED_STEP.search(said)
+    if step is None:
+        return said
+    _, _, errors = said[step.end() :].lstrip("\n").partition("\n")  # behind the command
+    errors = _NEXT_STEP.split(errors, maxsplit=1)[0]
+    names = {Path(each).stem: Path(each).name for each in named.get("sources", ())}
+    what = names.get(step[1].removesuffix(".cuda"), step[1])
+    folder = Path(named.get("build_directory") or os.devnull)
+    return f"{what}{CANNOT_BE_COMPILED}{for_people(errors, folder)}"
 
 
 def _explained(
@@ -113,16 +146,14 @@ def _explained(
                 failure.refuse_again()
                 if early is not None:
                     early(named)
-                return original(*arguments, **named)
+                # Otherwise torch prints what the compilers say, and leaves it out of the error.
+                return original(*arguments, **{**named, "verbose": False})
         except RuntimeError as error:
             said = str(error)
             image_headers.refuse_if_missing(said, Path(builder.CUDA_HOME or "", "include"))
-            # Behind the command lines are the compiler's words.
-            kept = [line for line in said.splitlines() if line.strip() and len(line) <= _LONGEST]
-            error.args = ("\n".join(kept),)
-            failure.remember(str(error))
-            setattr(error, _OF_A_BUILD, True)
-            raise
+            words = _in_the_compiler_s_words(said, named)
+            failure.remember(words)
+            raise CompileError(words) from None
 
     return build
 
@@ -167,15 +198,11 @@ class Failure:
 
     def remember(self, said: str) -> None:
         """If the source alone is to blame."""
-        if _OF_THE_SOURCE.search(said) and not _OF_THE_MACHINE.search(said):
+        errors = said.rpartition(CANNOT_BE_COMPILED)[2]
+        if _OF_THE_SOURCE.search(errors) and not _OF_THE_MACHINE.search(errors):
             with contextlib.suppress(OSError):
                 text = json.dumps({"asked": self.asked, "said": said})
                 self.file.write_text(text, encoding="utf-8")
-
-
-def is_of_a_build(error: BaseException) -> bool:
-    """Whether torch raised it because an extension cannot be built."""
-    return getattr(error, _OF_A_BUILD, False) is True
 
 
 class Turn:

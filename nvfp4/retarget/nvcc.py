@@ -109,7 +109,12 @@ def _natively(nvcc: str, words: list[str]) -> str:
     """Compiles as asked for, and returns what nvcc prints. Raises BuildFailed."""
     if device_linking(words) is None:
         with contextlib.suppress(UnknownSteps):
-            return run_steps(nvcc, words)
+            try:
+                return run_steps(nvcc, words)
+            except BuildFailed as failed:
+                if "ptxas " not in str(failed):
+                    raise
+                return run_steps(nvcc, [*words, "-lineinfo"])  # fails with lines of the source
     ended = subprocess.run([nvcc, *words], capture_output=True, text=True, errors="replace")
     said = ended.stderr + ended.stdout
     if ended.returncode:

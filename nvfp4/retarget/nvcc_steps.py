@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from nvfp4.capture.cuda.compilers import by_source
 from nvfp4.capture.cuda.flags import options
 from nvfp4.records.launch_errors import CaptureError
 
@@ -73,8 +74,11 @@ def run_steps(
         host, device, last = _parted(found.commands)
         with ThreadPoolExecutor(1) as beside:
             of_device = beside.submit(found.run, device, prepare)
-            said = found.run(host, prepare)  # where both fail, nvcc would get no further
-            return found.said + said + of_device.result() + found.run(last, prepare)
+            try:
+                said = found.run(host, prepare)  # where both fail, nvcc would get no further
+                return found.said + said + of_device.result() + found.run(last, prepare)
+            except BuildFailed as failed:
+                raise BuildFailed(by_source(str(failed), Path(kept))) from None
 
 
 @dataclass

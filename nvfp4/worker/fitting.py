@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.records.launch_errors import RetargetError
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions, target_of
@@ -80,11 +81,11 @@ def names_an_architecture(error: BaseException | None) -> bool:
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if isinstance(error, RetargetError):
+        if isinstance(error, RetargetError | CompileError):
             return False
         seen.add(id(error))
         text = f"{type(error).__name__}: {error}"
-        if _of_an_architecture.search(text) and not extensions.is_of_a_build(error):
+        if _of_an_architecture.search(text):
             return True
         error = error.__cause__ or error.__context__
     return False

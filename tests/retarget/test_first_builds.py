@@ -261,7 +261,7 @@ def test_what_can_never_be_compiled_is_compiled_once_and_told_each_time(
     for _ in range(2):
         with (
             SubmissionProcess(pretended, Options(retarget="auto")) as process,
-            pytest.raises(SubmissionFailed, match=r"main\.cpp:1") as failed,
+            pytest.raises(SubmissionFailed, match=r"submission\.py:4") as failed,
         ):
             process.load(120)
         told.append(str(failed.value))
@@ -324,3 +324,43 @@ def test_on_a_gpu_a_judgement_finds_built_what_was_built_ahead_without_it(
     )
     assert json.loads(ended.stdout)["passed"]
     assert log.read_text() == before
+
+
+SYNTAX = "__global__ void k(int *p) {\n  p[0] = 1\n}"
+MISSING = "__global__ void k(int *p) {\n  p[0] = not_there(p);\n}"
+ASSERTION = 'template <int N> struct S { static_assert(N % 2 == 0, "N is odd"); };\nS<3> s;'
+UNKNOWN = '__global__ void k(int *p) {\n  asm("mov.b48 %0, 1;" : "=r"(p[0]));\n}'
+UNDECLARED = "int f() {\n  return g();\n}"
+MISTAKES = {
+    "a syntax error": ("cuda_sources", SYNTAX, 'expected a ";"'),
+    "a name that is not there": ("cuda_sources", MISSING, '"not_there" is undefined'),
+    "a static assertion": ("cuda_sources", ASSERTION, "N is odd"),
+    "an unknown instruction": ("cuda_sources", UNKNOWN, "Unexpected instruction types"),
+    "C++ that is wrong": ("cpp_sources", UNDECLARED, "was not declared in this scope"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_compiler_s_words_are_the_same_with_and_without_a_gpu(
+    pretended: Path, monkeypatch: pytest.MonkeyPatch, mistake: str
+) -> None:
+    kind, source, says = MISTAKES[mistake]
+    sources = {"cpp_sources": "", kind: source}
+    given = ", ".join(f'{name}="""{text}"""' for name, text in sources.items())
+    flags = 'extra_cuda_cflags=["-gencode=arch=compute_90a,code=sm_90a"]'
+    pretended.write_text(
+        "from torch.utils.cpp_extension import load_inline\n\n"
+        f'load_inline("broken", {given}, {flags}, verbose=True, no_implicit_headers=True)\n'
+    )
+    told = []
+    for _ in range(2):
+        with (
+            SubmissionProcess(pretended, Options(retarget="auto")) as process,
+            pytest.raises(SubmissionFailed) as failed,
+        ):
+            process.load(120)
+        told.append((failed.value.failure.code, str(failed.value)))
+        monkeypatch.undo()  # no GPU is pretended
+    assert told[0] == told[1]
+    assert says in told[0][1]
+    assert "submission.py" in told[0][1]

@@ -45,8 +45,11 @@ Source: ptxas 12.8.93, 12.9.86, 13.0.88 and 13.5.37 on kernels of 48 to 228 KiB,
 _LARGE_STATIC_SHARED = 13, 0
 
 
-class CompileError(CaptureError):
-    """A compiler's errors, in the submission's own lines."""
+CANNOT_BE_COMPILED = " cannot be compiled:\n"
+
+
+class CompileError(CaptureError, RuntimeError):
+    """A compiler's errors, in the submission's own lines; a RuntimeError as torch's."""
 
     verdict_code = "build.compiler"
 
@@ -127,13 +130,13 @@ def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str
             hint="CUDA's libraries are not emulated; a GPU with the toolkit can judge it",
         )
     if ended.returncode != 0:
-        raise CompileError(f"{what} cannot be compiled:\n{_for_people(said, work)}")
+        raise CompileError(f"{what}{CANNOT_BE_COMPILED}{for_people(said, work)}")
     return said
 
 
-def _for_people(said: str, work: Path) -> str:
+def for_people(said: str, work: Path) -> str:
     """Errors with the participant's names and lines; notes and warnings only without errors."""
-    said = _by_source(said, work)
+    said = by_source(said, work)
     said = said.replace(SHOWN_AS, "").replace(f"{work}/", "")
     lines = [line for line in said.splitlines() if line.strip() and "ptxas info" not in line]
     first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
@@ -170,8 +173,9 @@ def assemble(
     }
 
 
-def _by_source(said: str, work: Path) -> str:
-    """Errors of ptxas with lines of the source instead of the PTX, equal ones once."""
+def by_source(said: str, work: Path) -> str:
+    """Errors of ptxas with lines of the source instead of the PTX, equal ones once. work: where the
+    PTX lies."""
     texts: dict[str, list[str]] = {}
 
     def place(error: re.Match[str]) -> str:
