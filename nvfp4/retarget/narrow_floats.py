@@ -1,4 +1,4 @@
-"""cvt with floats of 4, 6 and 8 bits, by integer code and exact products.
+"""cvt with floats of 4 and 8 bits, by integer code and exact products.
 
 Each row gives the bits of the instruction: round to nearest even, saturate, and the canonical NaN
 where the format has one (else its largest number), which is what the emulator does.
@@ -20,7 +20,7 @@ _CANONICAL_NAN = 0x7FFF7FFF
 
 @dataclass(frozen=True)
 class Narrow:
-    """A float of `bits` bits in a byte, or a nibble: sign, exponent, `mantissa` bits.
+    """A float of `bits` bits, 4 or 8: sign, exponent, `mantissa` bits.
 
     lowest: exponent of the smallest normal number. largest: f32 bits of the largest number. nan:
     its code, None where there is none.
@@ -32,16 +32,9 @@ class Narrow:
     largest: int
     nan: int | None = None
 
-    @property
-    def lane_bits(self) -> int:
-        """What a lane of a pair takes up."""
-        return 4 if self.bits == 4 else 8
-
 
 NARROW = {
     "e2m1x2": Narrow(4, 1, 0, 0x40C00000),
-    "e2m3x2": Narrow(6, 3, 0, 0x40F00000),
-    "e3m2x2": Narrow(6, 2, -2, 0x41E00000),
     "e4m3x2": Narrow(8, 3, -6, 0x43E00000, 0x7F),
     "e5m2x2": Narrow(8, 2, -14, 0x47600000, 0x7F),
 }
@@ -51,7 +44,7 @@ _SMALLER = ("e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2")
 
 @rule("cvt")
 def narrow_conversion(s: Sequence, target: Target) -> bool:
-    """Pairs of narrow floats: to f16x2, from two f32, from f16x2; ue8m0x2 from and to bf16x2."""
+    """Pairs of narrow floats: to f16x2, from two f32, from f16x2 or bf16x2."""
     narrow = [t for t in s.types if t in _BYTES or t in _SMALLER]
     if s.has("rs"):
         if target.has_tensor_memory:
@@ -65,10 +58,6 @@ def narrow_conversion(s: Sequence, target: Target) -> bool:
     into, source = s.types
     if into == "f16x2" and source in NARROW:
         _to_halves(s, source)
-    elif (into, source) == ("bf16x2", "ue8m0x2"):
-        _from_scales(s)
-    elif into == "ue8m0x2":
-        _to_scales(s, source)
     elif into in NARROW and source in ("f32", "f16x2", "bf16x2"):
         _from_floats(s, NARROW[into], source)
     else:
@@ -96,17 +85,6 @@ def _e2m1(s: Sequence) -> tuple[Text, ...]:
     return _scaled(s, _joined(s, placed, 0x0E000E00, s.value("shl.b32", placed, 3)), 14)
 
 
-def _e2m3(s: Sequence) -> tuple[Text, ...]:
-    spread = _spread(s)
-    low, signs = s.value("shr.u32", spread, 1), s.value("shl.b32", spread, 2)
-    return _scaled(s, _joined(s, low, 0x0F800F80, signs), 14)
-
-
-def _e3m2(s: Sequence) -> tuple[Text, ...]:
-    spread = _spread(s)
-    return _scaled(s, _joined(s, spread, 0x1F001F00, s.value("shl.b32", spread, 2)), 12)
-
-
 def _e4m3(s: Sequence) -> tuple[Text, ...]:
     spread = _spread(s)
     low = s.value("shr.u32", spread, 1)
@@ -124,8 +102,6 @@ def _e5m2(s: Sequence) -> tuple[Text, ...]:
 
 _DECODERS: dict[str, Callable[[Sequence], tuple[Text, ...]]] = {
     "e2m1x2": _e2m1,
-    "e2m3x2": _e2m3,
-    "e3m2x2": _e3m2,
     "e4m3x2": _e4m3,
     "e5m2x2": _e5m2,
 }
@@ -164,18 +140,13 @@ def _from_floats(s: Sequence, form: Narrow, source: str) -> None:
     elif source == "f16x2":
         low, high = (s.value("cvt.f32.f16", half) for half in s.halves(1, "b16"))
     else:
-        low, high = _bf16_pair(s)
+        pair = s.held(1)
+        low, high = s.value("shl.b32", pair, 16), s.value("and.b32", pair, 0xFFFF0000)
     relu = s.has("relu")
     lower, upper = _code(s, low, form, relu), _code(s, high, form, relu)
-    upper = s.value("shl.b32", upper, form.lane_bits)
+    upper = s.value("shl.b32", upper, form.bits)
     both = s.value("or.b32", lower, upper)
     s.perform("cvt.u8.u32" if form.bits == 4 else "cvt.u16.u32", s.operand(0), both)
-
-
-def _bf16_pair(s: Sequence) -> tuple[str, str]:
-    """The halves of a bf16x2 as f32, the low one first."""
-    pair = s.held(1)
-    return s.value("shl.b32", pair, 16), s.value("and.b32", pair, 0xFFFF0000)
 
 
 def _code(s: Sequence, value: str, form: Narrow, relu: bool) -> str:
@@ -204,48 +175,3 @@ def _code(s: Sequence, value: str, form: Narrow, relu: bool) -> str:
         nan = s.value("setp.nan.f32", value, value, kind="pred")
         code = s.value("selp.b32", form.nan, code, nan)
     return code
-
-
-# --- scales: powers of two -----------------------------------------------------------------
-
-
-def _from_scales(s: Sequence) -> None:
-    """ue8m0x2 to bf16x2: the code is the exponent field, but for 2**-127 and NaN."""
-    halves = s.value("shr.u32", _spread(s), 1)
-    # A field of ones overflows into the sign: 0x7f more makes 0x7f80 the NaN 0x7fff.
-    nan = s.value("add.u32", halves, 0x00800080)
-    nan = s.value("and.b32", nan, _EACH_SIGN)
-    nan = s.value("sub.u32", s.value("shr.u32", nan, 8), s.value("shr.u32", nan, 15))
-    # Only zero taken from 0x8000 leaves the top bit: 2**-127 is the subnormal number 0x0040.
-    least = s.value("sub.u32", _EACH_SIGN, halves)
-    least = s.value("and.b32", least, _EACH_SIGN)
-    least = s.value("shr.u32", least, 9)
-    halves = s.value("add.u32", halves, nan)
-    s.perform("add.u32", s.operand(0), halves, least)
-
-
-def _to_scales(s: Sequence, source: str) -> None:
-    """|value| rounded down (.rz) or up (.rp) to a power of two from 2**-127 to 2**127."""
-    if source == "f32":
-        high, low = s.held(1), s.held(2)
-    elif source == "bf16x2":
-        low, high = _bf16_pair(s)
-    else:
-        raise Impossible("this conversion is not in the table of rewrites")
-    lower, upper = _exponent(s, low), _exponent(s, high)
-    both = s.value("or.b32", lower, s.value("shl.b32", upper, 8))
-    s.perform("cvt.u16.u32", s.operand(0), both)
-
-
-def _exponent(s: Sequence, value: str) -> str:
-    size = s.value("and.b32", value, 0x7FFFFFFF)
-    if s.has("rp"):
-        field = s.value("shr.u32", s.value("add.u32", size, 0x7FFFFF), 23)
-        # What is positive and at most 2**-127 does not round up to 2**-126.
-        tiny = s.value("setp.lt.u32", s.value("sub.u32", size, 1), 0x400000, kind="pred")
-        field = s.value("selp.b32", 0, field, tiny)
-    else:
-        field = s.value("shr.u32", size, 23)
-    field = s.value("min.u32", field, 254)
-    nan = s.value("setp.gt.u32", size, 0x7F800000, kind="pred")
-    return s.value("selp.b32", 255, field, nan)

@@ -8,7 +8,6 @@ BEFORE_90 = ("sm_80", "sm_86", "sm_89")
 BEFORE_89 = ("sm_80", "sm_86")
 
 _BYTES = ("e4m3x2", "e5m2x2")
-_SIXES = ("e2m3x2", "e3m2x2")
 
 
 def _lacking(name: str) -> tuple[str, ...]:
@@ -17,7 +16,7 @@ def _lacking(name: str) -> tuple[str, ...]:
 
 def _conversions() -> list[Row]:
     found = []
-    for name in (*_BYTES, *_SIXES, "e2m1x2"):
+    for name in (*_BYTES, "e2m1x2"):
         narrow = "b8" if name == "e2m1x2" else "b16"
         lacking = _lacking(name)
         for relu in ("", ".relu"):
@@ -29,12 +28,6 @@ def _conversions() -> list[Row]:
         for relu in ("", ".relu"):
             text = f"cvt.rn.satfinite{relu}.{name}.f16x2 D, A"
             found.append(Row(text, "b16", ("b32",), BEFORE_89))
-    found.append(Row("cvt.rn.bf16x2.ue8m0x2 D, A", "b32", ("b16",), BEFORE_100))
-    for mode in ("rz", "rp", "rz.satfinite", "rp.satfinite"):
-        found += [
-            Row(f"cvt.{mode}.ue8m0x2.f32 D, A, B", "b16", ("b32", "b32"), BEFORE_100),
-            Row(f"cvt.{mode}.ue8m0x2.bf16x2 D, A", "b16", ("b32",), BEFORE_100),
-        ]
     found.append(Row("cvt.rn.satfinite.e2m1x2.f32 D, 0f3F800000, A", "b8", ("b32",), BEFORE_100))
     return found
 

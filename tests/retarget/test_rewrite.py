@@ -147,6 +147,8 @@ REFUSED = {
     "cp.async.bulk.commit_group": ("sm_80", "sm_89"),
     "st.bulk.weak.shared::cta [%r1], 16, 0": ("sm_80", "sm_90a"),
     "cvt.rs.f16x2.f32 %r1, %r2, %r2, %r3": ("sm_80", "sm_90a", "sm_120a"),
+    "cvt.rn.bf16x2.ue8m0x2 %r1, %h1": ("sm_80", "sm_90a"),
+    "cvt.rn.f16x2.e3m2x2 %r1, %h1": ("sm_80", "sm_90a"),
     "cvt.rn.bf16.u32 %h1, %r2": ("sm_80", "sm_89"),
     "red.global.add.noftz.bf16x2 [%d1], %r1": ("sm_80", "sm_89"),
     "max.xorsign.abs.f32 %r1, %r1, %r2": ("sm_80",),
