@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """cudaError_t."""
+    """cudaError_t; the names are those of its enumerators, in another spelling."""
 
     SUCCESS = 0
     INVALID_VALUE = 1
@@ -16,6 +16,7 @@ class Code(IntEnum):
     NO_KERNEL_IMAGE_FOR_DEVICE = 209
     INVALID_RESOURCE_HANDLE = 400
     ILLEGAL_STATE = 401
+    ILLEGAL_ADDRESS = 700
     LAUNCH_OUT_OF_RESOURCES = 701
     LAUNCH_FAILURE = 719
     COOPERATIVE_LAUNCH_TOO_LARGE = 720
@@ -23,38 +24,36 @@ class Code(IntEnum):
     INVALID_CLUSTER_SIZE = 912
 
 
-_KNOWN = {
-    0: ("cudaSuccess", "no error"),
-    1: ("cudaErrorInvalidValue", "invalid argument"),
-    2: ("cudaErrorMemoryAllocation", "out of memory"),
-    9: ("cudaErrorInvalidConfiguration", "invalid configuration argument"),
-    13: ("cudaErrorInvalidSymbol", "invalid device symbol"),
-    98: ("cudaErrorInvalidDeviceFunction", "invalid device function"),
-    101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
-    209: (
-        "cudaErrorNoKernelImageForDevice",
-        "no kernel image is available for execution on the device",
-    ),
-    400: ("cudaErrorInvalidResourceHandle", "invalid resource handle"),
-    401: ("cudaErrorIllegalState", "the operation cannot be performed in the present state"),
-    700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered"),
-    701: ("cudaErrorLaunchOutOfResources", "too many resources requested for launch"),
-    719: ("cudaErrorLaunchFailure", "unspecified launch failure"),
-    720: ("cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"),
-    801: ("cudaErrorNotSupported", "operation not supported"),
-    912: ("cudaErrorInvalidClusterSize", "cluster misconfiguration"),
+_TEXTS: dict[int, str] = {
+    Code.SUCCESS: "no error",
+    Code.INVALID_VALUE: "invalid argument",
+    Code.MEMORY_ALLOCATION: "out of memory",
+    Code.INVALID_CONFIGURATION: "invalid configuration argument",
+    Code.INVALID_SYMBOL: "invalid device symbol",
+    Code.INVALID_DEVICE_FUNCTION: "invalid device function",
+    Code.INVALID_DEVICE: "invalid device ordinal",
+    Code.NO_KERNEL_IMAGE_FOR_DEVICE: "no kernel image is available for execution on the device",
+    Code.INVALID_RESOURCE_HANDLE: "invalid resource handle",
+    Code.ILLEGAL_STATE: "the operation cannot be performed in the present state",
+    Code.ILLEGAL_ADDRESS: "an illegal memory access was encountered",
+    Code.LAUNCH_OUT_OF_RESOURCES: "too many resources requested for launch",
+    Code.LAUNCH_FAILURE: "unspecified launch failure",
+    Code.COOPERATIVE_LAUNCH_TOO_LARGE: "too many blocks in cooperative launch",
+    Code.NOT_SUPPORTED: "operation not supported",
+    Code.INVALID_CLUSTER_SIZE: "cluster misconfiguration",
 }
-"""Their names in cudaError_t, and what cudaGetErrorString says."""
 
 
 def error_name(code: int) -> str:
     """Return the enumerator's name in cudaError_t."""
-    return _KNOWN[code][0] if code in _KNOWN else f"cudaError{code}"
+    if code == Code.SUCCESS:
+        return "cudaSuccess"
+    return f"cudaError{Code(code).name.title().replace('_', '') if code in _TEXTS else code}"
 
 
 def error_text(code: int) -> str:
     """Return what cudaGetErrorString says."""
-    return _KNOWN[code][1] if code in _KNOWN else f"error {code}"
+    return _TEXTS.get(code, f"error {code}")
 
 
 class CudaError(Exception):

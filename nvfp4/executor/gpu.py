@@ -31,12 +31,11 @@ from nvfp4.executor.faults import Admission, fault_of
 from nvfp4.executor.machine_code import compiled_since
 from nvfp4.executor.mapped_memory import NotMappable, NotShareable, contents
 from nvfp4.model.assembly import start_assembling
-from nvfp4.model.counting import Samples, accesses_of, counted
+from nvfp4.model.counting import Samples, accesses_of, advise, counted, counted_with_suffix
 from nvfp4.model.errors import NoPrediction
 from nvfp4.model.lines import line_times, with_times
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
 from nvfp4.model.tools import assemble
-from nvfp4.model.with_suffix import advise, counted_with_suffix
 from nvfp4.records import gpu_messages
 from nvfp4.records.gpu_messages import Answer, Fault, Found, Started
 from nvfp4.records.launch_errors import CodedError

@@ -20,7 +20,11 @@ from numba import types
 from nvfp4 import emulator, model
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.loops import COMPILED, LOOPS
-from nvfp4.model.preparation import prepare
+from nvfp4.model.b200 import B200
+from nvfp4.model.machine import machine
+from nvfp4.model.paths import Trace
+from nvfp4.model.prediction import simulated
+from nvfp4.model.sass import Block, Code, Instruction
 from nvfp4.sandbox.caches import MISSED_LOOPS, locked
 
 _SCALARS = {str(each): each for each in (types.boolean, *types.real_domain, *types.integer_domain)}
@@ -101,7 +105,16 @@ def _run_the_usual() -> None:
 def _run_the_rest() -> None:
     """Every function with a name, and the simulation."""
     compiled.compile_all()
-    prepare()
+    _simulate_one_instruction()
+
+
+def _simulate_one_instruction() -> None:
+    """Compiles the simulation of an SM, or loads it."""
+    instruction = Instruction("EXIT", "EXIT", 0, 1, 7, 7, 0)
+    code = Code([instruction], [Block(0, 0, 1)], 16)
+    trace = Trace(np.array([0]), np.array([1]))
+    table = machine(B200, code, {}, {}, 1.0)
+    simulated(B200, table, [trace], [(0,)], np.array([0]), 1, 1, clean=True)
 
 
 def _ptx() -> str:

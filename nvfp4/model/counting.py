@@ -1,10 +1,21 @@
-"""What the model needs of an emulated launch."""
+"""What the model needs of an emulated launch, and of one that a compiler's flag would make."""
 
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nvfp4 import emulator
 from nvfp4.emulator import EmulatorError, Launch, LaunchReport
 from nvfp4.emulator.cost import KernelCost
-from nvfp4.model.prediction import Counted
+from nvfp4.emulator.software import CODE, software_lines
+from nvfp4.model.prediction import GPUS, Counted, predict
 from nvfp4.model.traffic import SECTOR_BYTES, Sampled
 from nvfp4.model.traffic import sampled as sampled_accesses
+
+_MOST_INSTRUCTIONS = 200_000
+_LONGEST_S = 10.0
 
 Samples = dict[int, Sampled] | None
 """As of `traffic.sampled`; None where thread blocks cannot run without others."""
@@ -47,3 +58,44 @@ def accesses_of(launch: Launch) -> Samples:
         return sampled_accesses(launch)
     except EmulatorError:
         return None
+
+
+def counted_with_suffix(
+    launch: Launch, admit: Callable[[Launch], object] = lambda launch: None
+) -> Counted | None:
+    """A launch of the code for the own architecture, of which some thread blocks run, and memory
+    stays as it was; None where it would be no other, or cannot be run. admit: raises EmulatorError
+    for what shall not run."""
+    if not launch.with_suffix or not software_lines(launch.ptx):
+        return None
+    latest = min(launch.deadline or math.inf, time.monotonic() + _LONGEST_S)
+    other = replace(launch, ptx=launch.with_suffix, with_suffix="", deadline=latest)
+    try:
+        admit(other)
+        asked = accesses_of(other)
+        return sampled(emulator.cost_of(other, _MOST_INSTRUCTIONS, tries=True), asked)
+    except Exception:  # it is advice: whatever is wrong with it, the launch itself is judged
+        return None
+
+
+def advise(
+    reports: Sequence[Mapping[str, Any]],
+    whole_us: float | None,
+    launches: Sequence[Counted],
+    model: str,
+    clean: bool,
+) -> None:
+    """Add to findings of software conversions what a call would take with the flag. reports: of
+    launches, as plain values; whole_us: predicted of the call as it is, None for no prediction.
+    launches: those with the flag."""
+    if whole_us is None:
+        return
+    try:
+        other_us = predict(GPUS[model], list(launches), clean).us
+    except Exception:  # the prediction of the call as it is stays
+        return
+    times = f": {other_us:.1f} us instead of {whole_us:.1f}, predicted on a {model}"
+    for report in reports:
+        for finding in report["findings"]:
+            if finding["code"] == CODE:
+                finding["hint"] += times

@@ -1,8 +1,11 @@
 """An H100 SXM, by `python -m scripts.microbench` on one (driver 580.159.04, 2026-11-23), but where
 another source is named: L, Luo et al., arXiv 2402.13499, table of latencies.
+And an H200: its multiprocessors with faster memory.
 """
 
-from nvfp4.model.gpu import Gpu
+from dataclasses import replace
+
+from nvfp4.model.gpu import Curve, Gpu
 
 _KIB = 1024
 
@@ -66,4 +69,22 @@ H100 = Gpu(
     tcgen05=0,  # has none
     low=0.97,  # scripts.model_error, 276 cases of 46 kernels
     high=1.19,
+)
+
+_FASTER = 4.8 / 3.35
+"""TB/s of both datasheets."""
+
+
+def _scaled(curve: Curve) -> Curve:
+    """The curve of faster memory: as much later as it is saturated by more bytes in flight."""
+    return tuple((round(nbytes * _FASTER), gbps * _FASTER) for nbytes, gbps in curve)
+
+
+H200 = replace(
+    H100,
+    name="H200",
+    clean=_scaled(H100.clean),
+    dirty=_scaled(H100.dirty),
+    low=0.95,  # scripts.model_error, 276 cases of 46 kernels
+    high=1.15,
 )

@@ -15,8 +15,7 @@ from nvfp4.model.assembly import assembled
 from nvfp4.model.b200 import B200
 from nvfp4.model.errors import NoPrediction
 from nvfp4.model.gpu import Curve, Gpu
-from nvfp4.model.h100 import H100
-from nvfp4.model.h200 import H200
+from nvfp4.model.h100 import H100, H200
 from nvfp4.model.located import Lines
 from nvfp4.model.machine import STORE, Machine, machine
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, run

@@ -7,8 +7,7 @@ import torch
 from nvfp4.records.options import Options
 from nvfp4.worker.emulated_runner import EmulatedRunner
 from nvfp4.worker.gated_calls import GatedCalls
-from nvfp4.worker.printed import send_lines_at_once
-from nvfp4.worker.runner import Runner
+from nvfp4.worker.runner import Runner, send_lines_at_once
 
 
 def make_runner(submission: Path, options: Options) -> Runner:
@@ -17,7 +16,7 @@ def make_runner(submission: Path, options: Options) -> Runner:
     send_lines_at_once()
     if torch.cuda.is_available():
         from nvfp4.retarget.extensions import watch_compilers
-        from nvfp4.worker.retargeted_calls import RetargetedCalls
+        from nvfp4.worker.fitting import RetargetedCalls
 
         runner = Runner(submission, options)
         watch_compilers(runner.state.busy)

@@ -1,6 +1,7 @@
 """Runs a submission for the judge, without seeds, expected values or results."""
 
 import contextlib
+import ctypes
 import difflib
 import importlib.util
 import os
@@ -43,9 +44,8 @@ from nvfp4.records.refusals import packages
 from nvfp4.records.texts import plain
 from nvfp4.records.unanswered import HangWatch, StateWriter
 from nvfp4.worker.outputs import Refused, output_tree
-from nvfp4.worker.printed import flush_output
 from nvfp4.worker.raised import failure_of
-from nvfp4.worker.tracebacks import explained
+from nvfp4.worker.tracebacks import explained, own_frames
 
 CustomKernel = Callable[[Any], Any]
 
@@ -129,10 +129,7 @@ class Runner:
         """What custom_kernel gets."""
         held = {**buffers.tensors, **self._host.tensors}
         flat = [held[name] for name in self.inputs.names]
-        return build(self.inputs, flat, self._adopted)
-
-    def _adopted(self, tensor: torch.Tensor, device: str) -> torch.Tensor:
-        return self.adopt(tensor) if device == "cuda" else tensor
+        return build(self.inputs, flat, lambda each, at: self.adopt(each) if at == "cuda" else each)
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the judge as the submission gets it."""
@@ -252,10 +249,7 @@ class Runner:
 
 def own_traceback(error: BaseException, submission: Path) -> str:
     """The error and the frames of its traceback in the submission."""
-    stack = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in stack if frame.filename == str(submission)]
-    for frame in frames:
-        frame.filename = submission.name
+    frames = own_frames(error, submission, submission.name)
     with contextlib.suppress(AttributeError):
         if getattr(error, "filename", None) == str(submission):
             error.filename = submission.name  # type: ignore[attr-defined]
@@ -289,3 +283,20 @@ def _import_hint(error: ModuleNotFoundError) -> str | None:
     if close:
         return f"did you mean {close[0]}?"
     return f"a submission is one file, and {name} is not installed"
+
+
+def flush_output() -> None:
+    """Sends what this process has printed on its way, that of compiled code included."""
+    with contextlib.suppress(Exception):  # a submission may have replaced or closed it
+        sys.stdout.flush()
+    ctypes.CDLL(None).fflush(None)
+
+
+def send_lines_at_once() -> None:
+    """From now on a line is sent when it is printed, so that none is lost if this process dies."""
+    with contextlib.suppress(Exception):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    with contextlib.suppress(ValueError, AttributeError):
+        library = ctypes.CDLL(None)
+        stdout = ctypes.c_void_p.in_dll(library, "stdout")
+        library.setvbuf(stdout, None, 1, 1 << 12)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nvfp4.capture.signature import most_threads, parameter_bytes
+from nvfp4.capture.kernel import most_threads, parameter_bytes
 
 
 @pytest.mark.parametrize(

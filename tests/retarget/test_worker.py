@@ -17,8 +17,7 @@ from nvfp4.records.messages import Call, Called, Done, Load, Profile
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions
 from nvfp4.retarget.errors import NotRetargetable
-from nvfp4.worker.fitting import Fitting, names_an_architecture
-from nvfp4.worker.retargeted_calls import RetargetedCalls
+from nvfp4.worker.fitting import Fitting, RetargetedCalls, names_an_architecture
 from nvfp4.worker.runner import Refused
 from nvfp4.worker.tracebacks import explained
 

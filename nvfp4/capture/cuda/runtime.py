@@ -23,11 +23,11 @@ from nvfp4.capture.kernel import (
     Resources,
     examined,
     find_kernel,
+    parameters_at,
     refuse_as_cuda_does,
     refuse_other_architectures,
 )
 from nvfp4.capture.session import Session
-from nvfp4.capture.signature import parameters_at
 from nvfp4.records.launch import Buffer, Dim3, Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall, refused
 

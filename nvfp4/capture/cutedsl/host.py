@@ -20,11 +20,11 @@ from nvfp4.capture.kernel import (
     examined,
     find_kernel,
     kernel_attributes,
+    parameters_at,
     refuse_clusters,
     refuse_too_much_shared,
 )
 from nvfp4.capture.session import Session
-from nvfp4.capture.signature import parameters_at
 from nvfp4.records.launch import Dim3, Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from triton.backends.compiler import GPUTarget
 
+from nvfp4.capture.kernel import parameter_bytes
 from nvfp4.capture.session import Session
-from nvfp4.capture.signature import parameter_bytes
 from nvfp4.capture.torch_memory import kernel_memory
 from nvfp4.capture.triton import loading as lines
 from nvfp4.capture.triton.arguments import pack_arguments, pointer
