@@ -56,27 +56,48 @@ def not_imported(seconds: float, ours_s: float = 0.0) -> TestResult:
     return replace_code(not_ended(large, seconds, ours_s), "timeout.import")
 
 
+def read_failed(kind: str, spec: str, message: str, **record: object) -> Any:
+    """A test or benchmark as the command reads it from a judge's lines."""
+    values = {f"{kind}.0.status": "fail", f"{kind}.0.failure": json.dumps(record)}
+    values[f"{kind}.0.error"] = message
+    return (read_test if kind == "test" else read_benchmark)(values, 0, spec)
+
+
 def replace_code(result: TestResult, code: str) -> TestResult:
     assert result.failure
     return replace(result, failure=replace(result.failure, code=code))
 
 
 @pytest.mark.parametrize(
-    ("result", "status"),
+    ("result", "passed_s", "emulated", "status"),
     [
-        (not_ended(large, 60), "skipped"),
-        (not_ended(case(128, 1536), 60), "fail"),  # a sixth of a second was to be expected
-        (not_ended(small, 0.4), "skipped"),
-        (not_ended(small, 60), "fail"),
-        (failed(large, "timeout.mode"), "skipped"),
-        (failed(large, "output.mismatch"), "fail"),
-        (TestResult(large, "full", "pass"), "pass"),
-        (not_imported(0.02), "skipped"),
-        (not_imported(150), "fail"),
+        (not_ended(large, 60), 0.4, True, "skipped"),
+        (not_ended(case(128, 1536), 60), 0.4, True, "fail"),  # it should have taken a sixth of 1 s
+        (not_ended(small, 0.4), 0.4, True, "skipped"),
+        (not_ended(small, 60), 0.4, True, "fail"),
+        (failed(large, "timeout.mode"), 0.4, True, "skipped"),
+        (failed(large, "output.mismatch"), 0.4, True, "fail"),
+        (TestResult(large, "full", "pass"), 0.4, True, "pass"),
+        (not_imported(0.02), 0.4, True, "skipped"),
+        (not_imported(150), 0.4, True, "fail"),
+        # Where nothing has passed, the time that is left decides.
+        (not_ended(small, 60), 0, True, "fail"),
+        (not_ended(large, 60), 0, True, "skipped"),  # a thread alone takes hours
+        (not_ended(small, 1.44), 0, True, "skipped"),
+        (not_ended(small, 60, ours_s=50), 0, True, "skipped"),
+        (not_imported(150, ours_s=140), 0, True, "skipped"),
+        (not_imported(150, ours_s=2), 0, True, "fail"),
+        # A compiler may be too slow where a GPU is not.
+        (not_imported(150), 0, False, "fail"),
+        (not_imported(150, ours_s=2), 0, False, "fail"),
+        (not_imported(150, ours_s=140), 0, False, "skipped"),
     ],
 )
-def test_a_call_fails_only_where_it_should_have_ended(result: TestResult, status: str) -> None:
-    decided = passed_in(0.4).decided(result, emulated=True)
+def test_a_call_fails_only_where_it_should_have_ended(
+    result: TestResult, passed_s: float, emulated: bool, status: str
+) -> None:
+    pace = passed_in(passed_s) if passed_s else Pace()
+    decided = pace.decided(result, emulated)
     assert decided.status == status
     if status != "skipped":
         assert decided == result
@@ -88,21 +109,19 @@ def test_a_call_fails_only_where_it_should_have_ended(result: TestResult, status
 def test_a_kernel_that_is_still_running_says_for_how_long() -> None:
     message = "mine.py:7:3: error: the kernel is still running after 56 s: 9 rounds of this loop"
     record = {"code": "kernel.runaway_kernel", "message": message, "arguments": {"seconds": 56}}
-    values = {"benchmark.0.status": "fail", "benchmark.0.failure": json.dumps(record)}
-    values["benchmark.0.error"] = message
-    decided = passed_in(0.4).decided(read_benchmark(values, 0, large), emulated=True)
+    slow, endless = (
+        read_failed("benchmark", spec, message, **record) for spec in (large, case(256, 512))
+    )
+    decided = passed_in(0.4).decided(slow, emulated=True)
     assert decided.status == "skipped"
     assert decided.message == f"not judged: too slow here: {message}"
-    endless = read_benchmark(values, 0, case(256, 512))
     assert passed_in(0.4).decided(endless, emulated=True).status == "fail"
 
 
 def test_what_is_not_emulated_may_be_right() -> None:
     message = "mine.py:3:1: error: wmma.mma is not emulated [unsupported_instruction]"
     record = {"code": "kernel.unsupported_instruction", "message": message, "line": 3}
-    values = {"test.0.status": "fail", "test.0.failure": json.dumps(record)}
-    values["test.0.error"] = message
-    decided = Pace().decided(read_test(values, 0, small), emulated=True)
+    decided = Pace().decided(read_failed("test", small, message, **record), emulated=True)
     assert (decided.status, decided.message) == ("skipped", f"not judged: not emulated: {message}")
     verdict = Verdict(Submission("mine.py", "0" * 64), tests=[decided])
     assert verdict.unclear
@@ -111,33 +130,14 @@ def test_what_is_not_emulated_may_be_right() -> None:
     assert closing == "unclear: nothing was judged; on a GPU it can be judged"
 
 
-@pytest.mark.parametrize(
-    ("result", "status"),
-    [
-        (not_ended(small, 60), "fail"),
-        (not_ended(large, 60), "skipped"),  # a thread alone takes hours
-        (not_ended(small, 1.44), "skipped"),
-        (not_ended(small, 60, ours_s=50), "skipped"),
-        (not_imported(150, ours_s=140), "skipped"),
-        (not_imported(150, ours_s=2), "fail"),
-    ],
-)
-def test_where_nothing_has_passed_the_time_that_is_left_decides(
-    result: TestResult, status: str
-) -> None:
-    assert Pace().decided(result, emulated=True).status == status
-
-
 @pytest.mark.parametrize(("cpu_s", "status"), [(60, "fail"), (4, "skipped")])
 def test_a_kernel_that_got_little_of_the_processor_is_not_said_to_hang(
     cpu_s: int, status: str
 ) -> None:
     message = "mine.py:7:3: error: the kernel is still running after 60 s: 9 rounds of this loop"
     record = {"code": "kernel.runaway_kernel", "arguments": {"seconds": 60, "cpu_s": cpu_s}}
-    values = {"test.0.status": "fail", "test.0.error": message}
-    values["test.0.failure"] = json.dumps(record)
-    decided = Pace().decided(read_test(values, 0, small), emulated=True)
-    assert decided.status == status
+    result = read_failed("test", small, message, **record)
+    assert Pace().decided(result, emulated=True).status == status
 
 
 def test_the_first_case_may_have_compiled_for_long() -> None:
@@ -229,18 +229,6 @@ def test_a_gpu_is_never_too_slow() -> None:
     verdict = judged("cuda", tests=[small, large], benchmarks=[], inputs=("contest",))
     assert [each.status for each in verdict.tests] == ["pass", "fail"]
     assert not verdict.unclear
-
-
-@pytest.mark.parametrize(
-    ("result", "status"),
-    [
-        (not_imported(150), "fail"),
-        (not_imported(150, ours_s=2), "fail"),
-        (not_imported(150, ours_s=140), "skipped"),
-    ],
-)
-def test_a_compiler_may_be_too_slow_where_a_gpu_is_not(result: TestResult, status: str) -> None:
-    assert Pace().decided(result, emulated=False).status == status
 
 
 def test_where_one_case_is_wrong_nothing_is_unclear() -> None:

@@ -212,7 +212,7 @@ def specialised(*slow: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", cases)
 
 
-@specialised("triton_whole_blocks", "cuda_templates")
+@specialised("triton_whole_blocks")
 def test_check_passes_what_is_right_for_the_contest_s_shapes(path: Path, tmp_path: Path) -> None:
     done = judged(tmp_path, path.read_text(), "check")
     assert done.exit_code == 0, done.output

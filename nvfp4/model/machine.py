@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import get_type_hints
 
 import numpy as np
 
@@ -93,35 +94,34 @@ def machine(
     for each in listed:
         asked = accesses.get(each.statement, Access())
         if each.name == "LDL":
-            uses.append(_local_load(gpu, each, local_fits))
-            continue
-        uses.append(_use(gpu, each, asked, executions.get(each.statement, 1.0), l2_share))
-
-    def column(name: str, kind: type) -> Array:
-        return np.array([getattr(use, name) for use in uses], kind)
-
+            fetched = 0.0 if local_fits else _WARP * _WORD_BYTES * _words(each)
+            use = _Use(LOAD, LSU, 2, gpu.l1_latency, shared=fetched, busy=_words(each))
+        else:
+            use = _use(gpu, each, asked, executions.get(each.statement, 1.0), l2_share)
+        uses.append(use)
+    boards = [[-1 if b == NO_SCOREBOARD else b for b in (i.sets, i.reads)] for i in listed]
     return Machine(
-        kind=column("kind", np.int64),
-        pipe=column("pipe", np.int64),
-        interval=column("interval", np.float64),
         issue=np.array([_issue(gpu, i) for i in listed], np.float64),
         stall=np.array([max(1, i.stall) for i in listed], np.int64),
         waits=np.array([i.waits for i in listed], np.int64),
-        sets=np.array([i.sets if i.sets != NO_SCOREBOARD else -1 for i in listed], np.int64),
-        reads=np.array([i.reads if i.reads != NO_SCOREBOARD else -1 for i in listed], np.int64),
-        latency=column("latency", np.int64),
-        own=column("own", np.float64),
-        shared=column("shared", np.float64),
-        busy=column("busy", np.float64),
-        own_rate=column("own_rate", np.float64),
-        shared_rate=column("shared_rate", np.float64),
+        sets=np.array([sets for sets, _ in boards], np.int64),
+        reads=np.array([reads for _, reads in boards], np.int64),
+        **{
+            name: np.array([getattr(use, name) for use in uses], kind)
+            for name, kind in get_type_hints(_Use).items()
+        },
     )
+
+
+def _words(each: Instruction) -> float:
+    """The 32-bit words that an access moves for a thread."""
+    wide = _WIDTH.search(each.opcode)
+    return int(wide[1]) / 32 if wide else 1.0
 
 
 def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float) -> _Use:
     name = each.name
-    wide = _WIDTH.search(each.opcode)
-    words = int(wide[1]) / 32 if wide else 1.0
+    words = _words(each)
     generic = name in ("LD", "ST") and access.shared_requests > access.requests
     if name in _SHARED or generic:
         passes = max(access.passes / executions, words if access.passes else 0.0)
@@ -153,20 +153,12 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
     return _Use(VARIABLE, pipe, interval, _DEFAULT_LATENCY)
 
 
-def _local_load(gpu: Gpu, each: Instruction, fits: bool) -> _Use:
-    wide = _WIDTH.search(each.opcode)
-    words = int(wide[1]) / 32 if wide else 1.0
-    fetched = 0.0 if fits else _WARP * _WORD_BYTES * words
-    return _Use(LOAD, LSU, 2, gpu.l1_latency, shared=fetched, busy=words)
-
-
 def _global_use(
     gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float
 ) -> _Use:
     """Of an access to global memory. A load that leaves nothing in L1 fetches what other thread
     blocks have fetched before."""
-    wide = _WIDTH.search(each.opcode)
-    busy = max(int(wide[1]) / 32 if wide else 1.0, access.lines / gpu.l1_lines)
+    busy = max(_words(each), access.lines / gpu.l1_lines)
     busy *= min(1.0, access.requests / executions)
     if each.name in _GLOBAL_STORES:
         written = (access.memory + access.l2) / executions

@@ -135,7 +135,8 @@ def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Predictio
     for kernel in kernels:
         for reason, us in kernel.parts.items():
             parts[reason] += us
-    least_us = sum(each.read_bytes for each in launches) / _fastest_gbps(gpu) / 1e3
+    fastest_gbps = max(gbps for _, gbps in (*gpu.clean, *gpu.dirty))
+    least_us = sum(each.read_bytes for each in launches) / fastest_gbps / 1e3
     missing_us = least_us - sum(parts.values())
     if missing_us > 0:
         parts["memory_bandwidth"] += missing_us
@@ -406,11 +407,6 @@ def resident_ctas(gpu: Gpu, code: Code, warps: int, shared_bytes: int) -> int:
         # kernels that only allocate it take as long as that says.
         return 1
     return max(1, min(gpu.ctas, gpu.warps // warps, by_registers, by_shared))
-
-
-def _fastest_gbps(gpu: Gpu) -> float:
-    """At which its memory can be read."""
-    return max(gbps for _, gbps in (*gpu.clean, *gpu.dirty))
 
 
 def _curve(gpu: Gpu, curve: Curve) -> tuple[Any, Any]:

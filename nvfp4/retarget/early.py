@@ -8,8 +8,7 @@ seconds. What these do not suffice for, and what can be rewritten, is built as e
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,47 +23,43 @@ _OPCODE = re.compile(r"\b[a-z]\w*(?:(?:\.|::)\w+)+")
 _LONGEST_S = 120.0
 
 
-@dataclass(frozen=True)
-class Early:
-    """nvcc: the compiler. arch: what is compiled for. number: this GPU's
-    architecture, such as 90."""
+def refuse_early(nvcc: Path, arch: str, number: int, named: Mapping[str, Any]) -> None:
+    """Raise NotRetargetable where no build can lead to code for this GPU. arch: what is compiled
+    for. number: this GPU's architecture, such as 90. named: arguments of torch's function that
+    builds."""
+    given = list(named.get("extra_cuda_cflags") or ())
+    if fits(given, number):
+        return
+    target = target_of(divmod(number, 10))
+    virtual = arch.replace("sm_", "compute_")
+    command: list[str | Path] = [nvcc, "-ptx", f"-arch={virtual}", "-lineinfo"]
+    command += flags.kept(given)
+    command += [f"-I{folder}" for folder in named.get("extra_include_paths") or ()]
+    for source in map(Path, named.get("sources", ())):
+        if source.suffix == ".cu" and _names_what_is_missing(source, target):
+            ptx = _ptx(command, source)
+            if ptx is not None:
+                rewrite(ptx, str(target))
 
-    nvcc: Path
-    arch: str
-    number: int
 
-    def refuse(self, named: Mapping[str, Any]) -> None:
-        """named: arguments of torch's function that builds. Raises NotRetargetable."""
-        given = list(named.get("extra_cuda_cflags") or ())
-        if fits(given, self.number):
-            return
-        target = target_of(divmod(self.number, 10))
-        for source in map(Path, named.get("sources", ())):
-            if source.suffix == ".cu" and _names_what_is_missing(source, target):
-                ptx = self._ptx(source, given, named.get("extra_include_paths") or ())
-                if ptx is not None:
-                    rewrite(ptx, str(target))
+def _ptx(command: list[str | Path], source: Path) -> str | None:
+    """What nvcc makes of a source; None where the slim headers are not enough."""
+    from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
-    def _ptx(self, source: Path, given: list[str], folders: Iterable[str]) -> str | None:
-        """None where the slim headers are not enough."""
-        from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
-
-        virtual = self.arch.replace("sm_", "compute_")
-        words = [*COMMON_NVCC_FLAGS, *flags.kept(given)]
-        if not any(word.startswith(("-std", "--std")) for word in words):
-            words.append("-std=c++17")
-        words += [f"-I{folder}" for folder in folders]
-        with tempfile.TemporaryDirectory(prefix="early-") as made:
-            target = Path(made, "k.ptx")
-            command: list[str | Path] = [self.nvcc, "-ptx", f"-arch={virtual}", "-lineinfo", *words]
-            headers: list[str | Path] = [*slim_headers(Path(made, "headers")), python_include()]
-            command += [word for folder in headers for word in ("-isystem", folder)]
-            command += [source, "-o", target]
-            try:
-                subprocess.run(command, check=True, capture_output=True, timeout=_LONGEST_S)
-                return target.read_text(encoding="utf-8", errors="surrogateescape")
-            except (subprocess.SubprocessError, OSError):
-                return None
+    words = [*command, *COMMON_NVCC_FLAGS]
+    if not any(str(word).startswith(("-std", "--std")) for word in words):
+        words.append("-std=c++17")
+    with tempfile.TemporaryDirectory(prefix="early-") as made:
+        target = Path(made, "k.ptx")
+        headers: list[str | Path] = [*slim_headers(Path(made, "headers")), python_include()]
+        words += [word for folder in headers for word in ("-isystem", folder)]
+        try:
+            subprocess.run(
+                [*words, source, "-o", target], check=True, capture_output=True, timeout=_LONGEST_S
+            )
+            return target.read_text(encoding="utf-8", errors="surrogateescape")
+        except (subprocess.SubprocessError, OSError):
+            return None
 
 
 def _names_what_is_missing(source: Path, target: Target) -> bool:

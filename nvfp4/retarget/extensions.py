@@ -79,7 +79,9 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
         words = (sys.executable, program, how, arch, number, _rules(), nvcc)
         os.environ[_COMPILER] = shlex.join(map(str, words))
         if how != "never":
-            early = functools.partial(_refuse_early, nvcc, arch, number)
+            from nvfp4.retarget.early import refuse_early
+
+            early = functools.partial(refuse_early, nvcc, arch, number)
     toolkit = os.path.realpath(builder.CUDA_HOME or "")
     made_by = (os.environ.get(_COMPILER, ""), toolkit, torch.__version__, sys.version)
     digest = hashlib.sha256("\n".join(made_by).encode()).hexdigest()[:16]
@@ -91,13 +93,6 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
     # As on the contest's machines, where compilers look into CUTLASS's folder.
     folders = [os.environ.get(_INCLUDED, ""), *map(str, image_headers.cutlass_folders())]
     os.environ[_INCLUDED] = os.pathsep.join(filter(None, folders))
-
-
-def _refuse_early(nvcc: Path, arch: str, number: int, named: Mapping[str, Any]) -> None:
-    """Raises NotRetargetable where no build can lead to code for this GPU."""
-    from nvfp4.retarget.early import Early
-
-    Early(nvcc, arch, number).refuse(named)
 
 
 def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:

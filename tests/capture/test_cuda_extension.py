@@ -52,19 +52,6 @@ static std::string last() { return cudaGetErrorName(cudaGetLastError()); }
 void fill_with(torch::Tensor t, double value) {
   fill<<<(t.numel() + 31) / 32, 32>>>(ptr(t), t.numel(), value);
 }
-void fill_by_api(torch::Tensor t, double value) {
-  float* out = ptr(t); int n = t.numel(); float v = value;
-  void* arguments[] = {&out, &n, &v};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3((n + 31) / 32); config.blockDim = dim3(32);
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute; config.numAttrs = 1;
-  if (cudaLaunchKernelExC(&config, (const void*)fill, arguments) != cudaSuccess) {
-    throw std::runtime_error(last());
-  }
-}
 void write_past(torch::Tensor t) { over<<<1, 4>>>(ptr(t), t.numel()); }
 std::string launch_shape(torch::Tensor t, int grid, int block, int shared) {
   fill<<<grid, block, shared>>>(ptr(t), t.numel(), 1.f);
@@ -148,7 +135,7 @@ __global__ void k(float* p) {
 SOURCE = Path(__file__).read_text().splitlines()
 
 NAMES = [
-    *("fill_with", "fill_by_api", "write_past", "launch_shape"),
+    *("fill_with", "write_past", "launch_shape"),
     *("unchecked", "checked_text", "too_many", "use_symbols"),
     *("read_counter", "large_shared", "set_shared", "through_memory"),
     *("static_shared", "static_shared_numbers"),
@@ -175,11 +162,6 @@ def test_a_launch_runs_its_kernel(module: Any, tensor: torch.Tensor, emulated: E
     module.fill_with(tensor, 2.5)
     assert tensor.tolist() == [2.5] * 32
     assert emulated.launches[-1].kernel == "fill"
-
-
-def test_a_launch_by_configuration_with_attributes(module: Any, tensor: torch.Tensor) -> None:
-    module.fill_by_api(tensor, 4.0)
-    assert tensor.tolist() == [4.0] * 32
 
 
 def test_a_fault_names_the_line_of_the_python_file(module: Any, tensor: torch.Tensor) -> None:

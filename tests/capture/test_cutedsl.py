@@ -1,5 +1,6 @@
 """CuTe DSL launches as they arrive at the emulator, from a machine without a driver."""
 
+import ctypes
 import os
 import struct
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from cuda.bindings import driver
 from cutlass.cute.runtime import from_dlpack, make_ptr
 
 from nvfp4.capture.cutedsl import intercept
+from nvfp4.capture.cutedsl.callbacks import make_callbacks
+from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
 from nvfp4.capture.device import device_for
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import EmulatorError, OutOfBounds
@@ -177,15 +180,6 @@ def test_launch_options_need_no_driver(options: dict[str, Any], emulation: Emula
     assert torch.equal(target, torch.arange(8.0) + 1)
 
 
-def test_a_cluster_is_reported(launches: list[Launch]) -> None:
-    @cute.jit
-    def clustered(source: cute.Tensor, target: cute.Tensor) -> None:
-        add_kernel(source, target).launch(grid=(4, 1, 1), block=(32, 1, 1), cluster=(2, 1, 1))
-
-    clustered(from_dlpack(torch.zeros(8)), from_dlpack(torch.zeros(8)))
-    assert launches[0].cluster == (2, 1, 1)
-
-
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_the_architecture_is_the_one_asked_for(arch: str) -> None:
     caught: list[Launch] = []
@@ -213,6 +207,48 @@ def test_common_questions_to_the_driver_are_answered(launches: list[Launch]) -> 
     assert cutlass.utils.HardwareInfo().get_device_multiprocessor_count() == 148
     assert int(cutlass.torch.current_stream()) == int(cutlass.torch.default_stream()) == 0
     cutlass.cuda.initialize_cuda_context()
+
+
+def test_the_first_failure_is_raised_not_the_assertion_that_follows_it() -> None:
+    runtime = HostRuntime()
+    callbacks = make_callbacks(runtime, ("",), ["cuda_dialect_assert_success", "_cudaMalloc"])
+    assert callbacks["cuda_dialect_assert_success"](0) == 0
+    runtime.raise_pending()
+    assert callbacks["cuda_dialect_assert_success"](2) == LAUNCH_FAILURE
+    with pytest.raises(LaunchRefused, match="error 2"):
+        runtime.raise_pending()
+    callbacks["cuda_dialect_assert_success"](callbacks["_cudaMalloc"]())
+    with pytest.raises(Exception, match="cudaMalloc, which is not captured"):
+        runtime.raise_pending()
+
+
+def test_packed_arguments_launch_like_a_call(emulation: Emulation) -> None:
+    source, target = torch.arange(32.0), torch.zeros(32)
+    arguments = (from_dlpack(source), from_dlpack(target), 2.0, driver.CUstream(0))
+    executor = cute.compile(twice_and_once, *arguments).to(None)
+    values, _kept = executor.generate_execution_args(*arguments)
+    executor.run_compiled_program(values)
+    assert torch.equal(target, 3 * source)
+    target.zero_()
+    error = ctypes.c_int32()
+    addresses = [getattr(value, "value", value) for value in values]
+    packed = (ctypes.c_void_p * (len(values) + 1))(*addresses, ctypes.addressof(error))
+    executor.jit_module.capi_func(packed)
+    assert error.value == 0
+    assert torch.equal(target, 3 * source)
+    assert len(emulation.launches) == 4
+
+
+def test_an_int64_parameter_keeps_all_bits(emulation: Emulation) -> None:
+    @cute.jit
+    def by_address(address: cutlass.Int64) -> None:
+        source = cute.make_ptr(cutlass.Float32, address, cute.AddressSpace.gmem, assumed_align=4)
+        tensor = cute.make_tensor(source, cute.make_layout(32))
+        add_kernel(tensor, tensor).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    source = torch.arange(32.0)
+    by_address(cutlass.Int64(source.data_ptr()))
+    assert torch.equal(source, 2 * torch.arange(32.0))
 
 
 def test_everything_is_put_back() -> None:

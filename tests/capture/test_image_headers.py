@@ -88,9 +88,6 @@ NO_SUCH_FILE = "mine.py:3:10: fatal error: {}: No such file or directory"
                 "cublas_v2.h": "toolkit",
                 "curand_kernel.h": "toolkit",
                 "mma.h": "toolkit",
-                "nccl.h": "NCCL",
-                "cudnn.h": "cuDNN",
-                "cublasdx.hpp": "MathDx",
                 "format": "g\\+\\+ 13",
             }.items()
         ),

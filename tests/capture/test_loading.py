@@ -2,7 +2,6 @@
 
 import ctypes
 import ctypes.util
-from typing import Any
 
 import pytest
 
@@ -28,40 +27,6 @@ def write(address: Int64) -> None:
 
 def call_compiled() -> None:
     cute.compile(write, Int64(0))(0)
-
-
-def test_the_driver_gets_the_translated_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    got: list[str] = []
-    seen: list[str] = []
-
-    def real_load(libraries: Any) -> Any:
-        assert any("cute_dsl_runtime" in path for path in libraries)
-
-        def load(library: int, text: bytes, options: Any, values: Any, *_: Any) -> int:
-            got.append(text.decode().rstrip("\0"))
-            said = b"ptxas application ptx input, line 3; error : no such thing\nand more"
-            ctypes.memmove(values[0], said, len(said))
-            return 218
-
-        return load
-
-    def translate(ptx: str) -> str:
-        seen.append(ptx)
-        return "// translated\n" + ptx
-
-    monkeypatch.setattr(loading, "_real_load", real_load)
-    stop = loading.start_loading(translate, "sm_100a")
-    try:
-        with pytest.raises(
-            UnsupportedCall, match=r"takes no such PTX \(CUDA error 218\): ptxas .*thing$"
-        ):
-            call_compiled()
-    finally:
-        stop()
-    (ptx,) = seen
-    assert ".target sm_100a" in ptx
-    assert "write_kernel" in ptx
-    assert got == ["// translated\n" + ptx]
 
 
 def test_what_translating_raises_comes_out_where_the_function_is_called() -> None:

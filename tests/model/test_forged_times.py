@@ -1,5 +1,6 @@
-"""Kernels written so that a model that looks at samples or at code alone takes them for fast."""
+"""Kernels that a model which looks at samples or at code alone takes for fast, or cannot sample."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -147,6 +148,26 @@ FIRST:
 st.release.gpu.u32 [%d40], 1;
 """
 
+EXCHANGE = kernel(
+    """
+    mov.u32 %r8, room;
+    mul.wide.u32 %d2, %r3, 4;
+    add.u64 %d3, %d0, %d2;
+    ld.global.u32 %r9, [%d3];
+    st.shared.u32 [%r8], %r9;
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    mov.u32 %r10, %cluster_ctarank;
+    xor.b32 %r10, %r10, 1;
+    mapa.shared::cluster.u32 %r11, %r8, %r10;
+    ld.shared::cluster.u32 %r100, [%r11];
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    """,
+    directives=".reqnctapercluster 2, 1, 1",
+    before=".shared .align 4 .b8 room[4];",
+)
+
 
 def test_work_in_a_called_function_takes_as_long() -> None:
     called = kernel(CALL).removeprefix(HEADER)
@@ -211,3 +232,15 @@ def simulated(fetched: list[float], *arguments: Any) -> tuple[float, Any, Any]:
     cycles, by_code, by_reason, nbytes = simulate(*arguments)
     fetched.append(nbytes)
     return cycles, by_code, by_reason
+
+
+def test_a_kernel_of_clusters_has_a_time_and_what_it_reads() -> None:
+    counted = count(EXCHANGE, 296, 32)
+    assert any(asked.fresh for asked in counted.work.asked.values())
+    assert 3.5 < predict(GPUS["B200"], [counted]).us < 10
+
+
+def test_there_is_no_time_where_thread_blocks_cannot_run_without_others() -> None:
+    counted = replace(count(EXCHANGE, 296, 32), samples=None)
+    with pytest.raises(NoPrediction, match="wait for each other"):
+        predict(GPUS["B200"], [counted])

@@ -20,10 +20,8 @@ import pytest
 import torch
 from bot import root
 
-from nvfp4.capture.cuda.architectures import split_architectures
 from nvfp4.capture.cuda.flags import device_linking
 from nvfp4.capture.cuda.toolchain import Toolchain
-from nvfp4.capture.device import runs_on
 from nvfp4.retarget import NotRetargetable, extensions, nvcc, nvcc_steps
 
 HOPPER, BLACKWELL = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in ("90", "100a"))
@@ -45,45 +43,6 @@ __global__ void waits() {
   asm volatile("tcgen05.wait::ld.sync.aligned;");
 }
 """
-
-
-@pytest.mark.parametrize(
-    ("words", "codes"),
-    [
-        ("-O3", []),
-        (HOPPER, ["sm_90"]),
-        ("-gencode arch=compute_100a,code=sm_100a", ["sm_100a"]),
-        ("--generate-code=arch=compute_100a,code=[sm_100a,sm_90]", ["sm_100a", "sm_90"]),
-        ("-arch=sm_100a", ["sm_100a", "compute_100a"]),
-        ("-arch compute_90 -code=sm_90,sm_100", ["sm_90", "sm_100"]),
-        ("--gpu-architecture=native", ["native"]),
-        (f"{HOPPER} {BLACKWELL}", ["sm_90", "sm_100a"]),
-    ],
-)  # fmt: skip
-def test_what_code_the_arguments_ask_for(words: str, codes: list[str]) -> None:
-    others = ["-O3", "-lineinfo"]
-    given = ["-O3", *(word for word in words.split() if word != "-O3"), "-lineinfo"]
-    kept, images = split_architectures(given)
-    assert (kept, [each.made for each in images]) == (others, codes)
-
-
-@pytest.mark.parametrize(
-    ("code", "number", "runs"),
-    [
-        ("sm_90", 90, True),
-        ("sm_90a", 90, True),
-        ("sm_80", 90, False),
-        ("compute_80", 90, True),
-        ("sm_80", 86, True),
-        ("sm_100a", 90, False),
-        ("compute_100a", 120, False),
-        ("sm_100f", 103, True),
-        ("sm_100f", 120, False),
-        ("native", 90, True),
-    ],
-)
-def test_what_a_gpu_runs(code: str, number: int, runs: bool) -> None:
-    assert runs_on(code, divmod(number, 10)) is runs
 
 
 @pytest.mark.parametrize(

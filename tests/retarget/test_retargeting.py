@@ -1,5 +1,6 @@
 """Capture and retarget joined, with a driver that notes what it is asked."""
 
+import ctypes
 import os
 from typing import Any
 
@@ -14,6 +15,7 @@ from test_driver import NotingLibrary
 
 from nvfp4 import retargeting
 from nvfp4.capture.cutedsl import loading
+from nvfp4.records.launch_errors import UnsupportedCall
 from nvfp4.retarget.driver import Driver
 from nvfp4.retarget.translator import Translator
 
@@ -54,9 +56,13 @@ def test_cute_dsl_compiles_for_the_other_gpu_and_loads_for_this_one(
     loaded: list[str] = []
 
     def real_load(libraries: Any) -> Any:
-        def load(library: int, text: bytes, *_: Any) -> int:
+        assert any("cute_dsl_runtime" in path for path in libraries)
+
+        def load(library: int, text: bytes, options: Any, values: Any, *_: Any) -> int:
             loaded.append(text.decode())
-            return 1
+            said = b"ptxas application ptx input, line 3; error : no such thing\nand more"
+            ctypes.memmove(values[0], said, len(said))
+            return 218
 
         return load
 
@@ -64,7 +70,8 @@ def test_cute_dsl_compiles_for_the_other_gpu_and_loads_for_this_one(
     translator = Translator("sm_90a", Driver(library))
     with retargeting.install(translator, "sm_100a"):
         assert os.environ["CUTE_DSL_ARCH"] == "sm_100a"
-        with pytest.raises(Exception, match="takes no such PTX"):
+        said = r"takes no such PTX \(CUDA error 218\): ptxas .*thing$"
+        with pytest.raises(UnsupportedCall, match=said):
             cute.compile(product, Int64(0))(0)
         (kernel,) = translator.kernels()
     assert kernel["kernel"].startswith("product_kernel")

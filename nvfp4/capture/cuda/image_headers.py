@@ -73,13 +73,6 @@ _FAMILIES = (
         ),
         _TOOLKIT,
     ),
-    _Family("NCCL", re.compile(r"nccl\w*\.h|nccl_device/.+"), "install libnccl-dev"),
-    _Family("cuDNN", re.compile(r"cudnn\w*\.h"), "install libcudnn9-dev"),
-    _Family(
-        "MathDx",
-        re.compile(r"(?:cublasdx|cufftdx|curanddx|cusolverdx|nvcompdx)\.hpp|commondx/.+"),
-        "name its folder in extra_include_paths",
-    ),
     _Family("g++ 13", re.compile(r"format|stdfloat|expected|spanstream"), "install g++ 13"),
 )
 
