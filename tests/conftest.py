@@ -217,6 +217,15 @@ def tensor(emulated: Emulation) -> torch.Tensor:
     return torch.zeros(32, device="cuda")
 
 
+def inline(name: str, source: str, functions: list[str], **options: Any) -> Any:
+    """A module of CUDA C++ with these functions, each of which is declared by its first line."""
+    from torch.utils.cpp_extension import load_inline
+
+    heads = [line.partition(" {")[0] for line in source.splitlines() if " {" in line]
+    declared = [f"{each};" for each in heads if any(f" {name}(" in each for name in functions)]
+    return load_inline(name, "\n".join(declared), source, functions, **options)
+
+
 def users_line(error: EmulatorError) -> tuple[str, int] | None:
     """The file and the line of the user's that a fault is blamed on."""
     source = error.where.source if error.where else None

@@ -56,7 +56,7 @@ def not_imported(seconds: float, ours_s: float = 0.0) -> TestResult:
     return replace_code(not_ended(large, seconds, ours_s), "timeout.import")
 
 
-def read_failed(kind: str, spec: str, message: str, **record: object) -> Any:
+def read_failed(kind: str, spec: str, message: str, record: dict[str, Any]) -> Any:
     """A test or benchmark as the command reads it from a judge's lines."""
     values = {f"{kind}.0.status": "fail", f"{kind}.0.failure": json.dumps(record)}
     values[f"{kind}.0.error"] = message
@@ -110,7 +110,7 @@ def test_a_kernel_that_is_still_running_says_for_how_long() -> None:
     message = "mine.py:7:3: error: the kernel is still running after 56 s: 9 rounds of this loop"
     record = {"code": "kernel.runaway_kernel", "message": message, "arguments": {"seconds": 56}}
     slow, endless = (
-        read_failed("benchmark", spec, message, **record) for spec in (large, case(256, 512))
+        read_failed("benchmark", spec, message, record) for spec in (large, case(256, 512))
     )
     decided = passed_in(0.4).decided(slow, emulated=True)
     assert decided.status == "skipped"
@@ -121,7 +121,7 @@ def test_a_kernel_that_is_still_running_says_for_how_long() -> None:
 def test_what_is_not_emulated_may_be_right() -> None:
     message = "mine.py:3:1: error: wmma.mma is not emulated [unsupported_instruction]"
     record = {"code": "kernel.unsupported_instruction", "message": message, "line": 3}
-    decided = Pace().decided(read_failed("test", small, message, **record), emulated=True)
+    decided = Pace().decided(read_failed("test", small, message, record), emulated=True)
     assert (decided.status, decided.message) == ("skipped", f"not judged: not emulated: {message}")
     verdict = Verdict(Submission("mine.py", "0" * 64), tests=[decided])
     assert verdict.unclear
@@ -135,8 +135,9 @@ def test_a_kernel_that_got_little_of_the_processor_is_not_said_to_hang(
     cpu_s: int, status: str
 ) -> None:
     message = "mine.py:7:3: error: the kernel is still running after 60 s: 9 rounds of this loop"
-    record = {"code": "kernel.runaway_kernel", "arguments": {"seconds": 60, "cpu_s": cpu_s}}
-    result = read_failed("test", small, message, **record)
+    record: dict[str, Any] = {"code": "kernel.runaway_kernel"}
+    record["arguments"] = {"seconds": 60, "cpu_s": cpu_s}
+    result = read_failed("test", small, message, record)
     assert Pace().decided(result, emulated=True).status == status
 
 

@@ -39,48 +39,26 @@ class Device:
             8: 48 * 1024,  # MaxSharedMemoryPerBlock
             9: 64 * 1024,  # TotalConstantMemory
             10: 32,  # WarpSize
-            11: 2**31 - 1,  # MaxPitch
             12: 65536,  # MaxRegistersPerBlock
             13: self.clock_khz,
-            14: 512,  # TextureAlignment
-            15: 1,  # GpuOverlap
             16: self.multiprocessors,
-            17: 0,  # KernelExecTimeout
-            18: 0,  # Integrated
             19: 1,  # CanMapHostMemory
-            20: 0,  # ComputeMode
-            30: 512,  # SurfaceAlignment
             31: 1,  # ConcurrentKernels
-            32: 1,  # EccEnabled
-            33: 0,  # PciBusId
-            34: 0,  # PciDeviceId
-            35: 0,  # TccDriver
             36: self.memory_clock_khz,
             37: self.memory_bus_bits,
             38: self.l2_bytes,
             39: self.threads_per_multiprocessor,
             40: 3,  # AsyncEngineCount
             41: 1,  # UnifiedAddressing
-            50: 0,  # PciDomainId
             75: self.capability[0],
             76: self.capability[1],
             78: 1,  # StreamPrioritiesSupported
-            79: 1,  # GlobalL1CacheSupported
-            80: 1,  # LocalL1CacheSupported
             81: self.shared_bytes_per_multiprocessor,
             82: 65536,  # MaxRegistersPerMultiprocessor
             83: 1,  # ManagedMemory
-            84: 0,  # IsMultiGpuBoard
-            86: 0,  # HostNativeAtomicSupported
-            87: 2,  # SingleToDoublePrecisionPerfRatio
-            88: 0,  # PageableMemoryAccess
             89: 1,  # ConcurrentManagedAccess
-            90: 1,  # ComputePreemptionSupported
-            91: 1,  # CanUseHostPointerForRegisteredMem
             95: 1,  # CooperativeLaunch
             97: self.shared_bytes_per_block,  # MaxSharedMemoryPerBlockOptin
-            99: 1,  # HostRegisterSupported
-            102: 0,  # VirtualMemoryManagementSupported
             106: 32,  # MaxBlocksPerMultiprocessor
             108: self.l2_bytes * 5 // 8,  # MaxPersistingL2CacheSize
             109: 128 << 20,  # MaxAccessPolicyWindowSize
@@ -113,14 +91,12 @@ _B200 = Device(
     memory_clock_khz=3_996_000,
     memory_bus_bits=8192,
 )
-_H100 = Device(
+_H100 = replace(
+    _B200,
     arch="sm_90a",
     name="NVIDIA H100 80GB HBM3",
     capability=(9, 0),
     multiprocessors=132,
-    shared_bytes_per_block=232448,
-    shared_bytes_per_multiprocessor=233472,
-    threads_per_multiprocessor=2048,
     l2_bytes=50 * 2**20,
     memory_bytes=79 * 2**30,
     clock_khz=1_980_000,

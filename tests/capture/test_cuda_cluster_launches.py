@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import inline
 
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import EarlyAccess
@@ -78,21 +79,11 @@ void chain(torch::Tensor x, torch::Tensor y, bool waits, bool programmatic, bool
 }
 """
 FUNCTIONS = ["in_clusters", "in_pairs", "in_large_clusters", "begin", "end", "chain"]
-DECLARED = r"""
-std::string in_clusters(torch::Tensor t, int grid, int cluster);
-std::string in_pairs(torch::Tensor t, int grid, int cluster);
-std::string in_large_clusters(torch::Tensor t, int cluster);
-void begin(torch::Tensor x);
-void end(torch::Tensor x, torch::Tensor y);
-void chain(torch::Tensor x, torch::Tensor y, bool waits, bool programmatic, bool synchronises);
-"""
 
 
 @pytest.fixture(scope="module")
 def extension(emulated: Emulation) -> Any:
-    from torch.utils.cpp_extension import load_inline
-
-    return load_inline("clusters_of_blocks", DECLARED, CUDA, functions=FUNCTIONS)
+    return inline("clusters_of_blocks", CUDA, FUNCTIONS)
 
 
 def words(count: int) -> torch.Tensor:

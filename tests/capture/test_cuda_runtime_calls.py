@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from conftest import inline
 
 from nvfp4.emulation import Emulation
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
@@ -114,13 +115,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def module(emulated: Emulation) -> Any:
-    from torch.utils.cpp_extension import load_inline
-
-    lines = CUDA.splitlines()
-    declared = [
-        line.split(" {")[0] + ";" for line in lines if any(f" {name}(" in line for name in NAMES)
-    ]
-    return load_inline("runtime_calls", ["\n".join(declared)], [CUDA], functions=NAMES)
+    return inline("runtime_calls", CUDA, NAMES)
 
 
 def test_calls_without_an_effect_here_are_taken(module: Any) -> None:
@@ -128,22 +123,16 @@ def test_calls_without_an_effect_here_are_taken(module: Any) -> None:
 
 
 def test_memory_that_nothing_has_set_is_not_zero(module: Any) -> None:
-    import torch
-
     assert module.zeros_in_new_memory(torch.zeros(64, device="cuda")) == [64, 0, 0, 64]
 
 
 def test_a_destroyed_stream_or_event_is_refused(module: Any) -> None:
-    import torch
-
     tensor = torch.zeros(1, device="cuda")
     assert module.in_a_destroyed_stream(tensor) == [0, *[400] * 10]
     assert tensor.item() == 1.0
 
 
 def test_streams_of_torch_stay_valid(module: Any) -> None:
-    import torch
-
     tensor = torch.zeros(1, device="cuda")
     streams = [torch.cuda.Stream() for _ in range(300)]
     assert module.fill_in(tensor, streams[-1].cuda_stream) == 0
@@ -166,7 +155,6 @@ int launch(torch::Tensor t, bool looks) {
 def test_code_for_other_devices_is_no_image_for_this_one(
     emulated: Emulation, monkeypatch: pytest.MonkeyPatch, flags: list[str], arch_list: str
 ) -> None:
-    import torch
     from torch.utils.cpp_extension import load_inline
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", arch_list)

@@ -5,15 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import inline
 
-from nvfp4 import emulation
 from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.emulation import Emulation
-
-pytestmark = [
-    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device"),
-    pytest.mark.usefixtures("toolchain"),
-]
 
 SOURCE = r"""
 #include <cooperative_groups.h>
@@ -88,17 +83,8 @@ __global__ void scaled(float* d, unsigned x) {
 
 
 @pytest.fixture(scope="module")
-def emulated() -> Iterator[Emulation]:
-    with emulation.install_stand_in() as installed:
-        yield installed
-
-
-@pytest.fixture(scope="module")
 def module(emulated: Emulation) -> Any:
-    from torch.utils.cpp_extension import load_inline
-
-    declared = "void run(int which, torch::Tensor a, torch::Tensor b, torch::Tensor c);"
-    return load_inline("samples", declared, SOURCE, functions=["run"])
+    return inline("samples", SOURCE, ["run"])
 
 
 @pytest.fixture

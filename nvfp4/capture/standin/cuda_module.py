@@ -36,8 +36,8 @@ def properties_of(device: Device) -> SimpleNamespace:
         max_threads_per_block=attributes[1],
         regs_per_multiprocessor=attributes[82],
         warp_size=attributes[10],
-        is_integrated=attributes[18],
-        is_multi_gpu_board=attributes[84],
+        is_integrated=0,
+        is_multi_gpu_board=0,
     )
 
 
