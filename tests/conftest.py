@@ -217,13 +217,10 @@ def tensor(emulated: Emulation) -> torch.Tensor:
     return torch.zeros(32, device="cuda")
 
 
-def inline(name: str, source: str, functions: list[str], **options: Any) -> Any:
-    """A module of CUDA C++ with these functions, each of which is declared by its first line."""
-    from torch.utils.cpp_extension import load_inline
-
+def declared(source: str, functions: list[str]) -> str:
+    """Declarations of functions of CUDA C++, by the first line of each."""
     heads = [line.partition(" {")[0] for line in source.splitlines() if " {" in line]
-    declared = [f"{each};" for each in heads if any(f" {name}(" in each for name in functions)]
-    return load_inline(name, "\n".join(declared), source, functions, **options)
+    return "\n".join(f"{each};" for each in heads if any(f" {name}(" in each for name in functions))
 
 
 def users_line(error: EmulatorError) -> tuple[str, int] | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import inline
+from conftest import declared
 
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import EarlyAccess
@@ -83,7 +83,9 @@ FUNCTIONS = ["in_clusters", "in_pairs", "in_large_clusters", "begin", "end", "ch
 
 @pytest.fixture(scope="module")
 def extension(emulated: Emulation) -> Any:
-    return inline("clusters_of_blocks", CUDA, FUNCTIONS)
+    from torch.utils.cpp_extension import load_inline
+
+    return load_inline("clusters_of_blocks", declared(CUDA, FUNCTIONS), CUDA, functions=FUNCTIONS)
 
 
 def words(count: int) -> torch.Tensor:

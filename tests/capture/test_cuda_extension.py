@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import inline, users_line
+from conftest import declared, users_line
 
 from nvfp4.capture.cuda.build import CompileError
 from nvfp4.capture.cuda.toolchain import find_toolchain
@@ -147,8 +147,10 @@ LINE_OF_THE_FAULT = 1 + next(i for i, line in enumerate(SOURCE) if "// past the 
 
 @pytest.fixture(scope="module")
 def module(emulated: Emulation) -> Any:
+    from torch.utils.cpp_extension import load_inline
+
     own = ["-gencode=arch=compute_100a,code=sm_100a"]
-    return inline("probe", CUDA, NAMES, extra_cuda_cflags=own)
+    return load_inline("probe", declared(CUDA, NAMES), CUDA, functions=NAMES, extra_cuda_cflags=own)
 
 
 def test_a_launch_runs_its_kernel(module: Any, tensor: torch.Tensor, emulated: Emulation) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from conftest import inline
+from conftest import declared
 
 from nvfp4.emulation import Emulation
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
@@ -115,7 +115,9 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def module(emulated: Emulation) -> Any:
-    return inline("runtime_calls", CUDA, NAMES)
+    from torch.utils.cpp_extension import load_inline
+
+    return load_inline("runtime_calls", declared(CUDA, NAMES), CUDA, functions=NAMES)
 
 
 def test_calls_without_an_effect_here_are_taken(module: Any) -> None:

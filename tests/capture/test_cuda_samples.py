@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import inline
+from conftest import declared
 
 from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.emulation import Emulation
@@ -84,7 +84,9 @@ __global__ void scaled(float* d, unsigned x) {
 
 @pytest.fixture(scope="module")
 def module(emulated: Emulation) -> Any:
-    return inline("samples", SOURCE, ["run"])
+    from torch.utils.cpp_extension import load_inline
+
+    return load_inline("samples", declared(SOURCE, ["run"]), SOURCE, functions=["run"])
 
 
 @pytest.fixture

@@ -9,16 +9,12 @@ pytest.importorskip("cutlass")
 import cutlass
 import cutlass.cute as cute
 import cutlass.cute.testing
-import cutlass.pipeline as pipeline
 import torch
-from cutlass.cute.nvgpu import cpasync
 from cutlass.cute.runtime import from_dlpack, make_ptr
 from cutlass.utils import SmemAllocator
 
 from nvfp4.emulation import Emulation, install
 from nvfp4.records.launch_errors import UnsupportedCall
-
-STAGES = 3
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,61 +48,6 @@ def test_shared_structs_math_and_warp_reductions() -> None:
     reverse_exp(from_dlpack(a), from_dlpack(c))
     sums = torch.exp(a).flip(0).reshape(4, 32).sum(1)
     assert torch.allclose(c, sums.sqrt().repeat_interleave(32), rtol=1e-5)
-
-
-@cute.kernel
-def pipelined_sum_kernel(
-    load: cute.CopyAtom, tA: cute.Tensor, mC: cute.Tensor, staged: cute.Layout
-) -> None:
-    tidx, _, _ = cute.arch.thread_idx()
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    smem = SmemAllocator()
-    sA = smem.allocate_tensor(cutlass.Float32, staged, byte_alignment=128)
-    copies = pipeline.PipelineTmaAsync.create(
-        barrier_storage=smem.allocate_array(cutlass.Int64, 2 * STAGES),
-        num_stages=STAGES,
-        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 4),
-        tx_count=16 * 32 * 4,
-    )
-    gA = cute.local_tile(tA, (16, 32), (None, 0))
-    to, origin = cpasync.tma_partition(
-        load, 0, cute.make_layout(1), cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2)
-    )
-    if warp == 4:
-        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
-        for step in cutlass.range(cute.size(origin, mode=[1])):
-            copies.producer_acquire(state)
-            barrier = copies.producer_get_barrier(state)
-            cute.copy(load, origin[None, step], to[None, state.index], tma_bar_ptr=barrier)
-            copies.producer_commit(state)
-            state.advance()
-        copies.producer_tail(state)
-    else:
-        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
-        total = cutlass.Float32(0)
-        for _step in cutlass.range(cute.size(origin, mode=[1])):
-            copies.consumer_wait(state)
-            for i in cutlass.range_constexpr(4):
-                total += sA[tidx // 8, (tidx % 8) * 4 + i, state.index]
-            copies.consumer_release(state)
-            state.advance()
-        mC[tidx] = total
-
-
-@cute.jit
-def pipelined_sum(mA: cute.Tensor, mC: cute.Tensor) -> None:
-    stage = cute.make_layout((16, 32), stride=(32, 1))
-    operation = cpasync.CopyBulkTensorTileG2SOp()
-    load, tA = cpasync.make_tiled_tma_atom(operation, mA, stage, (16, 32))
-    staged = cute.make_layout((16, 32, STAGES), stride=(32, 1, 512))
-    pipelined_sum_kernel(load, tA, mC, staged).launch(grid=(1, 1, 1), block=(160, 1, 1))
-
-
-def test_the_pipeline_classes_with_a_producer_warp() -> None:
-    a, c = torch.randn(16 * 7, 32), torch.zeros(128)
-    pipelined_sum(from_dlpack(a, assumed_align=16), from_dlpack(c))
-    assert torch.allclose(c, a.reshape(7, 16, 8, 4).sum((0, 3)).reshape(-1), atol=1e-5)
 
 
 @cute.kernel

@@ -1,22 +1,10 @@
 """A build that fails is tried with torch's own headers only where they may help."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from nvfp4.capture.cuda.architectures import Image
-from nvfp4.capture.cuda.build import Request, Source, build, slim_headers
-from nvfp4.capture.cuda.headers_of_torch import (
-    LIBRARY_HEADERS,
-    include_paths,
-    misses_a_name,
-    torch_may_know,
-)
-from nvfp4.capture.cuda.toolchain import (
-    Toolchain,
-    python_include,
-)
+from nvfp4.capture.cuda.build import Request, Source, build
+from nvfp4.capture.cuda.headers_of_torch import misses_a_name, torch_may_know
 
 
 @pytest.mark.parametrize(
@@ -60,50 +48,6 @@ def test_a_name_may_come_out_of_a_namespace_that_is_used() -> None:
 )
 def test_what_a_header_that_torchs_own_include_may_know(error: str, missing: bool) -> None:
     assert misses_a_name(error) is missing
-
-
-INCLUDES = """
-#include <torch/extension.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAGuard.h>
-"""
-
-
-def public_headers(tools: Toolchain, source: Path, include: list[Path], *defines: str) -> set[str]:
-    """What a source takes in of the standard library and of the toolkit, but their details."""
-    folders = [*include, Path(python_include()), LIBRARY_HEADERS]
-    command = [str(tools.nvcc), "-ccbin", tools.host_compiler, "-std=c++20", "-M", *defines]
-    command += ["-gencode=arch=compute_100a,code=compute_100a"]
-    command += [word for folder in folders for word in ("-isystem", str(folder))]
-    said = subprocess.run([*command, str(source)], capture_output=True, text=True, check=True)
-    found = set()
-    toolkit = tools.include.resolve()
-    for path in (Path(word).resolve() for word in said.stdout.replace("\\\n", " ").split()[1:]):
-        _, _, standard = str(path).partition("/include/c++/")
-        if standard:
-            found.add(standard.partition("/")[2])
-        elif path.is_relative_to(toolkit):
-            found.add(str(path.relative_to(toolkit)).removeprefix("cccl/"))
-    folders_of_details = {"bits", "debug", "ext", "tr1", "pstl", "backward", "crt", "detail"}
-    return {
-        name
-        for name in found
-        if not folders_of_details & set(Path(name).parts)
-        and not any(part.startswith(("__", "x86_64", "experimental")) for part in Path(name).parts)
-    }
-
-
-def test_the_slim_headers_can_bring_what_torchs_own_bring(
-    toolchain: Toolchain, tmp_path: Path
-) -> None:
-    source = tmp_path / "all.cu"
-    source.write_text(INCLUDES)
-    theirs = public_headers(toolchain, source, include_paths())
-    ours = public_headers(
-        toolchain, source, slim_headers(tmp_path / "headers"), "-DSLIM_TORCH_EVERYTHING"
-    )
-    assert {"vector", "chrono", "cuda_fp4.h", "cuda_fp8.h", "thrust/complex.h"} <= theirs
-    assert theirs - ours == set()
 
 
 SOURCE = """
