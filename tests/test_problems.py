@@ -1,8 +1,10 @@
 """Problems of the user's: read from a folder, and judged as that folder says."""
 
+import importlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -225,6 +227,42 @@ def test_a_wrong_submission_fails_by_its_code(
     found = outcome(tmp_path, f"kept = []\n{RIGHT.replace(old, new)}", "-x")
     assert found.exit_code == 1, found.output
     assert found.content["decided_by"]["failure"]["code"] == code
+
+
+@without_a_gpu
+def test_an_output_that_was_never_written_is_named_by_its_first_element(tmp_path: Path) -> None:
+    found = outcome(tmp_path, RIGHT.replace("out[...] =", "out[1:, 2:] = x[1:, 2:]; x ="), "-x")
+    assert found.exit_code == 1, found.output
+    assert "never written: 9 elements, first output[0][0, 0]" in found.output
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "speed_of_light_us"),
+    [
+        ("nvfp4_gemm", {"m": 128, "n": 7168, "k": 16384, "l": 1}, 8.994),
+        ("nvfp4_gemm", {"m": 128, "n": 4096, "k": 7168, "l": 1}, 2.354),
+        ("nvfp4_gemm", {"m": 128, "n": 7168, "k": 2048, "l": 1}, 1.333),
+        ("nvfp4_dual_gemm", {"m": 256, "n": 4096, "k": 7168, "l": 1}, 4.708),
+        ("nvfp4_dual_gemm", {"m": 512, "n": 4096, "k": 7168, "l": 1}, 8.714),
+        ("nvfp4_dual_gemm", {"m": 256, "n": 3072, "k": 4096, "l": 1}, 2.125),
+        ("nvfp4_group_gemm", {"m": [192, 320], "n": [3072] * 2, "k": [4096] * 2, "g": 2}, 2.406),
+        ("nvfp4_group_gemm", {"m": [128, 384], "n": [4096] * 2, "k": [1536] * 2, "g": 2}, 1.525),
+    ],
+)
+def test_the_siblings_speed_of_light_is_that_of_their_tables(
+    name: str, sizes: dict[str, Any], speed_of_light_us: float
+) -> None:
+    extras = importlib.import_module(f"nvfp4.problems.{name}.extras")
+    assert extras.figures(**sizes)["sol_us"] == pytest.approx(speed_of_light_us, rel=5e-4)
+
+
+def test_the_package_s_extras_are_those_of_a_contest_that_it_knows(tmp_path: Path) -> None:
+    own = make_problem(tmp_path)
+    listed = own.parents[1] / "mine.yaml"
+    listed.write_text(listed.read_text().replace("scaled_v2", "nvfp4_group_gemm"))
+    assert b"every group" in load_problem(own).files["extras.py"]
+    (own / "extras.py").write_text("names = ()")
+    assert load_problem(own).files["extras.py"] == b"names = ()"
 
 
 @without_a_gpu

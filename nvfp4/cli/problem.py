@@ -177,7 +177,10 @@ def load_problem(folder: Path | None = None) -> Problem:
         raise ProblemError(
             f"{path} does not hold files, tests and benchmarks: {_sentence(error)}"
         ) from error
+    name = leaderboard_of(folder)
     extras = folder / _extras
+    if not extras.is_file():  # that of the package, for a contest whose name it knows
+        extras = bundled_folder().parent / name / _extras
     files = {
         name: _read_file(folder, name, source)
         for name, source in sources.items()
@@ -196,7 +199,7 @@ def load_problem(folder: Path | None = None) -> Problem:
         folder,
         tests,
         benchmarks,
-        leaderboard_of(folder),
+        name,
         files,
         str(content.get("ranking_by", "last")),
         _timeouts(content),

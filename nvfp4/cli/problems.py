@@ -12,6 +12,9 @@ from nvfp4.cli.display.render import show_table
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import Problem, add_problems, known_problems, load_problem, shape_of
 
+_widest = 60
+"""Characters of a column; longer sizes are left out."""
+
 
 def add_and_show(folder: Path) -> None:
     """Remember a checkout's problems. Raises SetupError."""
@@ -57,4 +60,7 @@ def _range(problem: Problem) -> str:
     shapes = sorted(
         map(shape_of, [*problem.tests, *problem.benchmarks]), key=lambda shape: shape.elements
     )
-    return f"{shapes[0].names}: {shapes[0]} to {shapes[-1]}" if shapes else ""
+    if not shapes:
+        return ""
+    whole = f"{shapes[0].names}: {shapes[0]} to {shapes[-1]}"
+    return whole if len(whole) <= _widest else shapes[0].names[:_widest]

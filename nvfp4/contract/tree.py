@@ -4,6 +4,7 @@ Tensors travel between processes as bytes beside this record; nothing is unpickl
 aliases survive, because a leaf names its storage.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
@@ -90,7 +91,7 @@ class Tree:
     ) -> "Tree":
         """Return the same tree with other names of the leaves, and words for their dimensions."""
         leaves = [
-            replace(leaf, path=name, dimensions=[list(pair) for pair in dimensions.get(name, ())])
+            replace(leaf, path=name, dimensions=[list(p) for p in _of_name(name, dimensions)])
             for leaf, name in zip(self.leaves, names, strict=True)
         ]
         return replace(self, leaves=leaves)
@@ -98,6 +99,14 @@ class Tree:
     def to_plain(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+def _of_name(
+    name: str, dimensions: dict[str, tuple[tuple[str, str], ...]]
+) -> tuple[tuple[str, str], ...]:
+    """The words for ``sfb1_permuted`` and ``a[3]`` where those for sfb_permuted and a are known."""
+    plain = re.sub(r"\[\d+\]|\d+", "", name)
+    return dimensions.get(name, dimensions.get(plain, ()))
 
 
 def dtype_of(name: str) -> torch.dtype:

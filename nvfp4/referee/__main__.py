@@ -120,6 +120,8 @@ class Service:
         # Returned tensors are the device's, whatever the record says.
         output = build(tree, parts(tree, raw), lambda tensor, device: self._adopt(tensor, "cuda"))
         passed, message = self._problem.check(inputs, output)
+        if not passed:
+            message = "\n".join(filter(None, [message, self._problem.never_written(output)]))
         why = "" if passed else self._problem.rounding_explains(inputs, output)
         if why:
             message = f"{message}\nthe order of a sum may be why: the output is {why}"

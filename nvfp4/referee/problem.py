@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.tree import Tree, build, flatten, packed, tensors_of
+from nvfp4.contract.tree import Tree, build, dtype_of, flatten, packed, tensors_of, view
 
 OnHost = Callable[[torch.Tensor], torch.Tensor]
 Adopt = Callable[[torch.Tensor, str], torch.Tensor]
@@ -108,8 +108,10 @@ class FolderProblem:
         with _blaming("generate_input"), _noting_unset() as unset:
             data = generate(**arguments)
             tree, storages = flatten(data, on_host=self._on_host)
-            names = getattr(self._extras, "names", None)
-            if names is not None:
+            names = getattr(self._extras, "names", ())
+            if callable(names):
+                names = names(**arguments)
+            if len(names) == len(tree.leaves):
                 tree = tree.named(names, getattr(self._extras, "dimensions", {}))
             never_set = {
                 leaf.storage
@@ -182,6 +184,21 @@ class FolderProblem:
         if isinstance(said, (tuple, list)) and len(said) == 2:
             return bool(said[0]), str(said[1])
         return (not said, said) if isinstance(said, str) else (bool(said), "")
+
+    def never_written(self, output: Any) -> str:
+        """A line that counts the elements of an output that still hold the bytes from before the
+        call, and names the first; "" where there is none."""
+        tree, storages = flatten(output, "output", self._on_host)
+        for leaf in tree.leaves:
+            if not dtype_of(leaf.dtype).is_floating_point or leaf.itemsize < 2:
+                continue  # all ones are a value of these
+            elements = view(leaf, storages[leaf.storage]).reshape(-1, 1).view(torch.uint8)
+            unset = (elements == 0xFF).all(dim=1)
+            if unset.any():
+                first = torch.unravel_index(unset.nonzero()[0, 0], leaf.shape)
+                place = [int(each) for each in first]
+                return f"never written: {int(unset.sum())} elements, first {leaf.path}{place}"
+        return ""
 
     def rounding_explains(self, inputs: Inputs, output: Any) -> str:
         """Why a mismatch may come from the order of a sum: how far output and reference are from

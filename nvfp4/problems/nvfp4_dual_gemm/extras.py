@@ -1,0 +1,22 @@
+"""What the contest does not say of nvfp4_dual_gemm; docs/problems.md describes such a file."""
+
+from nvfp4.problems.fp4_gemm import dimensions, figures_of, least_bytes_of
+
+__all__ = ["dimensions"]
+
+_operands = ("a", "b1", "b2")
+_scales = ("sfa", "sfb1", "sfb2")
+names = (*_operands, *_scales, *(f"{each}_permuted" for each in _scales), "c")
+
+check_case = {"m": 512, "n": 768, "k": 7168, "l": 1, "seed": 1111}
+"""The smallest test of the contest with several tiles of every dimension."""
+
+
+def least_bytes(m: int, n: int, k: int, l: int, **_: int) -> int:
+    """The least a kernel must move: a, both b, their scales, and c."""
+    return least_bytes_of([(m, n, k, l)], factors=2)
+
+
+def figures(m: int, n: int, k: int, l: int, **_: int) -> dict[str, float]:
+    """The contest's speed of light, and what instructions are counted by."""
+    return figures_of([(m, n, k, l)], factors=2)

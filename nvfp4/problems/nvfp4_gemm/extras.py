@@ -1,0 +1,20 @@
+"""What the contest does not say of nvfp4_gemm; docs/problems.md describes such a file."""
+
+from nvfp4.problems.fp4_gemm import dimensions, figures_of, least_bytes_of
+
+__all__ = ["dimensions"]
+
+names = ("a", "b", "sfa", "sfb", "sfa_permuted", "sfb_permuted", "c")
+
+check_case = {"m": 128, "n": 3072, "k": 1536, "l": 1, "seed": 1111}
+"""The smallest test of the contest with several tiles of n and of k."""
+
+
+def least_bytes(m: int, n: int, k: int, l: int, **_: int) -> int:
+    """The least a kernel must move: a, b, their scales, and c."""
+    return least_bytes_of([(m, n, k, l)])
+
+
+def figures(m: int, n: int, k: int, l: int, **_: int) -> dict[str, float]:
+    """The contest's speed of light, and what instructions are counted by."""
+    return figures_of([(m, n, k, l)])

@@ -1,0 +1,25 @@
+"""What the contest does not say of nvfp4_group_gemm; docs/problems.md describes such a file."""
+
+from nvfp4.problems.fp4_gemm import Product, dimensions, figures_of, least_bytes_of
+
+__all__ = ["dimensions"]
+
+
+def names(g: int, **_: object) -> list[str]:
+    """The tensors of every group, in their order."""
+    parts = (("a", "b", "c"), ("sfa", "sfb"), ("sfa_permuted", "sfb_permuted"))
+    return [f"{name}[{group}]" for part in parts for group in range(g) for name in part]
+
+
+def _products(m: list[int], n: list[int], k: list[int]) -> list[Product]:
+    return [(*sizes, 1) for sizes in zip(m, n, k, strict=True)]
+
+
+def least_bytes(m: list[int], n: list[int], k: list[int], **_: int) -> int:
+    """The least a kernel must move: every a, b, their scales, and c."""
+    return least_bytes_of(_products(m, n, k))
+
+
+def figures(m: list[int], n: list[int], k: list[int], **_: int) -> dict[str, float]:
+    """The contest's speed of light, and what instructions are counted by."""
+    return figures_of(_products(m, n, k))
