@@ -104,7 +104,7 @@ class Tree:
 def _of_name(
     name: str, dimensions: dict[str, tuple[tuple[str, str], ...]]
 ) -> tuple[tuple[str, str], ...]:
-    """The words for ``sfb1_permuted`` and ``a[3]`` where those for sfb_permuted and a are known."""
+    """The words for ``b1`` and ``a[3]`` are those for b and a, if they have none of their own."""
     plain = re.sub(r"\[\d+\]|\d+", "", name)
     return dimensions.get(name, dimensions.get(plain, ()))
 
