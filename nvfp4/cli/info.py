@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from nvfp4.cli.display.benchmark_tables import b200_floor, b200_floor_note, b200_sol_note, flushed
+from nvfp4.cli.display.benchmark_tables import b200_columns, flushed
 from nvfp4.cli.display.columns import Column, show_table
 from nvfp4.cli.display.console import columns_of, say
 from nvfp4.cli.errors import SetupError
@@ -91,24 +91,12 @@ def _facts(rows: dict[str, str], width: int | None) -> Iterator[str]:
 
 
 def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:
+    shapes = [shape_of(each.spec) for each in benchmarks]
     return [
-        Column(
-            shape_of(benchmarks[0].spec).names, [str(shape_of(each.spec)) for each in benchmarks]
-        ),
+        Column(shapes[0].names, list(map(str, shapes))),
         Column("MB", [f"{(each.bytes or 0) / 1e6:.1f}" for each in benchmarks], 3),
         Column("floor here", [microseconds(each.floor_us) for each in benchmarks]),
-        Column(
-            "B200 SOL",
-            [microseconds(each.sol_us) for each in benchmarks],
-            rank=1,
-            note=b200_sol_note,
-        ),
-        Column(
-            "B200 floor",
-            [b200_floor(each.b200_floor_us) for each in benchmarks],
-            rank=2,
-            note=b200_floor_note,
-        ),
+        *b200_columns(benchmarks, ("B200 SOL", 1), ("B200 floor", 2)),
     ]
 
 

@@ -75,25 +75,20 @@ def arch_option(meaning: str) -> Callable[[F], F]:
     )
 
 
-def json_option(function: F) -> F:
-    """--json."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."
-    )(function)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."
+)
+"""--json."""
 
+submission_argument = click.argument(
+    "submission", default="submission.py", type=click.Path(path_type=Path)
+)
+"""SUBMISSION, submission.py unless named."""
 
-def submission_argument(function: F) -> F:
-    """SUBMISSION, submission.py unless named."""
-    return click.argument("submission", default="submission.py", type=click.Path(path_type=Path))(
-        function
-    )
-
-
-def watch_option(function: F) -> F:
-    """--watch."""
-    return click.option(
-        "--watch", is_flag=True, help="Judge again whenever SUBMISSION changes, until Ctrl-C."
-    )(function)
+watch_option = click.option(
+    "--watch", is_flag=True, help="Judge again whenever SUBMISSION changes, until Ctrl-C."
+)
+"""--watch."""
 
 
 def cases_option(
@@ -112,148 +107,133 @@ def cases_option(
     )
 
 
-def problem_option(function: F) -> F:
-    """--problem, a folder or a leaderboard."""
-    return click.option(
-        "--problem",
-        default="",
-        metavar="PROBLEM",
-        help="A folder with a task.yml, or a leaderboard that nvfp4 problems lists. Default: the "
-        "current folder's, the one that SUBMISSION names, or nvfp4_gemv.",
-    )(function)
+problem_option = click.option(
+    "--problem",
+    default="",
+    metavar="PROBLEM",
+    help="A folder with a task.yml, or a leaderboard that nvfp4 problems lists. Default: the "
+    "current folder's, the one that SUBMISSION names, or nvfp4_gemv.",
+)
+"""--problem, a folder or a leaderboard."""
+
+flush_option = click.option(
+    "--flush",
+    default="contest",
+    show_default=True,
+    type=click.Choice(["contest", "clean"]),
+    help="What empties the L2 cache of a GPU before a timed call. contest: as on the "
+    "leaderboard, with lines that the call must write back. clean: without such lines.",
+)
+"""--flush contest or clean."""
+
+model_option = click.option(
+    "--model",
+    default="B200",
+    show_default=True,
+    type=click.Choice(GPUS),
+    help="The GPU that times are predicted for where there is none.",
+)
+"""--model, the GPU that a time is predicted for."""
+
+stop_option = click.option(
+    "-x", "--stop", "stop_early", is_flag=True, help="Stop at the first failure."
+)
+"""-x, --stop."""
 
 
-def flush_option(function: F) -> F:
-    """--flush contest or clean."""
-    return click.option(
-        "--flush",
-        default="contest",
+judgement_options = _all(
+    problem_option,
+    click.option("--device", default="auto", type=DeviceType(), help="Where to judge."),
+    click.option(
+        "--seed",
+        type=click.IntRange(0, 2**62),
+        help="A secret seed, combined with the seed of each case as the leaderboard does.",
+    ),
+    timeout_option("Seconds for the tests and for the benchmarks, each."),
+    arch_option(
+        "What kernels are emulated as where there is no GPU, and compiled for "
+        "before they are rewritten."
+    ),
+    click.option(
+        "--retarget",
+        default="auto",
         show_default=True,
-        type=click.Choice(["contest", "clean"]),
-        help="What empties the L2 cache of a GPU before a timed call. contest: as on the "
-        "leaderboard, with lines that the call must write back. clean: without such lines.",
-    )(function)
+        type=click.Choice(["auto", "never"]),
+        help="Rewrite kernels of --arch for the GPU that is here. auto: where they do not run "
+        "on it as they are.",
+    ),
+    flush_option,
+    click.option(
+        "--check/--no-check",
+        default=True,
+        help="Look for findings while emulating: races, unset values, missing warp syncs.",
+    ),
+    click.option("--strict", is_flag=True, help="Let findings fail the submission."),
+    model_option,
+)
+"""The options that a verdict depends on."""
 
 
-def model_option(function: F) -> F:
-    """--model, the GPU that a time is predicted for."""
-    return click.option(
-        "--model",
-        default="B200",
+judging_options = _all(
+    judgement_options,
+    json_option,
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write the verdict to a file too: the JSON object, or the tables to a .txt.",
+    ),
+)
+"""The options of every command that judges one submission."""
+
+log_option = click.option(
+    "--no-log",
+    "kept",
+    is_flag=True,
+    callback=lambda context, parameter, given: not given,
+    help="Do not keep the verdict in the history; see nvfp4 log.",
+)
+"""--no-log, as whether the verdict is kept."""
+
+
+batch_options = _all(
+    click.option(
+        "--jsonl",
+        required=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="OUT",
+        help="Append a JSON object for each file to OUT, a line each.",
+    ),
+    click.option(
+        "--resume", is_flag=True, help="Go on from the lines of OUT: judge what has none."
+    ),
+    stop_option,
+    click.option("--limit-s", type=SecondsType(1, 86400), help="Seconds for each file."),
+    click.option(
+        "--jobs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Judge N files at once where there is no GPU. Default: as cores and memory allow.",
+    ),
+    click.option("--ray", metavar="ADDRESS", help="Judge on a Ray cluster: auto, or its address."),
+)
+"""The options of `batch`, but for those that a verdict depends on."""
+
+
+explain_options = _all(
+    problem_option,
+    arch_option("What kernels are emulated as."),
+    model_option,
+    click.option(
+        "--top",
+        default=5,
         show_default=True,
-        type=click.Choice(GPUS),
-        help="The GPU that times are predicted for where there is none.",
-    )(function)
-
-
-def stop_option(function: F) -> F:
-    """-x, --stop."""
-    return click.option(
-        "-x", "--stop", "stop_early", is_flag=True, help="Stop at the first failure."
-    )(function)
-
-
-def judgement_options(function: F) -> F:
-    """The options that a verdict depends on."""
-    return _all(
-        problem_option,
-        click.option("--device", default="auto", type=DeviceType(), help="Where to judge."),
-        click.option(
-            "--seed",
-            type=click.IntRange(0, 2**62),
-            help="A secret seed, combined with the seed of each case as the leaderboard does.",
-        ),
-        timeout_option("Seconds for the tests and for the benchmarks, each."),
-        arch_option(
-            "What kernels are emulated as where there is no GPU, and compiled for "
-            "before they are rewritten."
-        ),
-        click.option(
-            "--retarget",
-            default="auto",
-            show_default=True,
-            type=click.Choice(["auto", "never"]),
-            help="Rewrite kernels of --arch for the GPU that is here. auto: where they do not run "
-            "on it as they are.",
-        ),
-        flush_option,
-        click.option(
-            "--check/--no-check",
-            default=True,
-            help="Look for findings while emulating: races, unset values, missing warp syncs.",
-        ),
-        click.option("--strict", is_flag=True, help="Let findings fail the submission."),
-        model_option,
-    )(function)
-
-
-def judging_options(function: F) -> F:
-    """The options of every command that judges one submission."""
-    return _all(
-        judgement_options,
-        json_option,
-        click.option(
-            "-o",
-            "--output",
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="Write the verdict to a file too: the JSON object, or the tables to a .txt.",
-        ),
-    )(function)
-
-
-def log_option(function: F) -> F:
-    """--no-log, as whether the verdict is kept."""
-    return click.option(
-        "--no-log",
-        "kept",
-        is_flag=True,
-        callback=lambda context, parameter, given: not given,
-        help="Do not keep the verdict in the history; see nvfp4 log.",
-    )(function)
-
-
-def batch_options(function: F) -> F:
-    """The options of `batch`, but for those that a verdict depends on."""
-    return _all(
-        click.option(
-            "--jsonl",
-            required=True,
-            type=click.Path(dir_okay=False, path_type=Path),
-            metavar="OUT",
-            help="Append a JSON object for each file to OUT, a line each.",
-        ),
-        click.option(
-            "--resume", is_flag=True, help="Go on from the lines of OUT: judge what has none."
-        ),
-        stop_option,
-        click.option("--limit-s", type=SecondsType(1, 86400), help="Seconds for each file."),
-        click.option(
-            "--jobs",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Judge N files at once where there is no GPU. Default: as cores and memory allow.",
-        ),
-        click.option(
-            "--ray", metavar="ADDRESS", help="Judge on a Ray cluster: auto, or its address."
-        ),
-    )(function)
-
-
-def explain_options(function: F) -> F:
-    """The options of `explain`, but for shapes."""
-    return _all(
-        problem_option,
-        arch_option("What kernels are emulated as."),
-        model_option,
-        click.option(
-            "--top",
-            default=5,
-            show_default=True,
-            type=click.IntRange(1, 100),
-            help="How many lines get a sentence.",
-        ),
-        click.option("--ptx", is_flag=True, help="Show the PTX of each line, with counts."),
-        click.option("--sass", is_flag=True, help="Show the machine code of each line."),
-        timeout_option("Seconds for all shapes."),
-        json_option,
-    )(function)
+        type=click.IntRange(1, 100),
+        help="How many lines get a sentence.",
+    ),
+    click.option("--ptx", is_flag=True, help="Show the PTX of each line, with counts."),
+    click.option("--sass", is_flag=True, help="Show the machine code of each line."),
+    timeout_option("Seconds for all shapes."),
+    json_option,
+)
+"""The options of `explain`, but for shapes."""

@@ -11,8 +11,7 @@ from nvfp4.cli.problem import Shape, shape_of
 from nvfp4.cli.text import microseconds, percent
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
 
-b200_sol_note = "the contest's speed of light"
-b200_floor_note = (
+_b200_floor_note = (
     "about the least that its clock can show, as others have measured it, since its flush leaves "
     "lines in the cache that a call must write back"
 )
@@ -52,7 +51,7 @@ def _times(verdict: Verdict) -> list[Column]:
         cells = ["" if value is None else microseconds(value / divisor) for value in values]
         return Column(heading, cells, rank, note=note)
 
-    floors = [each.floor_us for each in benchmarks]
+    floors = [each.floor_us and each.floor_us / divisor for each in benchmarks]
     failed = any(each.timed and each.status != "pass" for each in benchmarks)
     results = [status_text(each.status) for each in benchmarks]
     return [
@@ -66,24 +65,22 @@ def _times(verdict: Verdict) -> list[Column]:
         times("queued", "batched_us", 9, "a call of many queued back to back, by another clock"),
         Column("GB/s", [_gbps(each) for each in benchmarks], 5),
         Column(
-            "floor",
-            ["-" if floor is None else microseconds(floor / divisor) for floor in floors],
-            rank=1,
-            note="no kernel is faster on this device",
+            "floor", list(map(microseconds, floors)), 1, note="no kernel is faster on this device"
         ),
         Column("of\nfloor", [percent(each.floor_us, each.mean_us) for each in benchmarks], 1),
-        Column(
-            "B200\nSOL us",
-            [microseconds(each.sol_us) for each in benchmarks],
-            rank=7,
-            note=b200_sol_note,
-        ),
-        Column(
-            "B200\nfloor us",
-            [b200_floor(each.b200_floor_us) for each in benchmarks],
-            rank=8,
-            note=b200_floor_note,
-        ),
+        *b200_columns(benchmarks, ("B200\nSOL us", 7), ("B200\nfloor us", 8)),
+    ]
+
+
+def b200_columns(
+    benchmarks: list[BenchmarkResult], sol: tuple[str, int], floor: tuple[str, int]
+) -> list[Column]:
+    """What a B200 can do at best. sol, floor: heading and rank of each column."""
+    bests = [microseconds(each.sol_us) for each in benchmarks]
+    floors = [b200_floor(each.b200_floor_us) for each in benchmarks]
+    return [
+        Column(sol[0], bests, sol[1], note="the contest's speed of light"),
+        Column(floor[0], floors, floor[1], note=_b200_floor_note),
     ]
 
 
