@@ -4,6 +4,6 @@ A cause is named only when computing with that mistake reproduces wrong elements
 not, so the message is evidence and not a guess.
 """
 
-from nvfp4.problems.nvfp4_gemv.diagnosis.wrong_outputs import Diagnosis, diagnose, likely_cause
+from nvfp4.problems.nvfp4_gemv.diagnosis.wrong_outputs import Diagnosis, diagnose
 
-__all__ = ["Diagnosis", "diagnose", "likely_cause"]
+__all__ = ["Diagnosis", "diagnose"]

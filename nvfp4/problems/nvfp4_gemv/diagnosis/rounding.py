@@ -1,7 +1,5 @@
 """Small errors: sums in float16, recognised by how large their errors are."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Explanation, Hypothesis, Mismatch, cause
@@ -15,7 +13,7 @@ _alike_share = 0.2
 
 
 def accumulated_in_float16(inputs: Inputs, mismatch: Mismatch) -> Explanation | None:
-    """The cause, if errors are as large as those of sums in float16 in some order, in all rows."""
+    """The cause, if errors are as large as those of sums in float16, in all rows."""
     m, k, _ = inputs.shape
     if mismatch.count < _least_wrong or not np.isfinite(mismatch.got).all():
         return None
@@ -30,20 +28,18 @@ def accumulated_in_float16(inputs: Inputs, mismatch: Mismatch) -> Explanation | 
         return None
     # In the units of a result's last place all rows count alike.
     mine = np.abs(errors) / step
-    sizes = {name: np.abs(sums - exact) / step for name, sums in _orders(products)}
-    fitting = [name for name, theirs in sizes.items() if _as_large(mine, theirs)]
-    if not fitting:
+    theirs = np.abs(_serial(products) - exact) / step
+    if not _as_large(mine, theirs):
         return None
-    best = min(fitting, key=lambda name: abs(np.log(_rms(mine) / _rms(sizes[name]))))
     why = cause(
         "precision.float16",
-        order=best,
+        order="one after the other",
         k=k,
         rms_steps=round(_rms(mine), 1),
-        rms_steps_of_float16=round(_rms(sizes[best]), 1),
+        rms_steps_of_float16=round(_rms(theirs), 1),
         what="the errors are as large as those of sums in float16: "
         f"{_rms(mine):.1f} steps of float16 (root mean square) where adding the {k} products in "
-        f"float16, {best}, gives {_rms(sizes[best]):.1f}; add in float32",
+        f"float16, one after the other, gives {_rms(theirs):.1f}; add in float32",
     )
     got = mismatch.got
     return Explanation(why, mismatch.count, Hypothesis(why, lambda batch, rows: got[rows, batch]))
@@ -63,28 +59,11 @@ def _as_large(mine: Array, theirs: Array) -> bool:
     return alike and none < _alike_share and float(mine.max()) < _tail * float(theirs.max())
 
 
-def _orders(products: Array) -> Iterator[tuple[str, Array]]:
-    """Sums in float16 in a few orders: float64 [rows]."""
+def _serial(products: Array) -> Array:
+    """Sums in float16, one product after the other: float64 [rows]."""
     with np.errstate(over="ignore", invalid="ignore"):
         halves: Array = products.astype(np.float16)
-        blocks = products.reshape(products.shape[0], -1, 16).sum(axis=2).astype(np.float16)
-        yield "one after the other", _serial(halves)
-        yield "block after block", _serial(blocks)
-        for threads in (32, 128):
-            width = -(-halves.shape[1] // threads) * threads
-            padded = np.pad(halves, ((0, 0), (0, width - halves.shape[1])))
-            turns = padded.reshape(halves.shape[0], -1, threads)
-            partial: Array = np.zeros(turns[:, 0].shape, np.float16)
-            for turn in range(turns.shape[1]):
-                partial = partial + turns[:, turn]
-            while partial.shape[1] > 1:
-                half = partial.shape[1] // 2
-                partial = partial[:, :half] + partial[:, half:]
-            yield f"in {threads} threads", partial[:, 0].astype(np.float64)
-
-
-def _serial(terms: Array) -> Array:
-    total = np.zeros(terms.shape[0], np.float16)
-    for column in np.ascontiguousarray(terms.T):
-        total = total + column
-    return total.astype(np.float64)
+        total = np.zeros(halves.shape[0], np.float16)
+        for column in np.ascontiguousarray(halves.T):
+            total = total + column
+        return total.astype(np.float64)

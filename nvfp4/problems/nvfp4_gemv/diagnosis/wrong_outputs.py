@@ -106,11 +106,6 @@ def _share(output: output_t, ref: output_t) -> float:
     return share if share < _endless else math.inf
 
 
-def likely_cause(data: input_t, output: output_t, ref: output_t) -> str | None:
-    """The causes that explain a wrong output, joined by "or", or None."""
-    return diagnose(data, output, ref).cause
-
-
 def _contents(mismatch: Mismatch) -> Iterator[tuple[str, str]]:
     """NaN and infinity, and outputs that are one value."""
     got, wrong = mismatch.got, mismatch.wrong
