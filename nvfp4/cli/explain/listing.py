@@ -1,6 +1,6 @@
 """A submission's source with what each line costs beside it, as text."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -14,12 +14,10 @@ narrowest_source = 24
 
 _shown_callers = 4
 _shown_savings = 5
+_folded = "  ..."
 
 _code_columns = 18
 """In front of PTX and SASS; counts stand under those of the source."""
-
-headings = (" line", " share", " instr", "sectors", " req x", " bank", "  div.", "regs")
-time_heading = "    us"
 
 legend = """\
 share: of the kernel's warp instructions; instr: how many warps issue there; sectors: of 32
@@ -95,7 +93,7 @@ def listing(
 ) -> Iterator[str]:
     """The lines of a file that cost something, and the others folded. name: what the user calls
     it. source: the file's lines."""
-    yield f"{' '.join(_headings(kernel))} | {name}"
+    yield f"{' '.join([' line', *_columns(kernel)])} | {name}"
     by_line = {each.line: each for each in kernel.lines if each.file == file and each.line}
     last = 0
     for number in sorted(by_line):
@@ -103,22 +101,31 @@ def listing(
         if not line.instructions:
             continue
         if number > last + 1:
-            yield _folded()
+            yield _folded
         last = number
         text = source[number - 1] if number <= len(source) else ""
         yield _row(str(number), line, kernel, text, layout.columns)
         yield from _code(kernel, file, number, layout)
     if last < len(source):
-        yield _folded()
+        yield _folded
     yield from _elsewhere(kernel, file, layout)
 
 
-def _is_timed(kernel: Kernel) -> bool:
-    return any(line.us is not None for line in kernel.lines)
-
-
-def _headings(kernel: Kernel) -> tuple[str, ...]:
-    return (*headings, time_heading) if _is_timed(kernel) else headings
+def _columns(kernel: Kernel) -> dict[str, Callable[[LineCost], str]]:
+    """Cells by their headings, which are as wide; behind the line's number."""
+    total = max(kernel.instructions, 1)
+    columns: dict[str, Callable[[LineCost], str]] = {
+        " share": lambda line: f"{line.instructions / total:.1%}",
+        " instr": lambda line: short_count(line.instructions),
+        "sectors": lambda line: short_count(line.sectors) if line.sectors else "",
+        " req x": lambda line: _ratio(line.sectors, line.least_sectors),
+        " bank": lambda line: _ratio(line.passes, line.least_passes),
+        "  div.": lambda line: short_count(line.divergences) if line.divergences else "",
+        "regs": lambda line: str(line.registers),
+    }
+    if any(line.us is not None for line in kernel.lines):
+        columns["    us"] = lambda line: "" if line.us is None else f"{line.us:.2f}"
+    return columns
 
 
 def savings(kernels: list[Kernel], several: bool) -> Iterator[str]:
@@ -149,21 +156,8 @@ def _elsewhere(kernel: Kernel, file: str, layout: Layout) -> Iterator[str]:
 
 
 def _row(number: str, line: LineCost, kernel: Kernel, text: str, columns: int) -> str:
-    cells: tuple[str, ...] = (
-        number,
-        f"{line.instructions / max(kernel.instructions, 1):.1%}",
-        short_count(line.instructions),
-        short_count(line.sectors) if line.sectors else "",
-        _ratio(line.sectors, line.least_sectors),
-        _ratio(line.passes, line.least_passes),
-        short_count(line.divergences) if line.divergences else "",
-        str(line.registers),
-    )
-    if _is_timed(kernel):
-        cells = (*cells, "" if line.us is None else f"{line.us:.2f}")
-    gutter = " ".join(
-        f"{cell:>{len(heading)}}" for cell, heading in zip(cells, _headings(kernel), strict=True)
-    )
+    cells = [f"{cell(line):>{len(name)}}" for name, cell in _columns(kernel).items()]
+    gutter = " ".join([f"{number:>5}", *cells])
     return _cut(f"{gutter} | ", text.expandtabs(4).rstrip(), columns)
 
 
@@ -179,10 +173,6 @@ def _code(kernel: Kernel, file: str | None, number: int | None, layout: Layout) 
         )
     for code in here(kernel.sass) if layout.sass else ():
         yield _cut(f"{'':{_code_columns}}  SASS  ", code.text, layout.columns)
-
-
-def _folded() -> str:
-    return f"{'...':>{len(headings[0])}}"
 
 
 def _cut(gutter: str, text: str, columns: int) -> str:
