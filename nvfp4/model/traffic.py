@@ -16,7 +16,7 @@ import numpy as np
 
 from nvfp4 import emulator
 from nvfp4.emulator import Launch
-from nvfp4.emulator.ptx.program import Instruction
+from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.tally import Requests, Tally

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nvfp4.emulator.ptx.syntax import Address, Name, Pair
+from nvfp4.emulator.ptx.syntax import Memory, Name
 from nvfp4.emulator.ptx.types import type_bytes
 from nvfp4.retarget.sequence import Impossible, Sequence, rule, shown
 from nvfp4.retarget.targets import Target
@@ -82,7 +82,7 @@ def pairs_of_integers(s: Sequence, target: Target) -> bool:
 _HALF_OF = {"v8": "v4", "v4": "v2"}
 
 
-def _moved(address: Address, offset_bytes: int) -> str:
+def _moved(address: Memory, offset_bytes: int) -> str:
     return shown(replace(address, offset=address.offset + offset_bytes))
 
 
@@ -206,14 +206,11 @@ def leader(s: Sequence, target: Target) -> bool:
     s.perform("vote.sync.ballot.b32", here, always, s.operand(1))
     lowest = s.value("and.b32", here, s.value("neg.s32", here))
     lane = s.value("bfind.u32", lowest)
-    wanted = s.operands[0]
-    lane_out, flag_out = (
-        (wanted.first, wanted.second) if isinstance(wanted, Pair) else (wanted, Name("_"))
-    )
-    if shown(flag_out) != "_":
-        s.perform("setp.eq.u32", shown(flag_out), s.value("mov.u32", "%laneid"), lane)
-    if shown(lane_out) != "_":
-        s.perform("mov.b32", shown(lane_out), lane)
+    lane_out, flag_out = [*s.items(0), "_"][:2]
+    if flag_out != "_":
+        s.perform("setp.eq.u32", flag_out, s.value("mov.u32", "%laneid"), lane)
+    if lane_out != "_":
+        s.perform("mov.b32", lane_out, lane)
     return True
 
 

@@ -3,17 +3,15 @@
 from collections.abc import Callable
 
 from nvfp4.emulator.ptx.syntax import (
-    Address,
-    Arguments,
     Instruction,
     Integer,
+    Memory,
     Name,
-    Negated,
+    Not,
     Operand,
-    Pair,
+    OperandList,
     Real,
     Sum,
-    Vector,
 )
 from nvfp4.emulator.ptx.types import is_type
 from nvfp4.retarget.targets import Target
@@ -31,13 +29,12 @@ class Sequence:
     def __init__(self, node: Instruction, prefix: str) -> None:
         """prefix: of the registers' names; no name of the module starts with it."""
         self.node = node
-        self.parts = tuple(node.opcode.split("."))
+        self.parts = node.parts
         self.types = [part for part in self.parts if is_type(part)]
         self.lines: list[str] = []
         self._prefix = prefix
         self._registers: list[tuple[str, str]] = []
-        guard = node.guard
-        self._guard = f"@{'!' if guard.negated else ''}{guard.name} " if guard else ""
+        self._guard = f"@{'!' * node.negated}{shown(node.guard)} " if node.guard else ""
 
     def has(self, *modifiers: str) -> bool:
         """Whether the opcode has one of the modifiers."""
@@ -56,15 +53,15 @@ class Sequence:
         return shown(self.node.operands[index])
 
     def items(self, index: int) -> list[str]:
-        """The elements of a vector, or the operand alone."""
+        """The elements of a list, or the operand alone."""
         operand = self.node.operands[index]
-        items = operand.items if isinstance(operand, Vector) else (operand,)
+        items = operand.items if isinstance(operand, OperandList) else (operand,)
         return [shown(item) for item in items]
 
-    def address(self, index: int) -> Address:
+    def address(self, index: int) -> Memory:
         """An operand in brackets."""
         operand = self.node.operands[index]
-        assert isinstance(operand, Address), self.node.text
+        assert isinstance(operand, Memory), self.node.text
         return operand
 
     def register(self, kind: str = "b32") -> str:
@@ -136,18 +133,17 @@ def shown(operand: Operand) -> str:
         return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
     if isinstance(operand, Sum):
         return f"{operand.name}+{operand.offset}"
-    if isinstance(operand, Address):
+    if isinstance(operand, Memory):
         base = shown(operand.base) + (f"+{operand.offset}" if operand.offset else "")
-        coordinates = f", {shown(operand.coordinates)}" if operand.coordinates else ""
+        coordinates = f", {shown(OperandList(operand.coordinates))}" if operand.coordinates else ""
         return f"[{base}{coordinates}]"
-    if isinstance(operand, Vector):
-        return "{" + ", ".join(map(shown, operand.items)) + "}"
-    if isinstance(operand, Pair):
-        return f"{shown(operand.first)}|{shown(operand.second)}"
-    if isinstance(operand, Negated):
-        return f"!{operand.operand.text}"
-    assert isinstance(operand, Arguments)
-    return "(" + ", ".join(map(shown, operand.items)) + ")"
+    if isinstance(operand, Not):
+        return f"!{shown(operand.operand)}"
+    assert isinstance(operand, OperandList), operand
+    items = list(map(shown, operand.items))
+    if operand.marks == "|":
+        return "|".join(items)
+    return f"{operand.marks[0]}{', '.join(items)}{operand.marks[1]}"
 
 
 Rule = Callable[[Sequence, Target], bool]

@@ -5,7 +5,7 @@ from ptx_harness import MINE, ptx_of, run
 
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
-from nvfp4.emulator.ptx.program import SHARED_BASE
+from nvfp4.emulator.ptx.syntax import SHARED_BASE
 
 # Each thread of f writes its word of f's own array and of what it is given, and reads the first.
 OWN_ARRAY = """

@@ -27,7 +27,7 @@ from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInst
 from nvfp4.emulator.instructions import control
 from nvfp4.emulator.instructions.action import Action, Site, Source
 from nvfp4.emulator.ptx import flow
-from nvfp4.emulator.ptx.program import Instruction, Program, Register, Sink, SymbolAddress
+from nvfp4.emulator.ptx.syntax import Instruction, Program, Register, Sink, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.group import register_numbers, select

@@ -12,8 +12,7 @@ from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, builder_of
 from nvfp4.emulator.instructions.undefined import Passage
-from nvfp4.emulator.ptx import flow
-from nvfp4.emulator.ptx import program as flat
+from nvfp4.emulator.ptx import flow, syntax
 from nvfp4.emulator.state.batch import CLOCK_REGISTERS
 
 Effects = tuple[list[int], list[int]]
@@ -22,14 +21,16 @@ _SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
 
 def _refuse_addresses_as_values(site: Site, action: Action) -> None:
     """Raises PtxSyntaxError: read as a value, an address would have eight bytes for four."""
-    values = {id(each) for each in site.operands if isinstance(each, flat.Memory)} - site.addresses
+    values = {
+        id(each) for each in site.operands if isinstance(each, syntax.Memory)
+    } - site.addresses
     if any(id(source.operand) in values for source in action.sources):
         raise PtxSyntaxError(f"{site.opcode} takes a value where an address in [] stands")
 
 
 def passes_on(action: Action, source: Source) -> bool:
     """Whether a source may be undefined and its shadow goes to the instruction's `shadow`."""
-    return action.shadow is not None and not isinstance(source.operand, flat.Memory)
+    return action.shadow is not None and not isinstance(source.operand, syntax.Memory)
 
 
 class Lowered:
@@ -41,12 +42,12 @@ class Lowered:
     anything sets them.
     """
 
-    def __init__(self, program: flat.Program, check: bool, memory: bool) -> None:
+    def __init__(self, program: syntax.Program, check: bool, memory: bool) -> None:
         """check: watch registers that may be unset. memory: and what loads bring in."""
         self.program = program
         self.classes = [register.cls for register in program.registers]
         self.specials: dict[str, int] = {}
-        self.symbols: dict[flat.SymbolAddress, int] = {}
+        self.symbols: dict[syntax.SymbolAddress, int] = {}
         self.shadows: dict[int, int] = {}
         self.unset: set[int] = set()
         self._carry: int | None = None
@@ -110,7 +111,7 @@ class Lowered:
             return []
         return list(action.sources)
 
-    def _action(self, instruction: flat.Instruction) -> Action | None:
+    def _action(self, instruction: syntax.Instruction) -> Action | None:
         """The Action of an instruction; None for control flow, which blocks end with."""
         if instruction.parts[0] in ("bra", "brx", "ret", "exit", "trap"):
             return None
@@ -128,7 +129,7 @@ class Lowered:
         destinations = 0
         if operands:
             first = operands[0]
-            destinations = len(first.items) if isinstance(first, flat.OperandList) else 1
+            destinations = len(first.items) if isinstance(first, syntax.OperandList) else 1
         # Most instructions have one count of each: one entry of the cache then serves all.
         counts = max(destinations, 1), max(len(operands) - 1, 0)
         op = resolve(site.opcode, *counts) if counts != (1, 2) else resolve(site.opcode)
@@ -149,10 +150,10 @@ class Lowered:
         rule = definedness.rule_of(op)
         return Action(op.kind, sources, results, op.function, pure=True, rule=rule)
 
-    def _carry_register(self) -> flat.Register:
+    def _carry_register(self) -> syntax.Register:
         if self._carry is None:
             self._carry = self.extra_register("pred")
-        return flat.Register(self._carry, "pred", "CC.CF")
+        return syntax.Register(self._carry, "pred", "CC.CF")
 
     def passages(self) -> dict[int, list[Passage]]:
         """By register that has a shadow, the instructions that may give it undefined bits."""
@@ -180,10 +181,8 @@ class Lowered:
 
     def effects_of(self, index: int) -> Effects:
         instruction, action = self.program.code[index], self.actions[index]
-        reads: list[int] = []
+        reads = self.registers_of(instruction.guard)
         writes: list[int] = []
-        if instruction.guard is not None:
-            reads.append(instruction.guard.index)
         if action is None:
             if instruction.parts[0] == "brx":
                 reads += self.registers_of(instruction.operands[0])
@@ -191,21 +190,21 @@ class Lowered:
             for source in action.sources:
                 reads += self.registers_of(source.operand)
             for result in action.results:
-                if isinstance(result.operand, flat.Register):
+                if isinstance(result.operand, syntax.Register):
                     writes.append(result.operand.index)
         return reads, writes
 
     def registers_of(self, operand: Any) -> list[int]:
         """Registers that an operand reads, extra ones included."""
-        if isinstance(operand, flat.Register):
+        if isinstance(operand, syntax.Register):
             return [operand.index]
-        if isinstance(operand, flat.Not):
-            return [operand.operand.index]
-        if isinstance(operand, flat.Memory):
+        if isinstance(operand, syntax.Not):
+            return self.registers_of(operand.operand)
+        if isinstance(operand, syntax.Memory):
             return self.registers_of(operand.base)
-        if isinstance(operand, flat.Special) and operand.name not in CLOCK_REGISTERS:
+        if isinstance(operand, syntax.Special) and operand.name not in CLOCK_REGISTERS:
             return [self.special(operand.name)]
-        if isinstance(operand, flat.SymbolAddress):
+        if isinstance(operand, syntax.SymbolAddress):
             return [self.symbol(operand)]
         return []
 
@@ -222,7 +221,7 @@ class Lowered:
             self.specials[name] = self.extra_register(_SPECIAL_CLASSES.get(name, "b32"))
         return self.specials[name]
 
-    def symbol(self, symbol: flat.SymbolAddress) -> int:
+    def symbol(self, symbol: syntax.SymbolAddress) -> int:
         if symbol not in self.symbols:
             self.symbols[symbol] = self.extra_register("b64")
         return self.symbols[symbol]

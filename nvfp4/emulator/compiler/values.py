@@ -11,7 +11,7 @@ from nvfp4.emulator.compiler.lower import Lowered, passes_on
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions import undefined
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source
-from nvfp4.emulator.ptx import program as flat
+from nvfp4.emulator.ptx import syntax
 from nvfp4.emulator.ptx.parser import real_bits
 from nvfp4.emulator.ptx.syntax import Integer, Real
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES
@@ -53,47 +53,47 @@ class Values:
     def read(self, source: Source) -> str:
         """A source in the class in which the instruction wants it."""
         operand, cls = source.operand, source.cls
-        if isinstance(operand, flat.Register):
+        if isinstance(operand, syntax.Register):
             return self.cast(f"r{operand.index}", self.classes[operand.index], cls)
-        if isinstance(operand, flat.Not):
-            return f"~r{operand.operand.index}"
+        if isinstance(operand, syntax.Not):
+            return f"~{self.read(Source(operand.operand, 'pred'))}"
         if isinstance(operand, Integer):
             return self.integer(operand.value, cls)
         if isinstance(operand, Real):
             # A predicate is not a float: real_bits refuses a width of 0.
             return self.integer(real_bits(operand, 0 if cls == "pred" else 8 * _bytes(cls)), cls)
-        if isinstance(operand, flat.LocalAddress):
+        if isinstance(operand, syntax.LocalAddress):
             return self.integer(operand.offset, cls)
-        if isinstance(operand, flat.Special):
+        if isinstance(operand, syntax.Special):
             if operand.name in CLOCK_REGISTERS:
                 text = f"batch.signals.clock({operand.name!r})"
                 return self.cast(text, CLOCK_REGISTERS[operand.name], cls)
             index = self.lowered.special(operand.name)
             return self.cast(f"r{index}", self.classes[index], cls)
-        if isinstance(operand, flat.SymbolAddress):
+        if isinstance(operand, syntax.SymbolAddress):
             return self.cast(f"r{self.lowered.symbol(operand)}", "b64", cls)
-        if isinstance(operand, flat.Memory) and cls == "b64":
+        if isinstance(operand, syntax.Memory) and cls == "b64":
             return self.address(operand)
         raise PtxSyntaxError(f"{in_words(operand)} cannot be read as a value")
 
     def shadow(self, source: Source) -> str:
         """Which bits of a source are undefined, in the class in which the instruction wants it."""
         operand, cls = source.operand, source.cls
-        if isinstance(operand, flat.Not):
+        if isinstance(operand, syntax.Not):
             operand = operand.operand
-        if isinstance(operand, flat.Register) and operand.index in self.lowered.shadows:
+        if isinstance(operand, syntax.Register) and operand.index in self.lowered.shadows:
             shadow = f"r{self.lowered.shadows[operand.index]}"
             return self.cast(shadow, self.classes[operand.index], cls)
         return self.constant(0, cls)
 
-    def address(self, memory: flat.Memory) -> str:
+    def address(self, memory: syntax.Memory) -> str:
         """A uint64 array; an address held in 32 bits wraps at 32 bits."""
         base = memory.base
         if isinstance(base, Integer):
             return self.integer(base.value + memory.offset, "b64")
-        if isinstance(base, flat.LocalAddress):
+        if isinstance(base, syntax.LocalAddress):
             return self.integer(base.offset + memory.offset, "b64")
-        cls = self.classes[base.index] if isinstance(base, flat.Register) else "b64"
+        cls = self.classes[base.index] if isinstance(base, syntax.Register) else "b64"
         text = self.read(Source(base, cls))
         if memory.offset:
             text = f"({text} + {self.integer(memory.offset, cls)})"
@@ -114,17 +114,17 @@ class Values:
 def in_words(operand: Any) -> str:
     """An operand of the wrong sort, for a message."""
     kinds = {
-        flat.Sink: "_",
-        flat.OperandList: "a list in braces",
-        flat.Special: "a special register",
+        syntax.Sink: "_",
+        syntax.OperandList: "a list in braces",
+        syntax.Special: "a special register",
     }
-    kinds |= {Integer: "a number", Real: "a number", flat.Memory: "an address in []"}
+    kinds |= {Integer: "a number", Real: "a number", syntax.Memory: "an address in []"}
     return kinds.get(type(operand), "this operand")
 
 
-def guard_of(instruction: flat.Instruction) -> str | None:
+def guard_of(instruction: syntax.Instruction) -> str | None:
     """The predicate that guards an instruction: `r5` or `~r5`."""
-    if instruction.guard is None:
+    if not isinstance(instruction.guard, syntax.Register):
         return None
     return f"{'~' if instruction.negated else ''}r{instruction.guard.index}"
 
@@ -192,7 +192,7 @@ class Shadows:
         shadows, statements = self.lowered.shadows, list[str]()
         guard = self.lowered.program.code[index].guard
         unsure = None
-        if action.pure and guard is not None and guard.index in shadows:
+        if action.pure and isinstance(guard, syntax.Register) and guard.index in shadows:
             unsure = "unsure"
             statements.append(f"{unsure} = r{shadows[guard.index]}")
         for i, (result, value) in enumerate(zip(action.results, values, strict=True)):
@@ -216,7 +216,7 @@ class Shadows:
 
     # --- where values matter --------------------------------------------------------------
 
-    def checks(self, index: int, instruction: flat.Instruction) -> list[str]:
+    def checks(self, index: int, instruction: syntax.Instruction) -> list[str]:
         """Note undefined bits in what an instruction needs defined."""
         action = self.lowered.actions[index]
         if not self.lowered.shadows or (action is not None and action.pure):
@@ -233,8 +233,8 @@ class Shadows:
                 found += self._check(index, source, "used as a branch's index", here)
             return found
         for source in action.sources:
-            if isinstance(source.operand, flat.Memory):
-                if isinstance(source.operand.base, flat.Register):
+            if isinstance(source.operand, syntax.Memory):
+                if isinstance(source.operand.base, syntax.Register):
                     base = Source(source.operand.base, source.operand.base.cls)
                     found += self._check(index, base, "used as an address", here)
             elif not passes_on(action, source):
@@ -266,11 +266,11 @@ class Shadows:
         name = self.values.named(f"U{index}_{register}_{verb.split()[0]}", use)
         return [f"{name}.check({here}, {self.values.shadow(source)})"]
 
-    def _register(self, operand: flat.Operand) -> int:
+    def _register(self, operand: syntax.Operand) -> int:
         """The register that an operand is, or -1."""
-        if isinstance(operand, flat.Not):
+        if isinstance(operand, syntax.Not):
             operand = operand.operand
-        return operand.index if isinstance(operand, flat.Register) else -1
+        return operand.index if isinstance(operand, syntax.Register) else -1
 
 
 def _tuple(values: list[str]) -> str:

@@ -21,7 +21,7 @@ from nvfp4.emulator.execution.launch import (
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.ptx.flow import Block, live_registers
-from nvfp4.emulator.ptx.program import SHARED_BASE, Instruction
+from nvfp4.emulator.ptx.syntax import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
 from nvfp4.emulator.state.launch_state import LaunchState

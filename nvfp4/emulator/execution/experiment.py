@@ -34,7 +34,7 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.execution.worlds import Difference, World, Worlds
 from nvfp4.emulator.instructions.action import Site
-from nvfp4.emulator.ptx.program import Instruction
+from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import place_of
 from nvfp4.emulator.state.launch_state import LaunchState

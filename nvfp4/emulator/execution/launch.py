@@ -28,7 +28,7 @@ from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
 from nvfp4.emulator.instructions.tensor.allocation import require_freed
-from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE, Program
+from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE, Program
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
 from nvfp4.emulator.software import software_conversions, software_lines

@@ -8,8 +8,7 @@ from nvfp4.emulator.compiler.codegen import CompiledKernel, compile_kernel
 from nvfp4.emulator.errors import LaunchError
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
-from nvfp4.emulator.ptx.program import Program
-from nvfp4.emulator.ptx.syntax import Variable
+from nvfp4.emulator.ptx.syntax import Program, Variable
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import isolated
 from nvfp4.records.launch import Buffer

@@ -15,7 +15,7 @@ from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.errors import Deadlock, EmulatorError, Related, RunawayKernel, SourceLocation
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.mbarrier import Waits
-from nvfp4.emulator.ptx.program import Instruction
+from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, register_numbers

@@ -17,7 +17,7 @@ from nvfp4.emulator.instructions.access_shape import (
     space_of,
 )
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
-from nvfp4.emulator.ptx.program import SymbolAddress
+from nvfp4.emulator.ptx.syntax import SymbolAddress
 from nvfp4.emulator.ptx.types import Array, register_class
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution

@@ -8,7 +8,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions.action import Site
-from nvfp4.emulator.ptx.program import LocalAddress, Memory, SymbolAddress
+from nvfp4.emulator.ptx.syntax import LocalAddress, Memory, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import SHARED_WINDOW, WINDOW_SHIFT, WRITTEN

@@ -25,8 +25,7 @@ from nvfp4.emulator.errors import (
     SourceLocation,
     UnsupportedInstruction,
 )
-from nvfp4.emulator.ptx.program import Instruction, Memory, Operand, OperandList, Sink
-from nvfp4.emulator.ptx.syntax import Integer
+from nvfp4.emulator.ptx.syntax import Instruction, Integer, Memory, Operand, OperandList, Sink
 from nvfp4.emulator.ptx.types import TYPES, Array, is_type
 from nvfp4.emulator.state.batch import Batch, Execution
 

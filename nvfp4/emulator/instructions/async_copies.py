@@ -14,7 +14,7 @@ import numpy as np
 from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, Site, Source, instruction
-from nvfp4.emulator.ptx.program import Operand, Register
+from nvfp4.emulator.ptx.syntax import Operand, Register
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution

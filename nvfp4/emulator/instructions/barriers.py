@@ -14,7 +14,7 @@ from nvfp4.emulator.instructions.global_access import note_fence
 from nvfp4.emulator.instructions.mbarrier_objects import fence_inits
 from nvfp4.emulator.instructions.shared_access import note_proxy_fence, note_thread_fence
 from nvfp4.emulator.ptx.flow import is_proxy_fence
-from nvfp4.emulator.ptx.program import Operand
+from nvfp4.emulator.ptx.syntax import Operand
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.barriers import CtaBarrier
 from nvfp4.emulator.state.batch import Execution

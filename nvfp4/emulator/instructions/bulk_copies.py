@@ -20,7 +20,7 @@ from nvfp4.emulator.instructions.action import (
     instruction,
     issuing_lanes,
 )
-from nvfp4.emulator.ptx.program import Memory, Operand
+from nvfp4.emulator.ptx.syntax import Memory, Operand
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, WRITTEN

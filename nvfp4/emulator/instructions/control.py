@@ -13,7 +13,7 @@ from nvfp4.emulator.instructions import access, shared_access
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.ptx.program import LocalAddress, Memory
+from nvfp4.emulator.ptx.syntax import LocalAddress, Memory
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.group import Group

@@ -8,7 +8,7 @@ from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import spaces_of
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.tensor import completion
-from nvfp4.emulator.ptx.program import Memory, Operand, Sink
+from nvfp4.emulator.ptx.syntax import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 

@@ -90,8 +90,10 @@ def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Arr
     wrong = np.flatnonzero((count < 1) | (count > MOST))
     if wrong.size:
         number, at = int(count[wrong].max()), site.lane(batch, lanes[wrong[count[wrong].argmax()]])
-        tell = at.fault if number else at.note
-        tell(BarrierMisuse, f"an mbarrier cannot expect {number} arrivals", _COUNTS)
+        what = f"an mbarrier cannot expect {number} arrivals"
+        if number:
+            at.fault(BarrierMisuse, what, _COUNTS)
+        at.note(BarrierMisuse, what, _COUNTS)
     bias = np.uint64(1 << 60)
     live = batch.kept(_Live).words
     again = np.flatnonzero(live[_word(offset)])

@@ -7,7 +7,7 @@ import numpy as np
 from nvfp4.emulator.arithmetic.definedness import copied
 from nvfp4.emulator.instructions.access_shape import spaces_of
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, class_of, instruction
-from nvfp4.emulator.ptx.program import OperandList
+from nvfp4.emulator.ptx.syntax import OperandList
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import (

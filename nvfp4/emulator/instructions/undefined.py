@@ -13,7 +13,7 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.instructions.access_shape import Access, by_space, data_of
 from nvfp4.emulator.instructions.action import Site
-from nvfp4.emulator.ptx.program import Instruction
+from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
-from nvfp4.emulator.ptx import program as flat
+from nvfp4.emulator.ptx import syntax
 
 _ENDS = {"bra", "brx", "ret", "exit", "trap"}
 _SHORT = 32
@@ -21,7 +21,7 @@ class Block:
 
     index: int
     start: int
-    code: list[flat.Instruction]
+    code: list[syntax.Instruction]
     successors: list[int] = field(default_factory=list)
     falls_through: bool = True
     reads: int = 0
@@ -33,7 +33,7 @@ class Block:
 Effects = Callable[[int], "tuple[list[int], list[int]]"]
 
 
-def blocks(program: flat.Program, first: set[int], last: set[int]) -> list[Block]:
+def blocks(program: syntax.Program, first: set[int], last: set[int]) -> list[Block]:
     """Cut the code at labels, after branches, before the instructions `first` (where threads may
     have to wait for each other) and after those of `last` (indices into the code).
     """
@@ -57,18 +57,18 @@ def blocks(program: flat.Program, first: set[int], last: set[int]) -> list[Block
     return found
 
 
-def targets(instruction: flat.Instruction) -> list[int]:
+def targets(instruction: syntax.Instruction) -> list[int]:
     """Labels that a branch may go to, in the order of its operands."""
     labels = []
     for operand in instruction.operands:
-        if isinstance(operand, flat.Target):
+        if isinstance(operand, syntax.Target):
             labels.append(operand.label)
-        elif isinstance(operand, flat.OperandList):
-            labels += [item.label for item in operand.items if isinstance(item, flat.Target)]
+        elif isinstance(operand, syntax.OperandList):
+            labels += [item.label for item in operand.items if isinstance(item, syntax.Target)]
     return labels
 
 
-def _connect(block: Block, program: flat.Program, number: dict[int, int], count: int) -> None:
+def _connect(block: Block, program: syntax.Program, number: dict[int, int], count: int) -> None:
     last = block.code[-1]
     mnemonic = last.parts[0]
     guarded = last.guard is not None
@@ -210,7 +210,7 @@ _FARTHEST = 4096
 _TENSOR_LOAD = ("tcgen05", "ld")
 
 
-def loads_under_way(code: Sequence[flat.Instruction]) -> frozenset[int]:
+def loads_under_way(code: Sequence[syntax.Instruction]) -> frozenset[int]:
     """The lines of loads from shared memory, in a kernel with bulk copies, and of those from tensor
     memory, whose values no instruction uses before the next arrival at a barrier or mbarrier; of
     tensor memory, before the next instruction that may write there. Branches are not followed.
@@ -229,34 +229,34 @@ _PASSES_ON = {"mov", "selp", "setp", "and", "or", "xor", "not", "cvt"}
 """Instructions that do nothing but set their first operand; others use what they name."""
 
 
-def waits_not_looked_at(code: Sequence[flat.Instruction]) -> frozenset[int]:
+def waits_not_looked_at(code: Sequence[syntax.Instruction]) -> frozenset[int]:
     """The lines of mbarrier.test_wait and try_wait on whose results nothing depends: whether the
     phase is complete, the threads do not know."""
     waits = [each for each in code if _is_wait(each)]
     if not waits:
         return frozenset()
-    readers: dict[int, list[flat.Instruction]] = {}
+    readers: dict[int, list[syntax.Instruction]] = {}
     for each in code:
         results = 1 if each.parts[0] in _PASSES_ON or _is_wait(each) else 0
         given = [r for operand in each.operands[results:] for r in _registers(operand)]
-        for register in {*given, *([each.guard] if each.guard else [])}:
+        for register in {*given, *_registers(each.guard)}:
             readers.setdefault(register.index, []).append(each)
     looked_at = {each.line for each in waits if _matters(each, readers)}
     return frozenset(each.line for each in waits) - looked_at
 
 
-def _is_wait(instruction: flat.Instruction) -> bool:
+def _is_wait(instruction: syntax.Instruction) -> bool:
     return instruction.parts[0] == "mbarrier" and instruction.parts[1] in _WAITS
 
 
-def _matters(wait: flat.Instruction, readers: Mapping[int, Sequence[flat.Instruction]]) -> bool:
+def _matters(wait: syntax.Instruction, readers: Mapping[int, Sequence[syntax.Instruction]]) -> bool:
     """Whether a guard, a branch or memory depends on the first result of an instruction."""
     work = [each.index for each in _registers(wait.operands[0])]
     found = set(work)
     while work:
         register = work.pop()
         for reader in readers.get(register, ()):
-            guards = reader.guard is not None and reader.guard.index == register
+            guards = register in (each.index for each in _registers(reader.guard))
             if guards or reader.parts[0] not in _PASSES_ON:
                 return True
             made = {each.index for each in _registers(reader.operands[0])} - found
@@ -265,21 +265,21 @@ def _matters(wait: flat.Instruction, readers: Mapping[int, Sequence[flat.Instruc
     return False
 
 
-def is_proxy_fence(instruction: flat.Instruction) -> bool:
+def is_proxy_fence(instruction: syntax.Instruction) -> bool:
     """Whether it orders accesses to shared memory before later ones by the copy engine."""
     parts = instruction.parts
     asynchronous = any(part.split("::")[0] == "async" for part in parts)
     return parts[:2] == ("fence", "proxy") and asynchronous and "global" not in parts
 
 
-def _may_load_from_shared(instruction: flat.Instruction) -> bool:
+def _may_load_from_shared(instruction: syntax.Instruction) -> bool:
     parts = instruction.parts
     return parts[0] in ("ld", "ldmatrix") and not _OTHER_SPACES & {
         part.split("::")[0] for part in parts
     }
 
 
-def _arrives_first(load: flat.Instruction, following: Sequence[flat.Instruction]) -> bool:
+def _arrives_first(load: syntax.Instruction, following: Sequence[syntax.Instruction]) -> bool:
     loaded = {each.index for each in _registers(load.operands[0])}
     from_tensor = load.parts[:2] == _TENSOR_LOAD
     for each in following:
@@ -303,13 +303,13 @@ def _arrives_first(load: flat.Instruction, following: Sequence[flat.Instruction]
     return False
 
 
-def _registers(operand: flat.Operand) -> Iterator[flat.Register]:
-    if isinstance(operand, flat.Register):
+def _registers(operand: syntax.Operand | None) -> Iterator[syntax.Register]:
+    if isinstance(operand, syntax.Register):
         yield operand
-    elif isinstance(operand, flat.OperandList):
+    elif isinstance(operand, syntax.OperandList):
         for each in operand.items:
             yield from _registers(each)
-    elif isinstance(operand, flat.Not):
-        yield operand.operand
-    elif isinstance(operand, flat.Memory):
+    elif isinstance(operand, syntax.Not):
+        yield from _registers(operand.operand)
+    elif isinstance(operand, syntax.Memory):
         yield from _registers(operand.base)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation, UnsupportedInstruction
-from nvfp4.emulator.ptx import program as flat
 from nvfp4.emulator.ptx import syntax
 from nvfp4.emulator.ptx.types import TYPES
 
@@ -16,7 +15,7 @@ _DYNAMIC_ALIGN = 16
 
 
 def _place_shared(
-    module: syntax.Module, entry: syntax.Function, program: flat.Program
+    module: syntax.Module, entry: syntax.Function, program: syntax.Program
 ) -> dict[syntax.Variable, int]:
     """Place the shared variables of a module, of a kernel and of the functions it calls: the
     static ones first, then the dynamic ones, all at one address.
@@ -66,13 +65,13 @@ def round_up(value: int, align: int) -> int:
     return -(-value // align) * align
 
 
-_ADDRESSES = (flat.Register, flat.SymbolAddress, flat.LocalAddress, syntax.Integer)
+_ADDRESSES = (syntax.Register, syntax.SymbolAddress, syntax.LocalAddress, syntax.Integer)
 _WIDE = "b128"
 """A register of this type is two of b64."""
 _INTRINSIC_CALLS = {"vprintf", "__assertfail"}
 
 
-def link(module: syntax.Module, kernel: str) -> flat.Program:
+def link(module: syntax.Module, kernel: str) -> syntax.Program:
     """Flatten `kernel` of a parsed module.
 
     Raises PtxSyntaxError for names that nothing declares, UnsupportedInstruction for recursion,
@@ -91,7 +90,7 @@ def link(module: syntax.Module, kernel: str) -> flat.Program:
 class _Linker:
     def __init__(self, module: syntax.Module, entry: syntax.Function) -> None:
         self.module = module
-        self.program = flat.Program(
+        self.program = syntax.Program(
             entry.name,
             required_threads=entry.required_threads,
             most_threads=entry.most_threads,
@@ -111,11 +110,11 @@ class _Linker:
             assert parameter.nbytes is not None
             offset = round_up(offset, parameter.align)
             self.program.parameters.append((parameter.name, offset, parameter.nbytes))
-            self.names.bound[parameter.name] = flat.SymbolAddress("param", parameter.name, offset)
+            self.names.bound[parameter.name] = syntax.SymbolAddress("param", parameter.name, offset)
             offset += parameter.nbytes
         assert entry.body is not None
         self.scope(entry.body)
-        self.emit(syntax.Instruction("exit", (), None, self.line, "(end of the kernel)"))
+        self.emit(syntax.Instruction("exit", (), None, False, self.line, "(end of the kernel)"))
 
     def error(self, message: str, hint: str | None = None) -> PtxSyntaxError:
         return PtxSyntaxError(message, where=self.place(self.line), hint=hint)
@@ -130,7 +129,7 @@ class _Linker:
         """A variable that exists once, wherever it is declared."""
         if variable.space == "shared":
             place = self.shared[variable]
-            self.names.bound[variable.name] = flat.SymbolAddress("shared", variable.name, place)
+            self.names.bound[variable.name] = syntax.SymbolAddress("shared", variable.name, place)
         else:
             known = self.program.variables.get(variable.name, variable)
             if known is not variable and not (known.external or variable.external):
@@ -138,14 +137,14 @@ class _Linker:
                 raise self.error(f"two variables are called {variable.name}")
             if known.external or known is variable:
                 self.program.variables[variable.name] = variable
-            self.names.bound[variable.name] = flat.SymbolAddress(variable.space, variable.name, 0)
+            self.names.bound[variable.name] = syntax.SymbolAddress(variable.space, variable.name, 0)
 
-    def place_local(self, variable: syntax.Variable) -> flat.LocalAddress:
+    def place_local(self, variable: syntax.Variable) -> syntax.LocalAddress:
         if variable.nbytes is None:
             raise self.error(f"local variable {variable.name} has no size")
         start = round_up(self.program.local_bytes, variable.align)
         self.program.local_bytes = start + variable.nbytes
-        return flat.LocalAddress(start)
+        return syntax.LocalAddress(start)
 
     # --- bodies -------------------------------------------------------------------------
 
@@ -156,13 +155,13 @@ class _Linker:
                 if statement.name in self.names.bound:
                     self.line = statement.line
                     raise self.error(f"label {statement.name} is defined twice in one scope")
-                self.names.bound[statement.name] = flat.Target(self.new_label())
+                self.names.bound[statement.name] = syntax.Target(self.new_label())
         for statement in scope.body:
             if isinstance(statement, syntax.TargetList):
                 targets = []
                 for name in statement.labels:
                     target = self.names.find(name)
-                    if not isinstance(target, flat.Target):
+                    if not isinstance(target, syntax.Target):
                         raise self.error(f"no label {name}")
                     targets.append(target)
                 self.names.bound[statement.name] = tuple(targets)
@@ -183,7 +182,7 @@ class _Linker:
                 self.variable(statement)
         elif isinstance(statement, syntax.Label):
             target = self.names.bound[statement.name]
-            if not isinstance(target, flat.Target):
+            if not isinstance(target, syntax.Target):
                 self.line = statement.line
                 raise self.error(
                     f"{statement.name} is declared both as a label and as something else"
@@ -210,14 +209,14 @@ class _Linker:
             )
         return TYPES[type_name].register
 
-    def new_registers(self, name: str, cls: str) -> flat.Register | tuple[flat.Register, ...]:
+    def new_registers(self, name: str, cls: str) -> syntax.Register | tuple[syntax.Register, ...]:
         """A register, or two for one of 128 bits, the lower half first."""
         if cls == _WIDE:
             return tuple(self.new_register(f"{name}.{half}", "b64") for half in ("low", "high"))
         return self.new_register(name, cls)
 
-    def new_register(self, name: str, cls: str) -> flat.Register:
-        register = flat.Register(len(self.program.registers), cls, name)
+    def new_register(self, name: str, cls: str) -> syntax.Register:
+        register = syntax.Register(len(self.program.registers), cls, name)
         self.program.registers.append(register)
         return register
 
@@ -231,10 +230,10 @@ class _Linker:
     # --- instructions -------------------------------------------------------------------
 
     def instruction(self, node: syntax.Instruction) -> None:
-        mnemonic = node.opcode.split(".", 1)[0]
+        mnemonic = node.parts[0]
         if mnemonic == "call":
             self.call(node)
-        elif mnemonic in ("bar", "barrier") and ".red" in node.opcode:
+        elif mnemonic in ("bar", "barrier") and "red" in node.parts:
             self.reduction_barrier(node)
         elif mnemonic == "ret" and self.returns is not None:
             self.jump(self.returns, node)
@@ -249,12 +248,12 @@ class _Linker:
 
     def jump(self, label: int, node: syntax.Instruction) -> None:
         """Branch to a label under the guard of `node`."""
-        self.append(replace(node, opcode="bra"), (flat.Target(label),))
+        self.append(replace(node, opcode="bra"), (syntax.Target(label),))
 
     def emit(self, node: syntax.Instruction) -> None:
         operands = tuple(self.operand(operand) for operand in node.operands)
-        mnemonic = node.opcode.split(".", 1)[0]
-        wide = f".{_WIDE}" in node.opcode and any(isinstance(x, flat.OperandList) for x in operands)
+        mnemonic = node.parts[0]
+        wide = _WIDE in node.parts and any(isinstance(x, syntax.OperandList) for x in operands)
         if wide and mnemonic == "mov":
             self.move_wide(node, operands)
         elif wide and mnemonic in ("ld", "st"):
@@ -262,70 +261,56 @@ class _Linker:
         else:
             self.append(node, operands)
 
-    def move_wide(self, node: syntax.Instruction, operands: tuple[flat.Operand, ...]) -> None:
+    def move_wide(self, node: syntax.Instruction, operands: tuple[syntax.Operand, ...]) -> None:
         """mov.b128 by halves: from or to a register, or a list of two."""
-        halves = [each.items for each in operands if isinstance(each, flat.OperandList)]
+        halves = [each.items for each in operands if isinstance(each, syntax.OperandList)]
         if [len(each) for each in halves] != [2, 2]:
             raise self.error(f"{node.opcode} takes registers of 128 bits, or two of 64")
         half = replace(node, opcode=node.opcode.replace(_WIDE, "b64"))
         for pair in zip(*halves, strict=True):
             self.append(half, pair)
 
-    def append(self, node: syntax.Instruction, operands: tuple[flat.Operand, ...]) -> None:
-        guard = self.guard(node)
-        negated = bool(node.guard and node.guard.negated)
-        parts = tuple(node.opcode.split("."))
-        self.program.code.append(
-            flat.Instruction(
-                node.opcode,
-                parts,
-                operands,
-                guard,
-                negated,
-                node.line,
-                node.text,
-                self.module.sources.at(node.line),
-                node.start,
-            )
-        )
+    def append(self, node: syntax.Instruction, operands: tuple[syntax.Operand, ...]) -> None:
+        source = self.module.sources.at(node.line)
+        linked = replace(node, operands=operands, guard=self.guard(node), source=source)
+        self.program.code.append(linked)
 
-    def guard(self, node: syntax.Instruction) -> flat.Register | None:
-        if node.guard is None:
-            return None
-        register = self.name(node.guard.name)
-        if not isinstance(register, flat.Register) or register.cls != "pred":
-            raise self.error(f"{node.guard.name} guards an instruction but is not a predicate")
+    def guard(self, node: syntax.Instruction) -> syntax.Register | None:
+        if not isinstance(node.guard, syntax.Name):
+            return node.guard
+        register = self.name(node.guard.text)
+        if not isinstance(register, syntax.Register) or register.cls != "pred":
+            raise self.error(f"{node.guard.text} guards an instruction but is not a predicate")
         return register
 
-    def operand(self, node: syntax.Operand) -> flat.Operand:
+    def operand(self, node: syntax.Operand) -> syntax.Operand:
         if isinstance(node, syntax.Name):
-            return flat.Sink() if node.text == "_" else self.name(node.text)
+            return syntax.Sink() if node.text == "_" else self.name(node.text)
         if isinstance(node, syntax.Sum):
             return _plus(self.name(node.name), node.offset, self)
-        if isinstance(node, syntax.Address):
-            base = node.base if isinstance(node.base, syntax.Integer) else self.name(node.base.text)
+        if isinstance(node, syntax.Memory):
+            base = self.name(node.base.text) if isinstance(node.base, syntax.Name) else node.base
             if not isinstance(base, _ADDRESSES):
                 raise self.error(f"{node.base} is not an address")
             coordinates = None
             if node.coordinates is not None:
-                coordinates = tuple(self.operand(c) for c in node.coordinates.items)
-            if isinstance(base, flat.SymbolAddress) and base.space == "shared":
-                return flat.Memory(replace(base, offset=base.offset + node.offset), 0, coordinates)
-            return flat.Memory(base, node.offset, coordinates)
-        if isinstance(node, syntax.Vector):
-            return flat.OperandList(tuple(self.operand(item) for item in node.items))
-        if isinstance(node, syntax.Pair):
-            return flat.OperandList((self.operand(node.first), self.operand(node.second)))
-        if isinstance(node, syntax.Negated):
+                coordinates = tuple(map(self.operand, node.coordinates))
+            if isinstance(base, syntax.SymbolAddress) and base.space == "shared":
+                base = replace(base, offset=base.offset + node.offset)
+                return syntax.Memory(base, 0, coordinates)
+            return syntax.Memory(base, node.offset, coordinates)
+        if isinstance(node, syntax.OperandList) and node.marks != "()":
+            return syntax.OperandList(tuple(map(self.operand, node.items)), node.marks)
+        if isinstance(node, syntax.Not) and isinstance(node.operand, syntax.Name):
             register = self.name(node.operand.text)
-            if not isinstance(register, flat.Register):
+            if not isinstance(register, syntax.Register):
                 raise self.error(f"!{node.operand.text} is not a predicate")
-            return flat.Not(register)
+            return syntax.Not(register)
         if isinstance(node, (syntax.Integer, syntax.Real)):
             return node
         raise self.error("a list in parentheses is only allowed in a call")
 
-    def name(self, text: str) -> flat.Operand:
+    def name(self, text: str) -> syntax.Operand:
         bound = self.names.find(text)
         if bound is None:
             covered = self.names.pattern(text)
@@ -333,31 +318,24 @@ class _Linker:
                 scope, cls = covered
                 bound = scope.bound[text] = self.new_registers(text, cls)
         if isinstance(bound, tuple):
-            return flat.OperandList(bound)
+            return syntax.OperandList(bound)
         if bound is not None:
             return bound
         if text.startswith("%"):
-            return flat.Special(text[1:])
+            return syntax.Special(text[1:])
         raise self.error(f"{text} is not declared")
 
     # --- calls --------------------------------------------------------------------------
 
     def call(self, node: syntax.Instruction) -> None:
         operands = list(node.operands)
-        results: tuple[syntax.Operand, ...] = ()
-        if operands and isinstance(operands[0], syntax.Arguments):
-            results = operands.pop(0).items  # type: ignore[union-attr]
-        if operands:
-            operands.pop(0)
-        arguments: tuple[syntax.Operand, ...] = ()
-        if operands and isinstance(operands[0], syntax.Arguments):
-            arguments = operands[0].items
+        results = _in_parentheses(operands)
+        del operands[:1]  # the callee
+        arguments = _in_parentheses(operands)
         name = syntax.callee(node)
         function = self.module.functions.get(name)
         if name in _INTRINSIC_CALLS and (function is None or function.body is None):
-            self.emit(
-                syntax.Instruction(name, (*results, *arguments), node.guard, node.line, node.text)
-            )
+            self.emit(replace(node, opcode=name, operands=(*results, *arguments), start=-1))
             return
         if not name or name.startswith("%"):
             raise self.unsupported(
@@ -396,8 +374,7 @@ class _Linker:
         end = self.new_label()
         if node.guard is not None:
             # Threads for which the guard does not hold skip the whole call.
-            skips = replace(node.guard, negated=not node.guard.negated)
-            self.jump(end, replace(node, guard=skips))
+            self.jump(end, replace(node, negated=not node.negated))
         bound: dict[str, Binding] = {}
         for formal, actual in zip(formals, actuals, strict=True):
             value = self.operand(actual)
@@ -416,24 +393,33 @@ class _Linker:
         self.place_label(end)
 
 
-def _plus(base: flat.Operand, offset: int, linker: _Linker) -> flat.Operand:
+def _in_parentheses(operands: list[syntax.Operand]) -> tuple[syntax.Operand, ...]:
+    """Take the list in parentheses that a call's operands begin with, if there is one."""
+    first = operands[0] if operands else None
+    if not isinstance(first, syntax.OperandList) or first.marks != "()":
+        return ()
+    del operands[0]
+    return first.items
+
+
+def _plus(base: syntax.Operand, offset: int, linker: _Linker) -> syntax.Operand:
     if isinstance(base, syntax.Integer):
         return syntax.Integer(base.value + offset)
-    if isinstance(base, flat.SymbolAddress):
-        return flat.SymbolAddress(base.space, base.name, base.offset + offset)
-    if isinstance(base, flat.LocalAddress):
-        return flat.LocalAddress(base.offset + offset)
+    if isinstance(base, syntax.SymbolAddress):
+        return syntax.SymbolAddress(base.space, base.name, base.offset + offset)
+    if isinstance(base, syntax.LocalAddress):
+        return syntax.LocalAddress(base.offset + offset)
     raise linker.error("only an address can have a constant added to it")
 
 
 Binding: TypeAlias = (
-    flat.Register
-    | flat.SymbolAddress
-    | flat.LocalAddress
+    syntax.Register
+    | syntax.SymbolAddress
+    | syntax.LocalAddress
     | syntax.Integer
-    | flat.Target
-    | tuple[flat.Target, ...]
-    | tuple[flat.Register, ...]
+    | syntax.Target
+    | tuple[syntax.Target, ...]
+    | tuple[syntax.Register, ...]
 )
 
 

@@ -18,37 +18,29 @@ class OperandParser(Cursor):
         if text == "[":
             return self.address()
         if text == "{":
-            return self.vector()
+            return self.items("{}")
         if text == "!" and self.tokens[self.at + 1].kind == "word" and not self._is_constant(1):
             self.at += 1
-            return syntax.Negated(syntax.Name(self.word()))
+            return syntax.Not(syntax.Name(self.word()))
         if self.now.kind == "word" and not self._is_constant():
             name = syntax.Name(self.take().text)
             if self.accept("|"):
-                return syntax.Pair(name, self.operand())
+                return syntax.OperandList((name, self.operand()), "|")
             if self.now.text == "+":
                 return syntax.Sum(name.text, self.addend())
             return name
         return self.constant()
 
-    def arguments(self) -> syntax.Arguments:
-        """The results, or the arguments, of a call."""
-        self.expect("(")
+    def items(self, marks: str) -> syntax.OperandList:
+        """Operands in braces; in parentheses the results, or the arguments, of a call."""
+        self.expect(marks[0])
         items: list[syntax.Operand] = []
-        while not self.accept(")"):
+        while not self.accept(marks[1]):
             items.append(self.operand())
             self.accept(",")
-        return syntax.Arguments(tuple(items))
+        return syntax.OperandList(tuple(items), marks)
 
-    def vector(self) -> syntax.Vector:
-        self.expect("{")
-        items: list[syntax.Operand] = []
-        while not self.accept("}"):
-            items.append(self.operand())
-            self.accept(",")
-        return syntax.Vector(tuple(items))
-
-    def address(self) -> syntax.Address:
+    def address(self) -> syntax.Memory:
         self.expect("[")
         base: syntax.Name | syntax.Integer
         if self.now.kind == "word" and not self._is_constant():
@@ -59,11 +51,9 @@ class OperandParser(Cursor):
                 raise self.error("an address is an integer")
             base = constant
         offset = self.addend()
-        coordinates = None
-        if self.accept(","):
-            coordinates = self.vector()
+        coordinates = self.items("{}").items if self.accept(",") else None
         self.expect("]")
-        return syntax.Address(base, offset, coordinates)
+        return syntax.Memory(base, offset, coordinates)
 
     def addend(self) -> int:
         """The expression behind a name: all of what follows its `+`."""
@@ -419,20 +409,20 @@ class ModuleParser(OperandParser):
 
     def instruction(self) -> syntax.Instruction:
         first = self.now
-        guard = None
+        guard, negated = None, False
         if self.accept("@"):
             negated = self.accept("!")
-            guard = syntax.Guard(self.word(), negated)
+            guard = syntax.Name(self.word())
         line = self.now.line
         opcode = self.word()
         calls = opcode.partition(".")[0] == "call"
         operands: list[syntax.Operand] = []
         while self.now.text != ";":
             listed = calls and self.now.text == "("
-            operands.append(self.arguments() if listed else self.operand())
+            operands.append(self.items("()") if listed else self.operand())
             if not self.accept(","):
                 break
         last = self.now
         self.expect(";")
         text = " ".join(self.text[first.start : last.start].split())
-        return syntax.Instruction(opcode, tuple(operands), guard, line, text, first.start)
+        return syntax.Instruction(opcode, tuple(operands), guard, negated, line, text, first.start)

@@ -1,11 +1,20 @@
-"""The syntax tree of a PTX module: what was written, nothing resolved."""
+"""PTX as a tree: first what was written, then, from `link`, one flat kernel without calls and
+scopes, in which every name is a register, an address, a label or a special register."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
-from nvfp4.records.source import SourceLines
+from nvfp4.records.source import SourceLine, SourceLines
+
+# The first KiB of shared memory belongs to the system on sm_90 and later.
+SHARED_BASE = 1024
+"""What lies below is the system's."""
+RESERVED_FOR_GROUPS = 640
+"""Where that which cooperative groups may use begins in it, 288 bytes at least; a device's driver
+says where. Multiple of 128."""
 
 
 @dataclass(frozen=True)
@@ -39,64 +48,119 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Address:
-    """`[base + offset]`; `coordinates` is the braced list of a tensor address."""
+class Memory:
+    """`[base + offset]`; `coordinates` are the braced list of a tensor address."""
 
-    base: Name | Integer
+    base: Name | Integer | Register | SymbolAddress | LocalAddress
     offset: int = 0
-    coordinates: Vector | None = None
+    coordinates: tuple[Operand, ...] | None = None
 
 
 @dataclass(frozen=True)
-class Vector:
-    """Operands in braces."""
+class OperandList:
+    """Operands in braces, in a `p|q` pair, or in the parentheses of a call."""
 
     items: tuple[Operand, ...]
+    marks: str = "{}"
 
 
 @dataclass(frozen=True)
-class Pair:
-    """`p|q`, two destinations of one instruction."""
-
-    first: Operand
-    second: Operand
-
-
-@dataclass(frozen=True)
-class Negated:
+class Not:
     """`!p` as an operand."""
 
-    operand: Name
+    operand: Name | Register
+
+
+# --- what names are, once the kernel is linked ---------------------------------------------
 
 
 @dataclass(frozen=True)
-class Arguments:
-    """A parenthesised list of a call."""
+class Register:
+    """A virtual register: index into the register file; cls is pred, b8, b16, b32 or b64."""
 
-    items: tuple[Operand, ...]
-
-
-Operand: TypeAlias = Name | Integer | Real | Sum | Address | Vector | Pair | Negated | Arguments
+    index: int
+    cls: str
+    name: str
 
 
 @dataclass(frozen=True)
-class Guard:
-    """`@p` or `@!p`."""
+class Sink:
+    """The `_` operand."""
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register, without its percent sign: `tid.x`."""
 
     name: str
-    negated: bool
+
+
+@dataclass(frozen=True)
+class SymbolAddress:
+    """Address of a parameter, global, constant or shared variable, known when the launch or module
+    is set up. offset: of a shared variable, from the start of the CTA's shared memory."""
+
+    space: str
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class LocalAddress:
+    """Byte offset in the thread's local memory."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """A label's number; `Program.labels` says where the label is."""
+
+    label: int
+
+
+Operand: TypeAlias = (
+    Name
+    | Integer
+    | Real
+    | Sum
+    | Memory
+    | OperandList
+    | Not
+    | Register
+    | Sink
+    | Special
+    | SymbolAddress
+    | LocalAddress
+    | Target
+)
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction as it is written. start: its first character in the module's text."""
+    """An instruction. guard, negated: of `@p` and `@!p`. text: as written. start: its first
+    character in the module's text, -1 for one that stands nowhere. source: once it is linked, the
+    line that it was compiled from.
+    """
 
     opcode: str
     operands: tuple[Operand, ...]
-    guard: Guard | None
+    guard: Name | Register | None
+    negated: bool
     line: int
     text: str
     start: int = -1
+    source: SourceLine | None = None
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """The opcode split at its dots."""
+        return tuple(self.opcode.split("."))
+
+    @property
+    def user(self) -> SourceLine | None:
+        """The innermost line of the user's own code that it was compiled from, where known."""
+        return self.source.users() if self.source else None
 
 
 @dataclass(frozen=True)
@@ -182,7 +246,32 @@ class Module:
 
 def callee(instruction: Instruction) -> str:
     """The name of the function that an instruction calls; empty unless it is such a call."""
-    if instruction.opcode.split(".", 1)[0] != "call":
-        return ""
-    operands = [o for o in instruction.operands if not isinstance(o, Arguments)]
-    return operands[0].text if operands and isinstance(operands[0], Name) else ""
+    names = (each.text for each in instruction.operands if isinstance(each, Name))
+    return next(names, "") if instruction.parts[0] == "call" else ""
+
+
+@dataclass
+class Program:
+    """A kernel ready for `flow`.
+
+    parameters: (name, byte offset, bytes) in order. labels: label number -> index into `code`.
+    variables: the .global and .const variables of the module. shared_end: the address at which
+    static shared memory ends. dynamic_shared: the address at which dynamic shared memory starts.
+    """
+
+    kernel: str
+    parameters: list[tuple[str, int, int]] = field(default_factory=list)
+    registers: list[Register] = field(default_factory=list)
+    code: list[Instruction] = field(default_factory=list)
+    labels: dict[int, int] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    shared_end: int = SHARED_BASE
+    dynamic_shared: int = SHARED_BASE
+    local_bytes: int = 0
+    required_threads: tuple[int, int, int] | None = None
+    most_threads: int | None = None
+    cluster: tuple[int, int, int] | None = None
+
+    @property
+    def parameter_bytes(self) -> int:
+        return max((offset + size for _, offset, size in self.parameters), default=0)

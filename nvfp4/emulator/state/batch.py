@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from nvfp4.emulator.ptx.program import SHARED_BASE
+from nvfp4.emulator.ptx.syntax import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.barriers import ClusterBarrier, CtaBarrier
 from nvfp4.emulator.state.group import Grid, Group

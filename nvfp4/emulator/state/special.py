@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE
+from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.group import Grid
 from nvfp4.emulator.state.launch_state import LaunchState

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.ptx.program import Instruction
+from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.native import BANKS, Visited

@@ -47,7 +47,7 @@ from nvfp4.emulator.instructions.tensor.issue import (
 )
 from nvfp4.emulator.instructions.tensor.sources import Source, source_of
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.ptx.program import Memory, OperandList
+from nvfp4.emulator.ptx.syntax import Memory, OperandList
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.launch_state import Origin
