@@ -7,12 +7,12 @@ line, kernel, CTA and thread when they are known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nvfp4.records.source import SourceLine, is_library
-from nvfp4.records.texts import short_name
+from nvfp4.records.source import SourceLine, heading, is_library
+from nvfp4.records.texts import readable, short_name
 
 _DATA_RACES = (
     "PTX ISA, Conflict and Data-races: accesses that overlap, one of them a write, race unless "
@@ -28,8 +28,7 @@ class SourceLocation:
     """Place of a fault.
 
     line: in the PTX text, from 1. cta, thread: (x, y, z). source: the line that the instruction
-    was compiled from, with those it was inlined into. grid, block: of the launch. rank: of the
-    CTA in its cluster, if that has several.
+    was compiled from, with those it was inlined into. grid, block: of the launch.
     """
 
     kernel: str
@@ -40,38 +39,36 @@ class SourceLocation:
     source: SourceLine | None = None
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
-    rank: int | None = None
 
     @property
     def user(self) -> SourceLine | None:
         """The innermost line of the user's own code; None where only a library's is known."""
         return self.source.users() if self.source else None
 
-    def __str__(self) -> str:
-        lines = self._source_lines()
-        if self.line is not None:
-            lines.append(_joined(f"PTX line {self.line}", self.instruction))
-        parts = [f"in kernel {short_name(self.kernel)}"]
-        if self.cta is not None:
-            rank = "" if self.rank is None else f" (rank {self.rank})"
-            parts.append(f"CTA {self.cta}{rank}")
-        if self.thread is not None:
-            parts.append(f"thread {self.thread}")
-        return "\n  ".join([*lines, ", ".join(parts)])
+    def lines(self, kind: str, message: str, code: str | None = None) -> Iterator[str]:
+        """A message at the user's line, or at that of the PTX where none is known, with the lines
+        that it was inlined into."""
+        user = self.user
+        yield from heading(user, kind, message, code)
+        if user is None:
+            if self.source is not None:
+                yield f"  {self.source}: in a library; the line that called it is not known"
+            if self.line is not None:
+                yield f"  PTX line {self.line}: {self.instruction or ''}".rstrip(": ")
+            return
+        for frame in [frame for frame in user.chain() if not is_library(frame.file)][1:]:
+            yield f"  called from {frame}: {frame.text}" if frame.text else f"  called from {frame}"
 
-    def _source_lines(self) -> list[str]:
-        """The user's line, then the lines of the user's code that led to it."""
-        if self.source is None:
-            return []
-        if self.user is None:
-            return [f"{self.source}: in a library; the line that called it is not known"]
-        own = [frame for frame in self.user.chain() if not is_library(frame.file)]
-        lines = [_joined(str(frame), frame.text) for frame in own]
-        return [lines[0], *(f"called from {line}" for line in lines[1:])]
-
-
-def _joined(place: str, text: str | None) -> str:
-    return f"{place}: {text}" if text else place
+    def who(self) -> str:
+        """The kernel, and the CTA and the thread as far as they are known."""
+        parts = [f"  in kernel {short_name(self.kernel)}"]
+        for name, index, extent in (
+            ("CTA", self.cta, self.grid),
+            ("thread", self.thread, self.block),
+        ):
+            if index is not None:
+                parts.append(f"{name} {index}" + (f" of {extent}" if extent else ""))
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -100,8 +97,7 @@ class Related:
 
 
 class EmulatorError(Exception):
-    """Base of all errors of the emulator. `str(error)` is the sentence, the place, the hint;
-    `rendering.rendered` shows it as a compiler would.
+    """Base of all errors of the emulator.
 
     code: the kind of error, for programs. refusal: whether it says nothing of the kernel, only of
     what is not emulated; see docs/emulator.md. rule: what the manual says of it, in our words,
@@ -144,18 +140,37 @@ class EmulatorError(Exception):
         error.related, error.output, error.seen = self.related, self.output, self.seen
         return error
 
-    def __str__(self) -> str:
-        text = self.message
-        if self.where is not None:
-            text += f"\n  {self.where}"
+    def rendered(self, launched: SourceLine | None = None) -> str:
+        """Return all that is known, as compilers print it.
+
+        submission.py:26:18: error: read of 16 bytes outside every tensor: ... [out_of_bounds]
+        26 |     rA.store(gA[None, 0].load())
+           |              ^
+        in kernel gemv, CTA (1, 0, 0) of (2, 1, 1), thread (32, 0, 0) of (128, 1, 1)
+        hint: ...
+
+        launched: the line of the user's code that launched the kernel; the error's own place where
+        it has no other.
+        """
+        lines: list[str] = []
+        if self.where is None:
+            lines += heading(launched, "error", self.message, self.code)
+        else:
+            lines += [*self.where.lines("error", self.message, self.code), self.where.who()]
+            if launched is not None:
+                text = f": {launched.text}" if launched.text else ""
+                lines.append(f"  launched at {launched}{text}")
         for each in self.related:
-            place = each.where.user or f"PTX line {each.where.line}"
-            text += f"\n  {place}: {each.message}"
-        if self.rule is not None:
-            text += f"\n  rule: {self.rule}"
-        if self.hint is not None:
-            text += f"\n  hint: {self.hint}"
-        return text
+            lines += each.where.lines("note", each.message)
+            if each.where.cta is not None:
+                lines.append(each.where.who())
+        for name, said in (("rule", self.rule), ("hint", self.hint)):
+            if said is not None:
+                lines.append(f"  {name}: {said}")
+        return readable("\n".join(lines))
+
+    def __str__(self) -> str:
+        return self.rendered()
 
 
 class PtxSyntaxError(EmulatorError):

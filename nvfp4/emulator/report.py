@@ -167,7 +167,7 @@ class LaunchReport(Traffic):
     warp_instructions: PTX instructions by kind, each counted once a warp that executes it, guarded
         off or not. sectors_read, sectors_written: distinct sectors over the whole launch (what DRAM
         must deliver and take with a cold, perfect cache); sectors_distinct: those read or written.
-    ptx, block_runs: what `rendering.by_ptx_line` needs, and no part of the dictionary: the text
+    ptx, block_runs: what `by_line` needs, and no part of the dictionary: the text
         of the module, and (instructions, warps that ran them) of each basic block, in program
         order.
     work: what each warp executed, no part of the dictionary either.

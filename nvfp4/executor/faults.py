@@ -7,7 +7,6 @@ from typing import Any
 
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import EmulatorError, NotAdmitted, SourceLocation
-from nvfp4.emulator.rendering import rendered
 from nvfp4.model.tools import MachineCode, assemble
 from nvfp4.records.gpu_messages import Fault
 from nvfp4.records.launch_errors import CodedError
@@ -25,7 +24,7 @@ def fault_of(
         failure = {"code": error.verdict_code, "message": error.message, "hint": error.hint}
         failure |= _place(launched)
     else:
-        text, failure = rendered(error, launched), _failure(error, launched)
+        text, failure = error.rendered(launched), _failure(error, launched)
     output = getattr(error, "output", "")
     return Fault(cut(plain(text, submission, name)), failure, type(error).refusal, output)
 

@@ -27,7 +27,8 @@ from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.patches import Patches
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.emulator.rendering import by_ptx_line
+from nvfp4.emulator.ptx.link import link
+from nvfp4.emulator.ptx.parser import parse
 from nvfp4.problems.nvfp4_gemv.reference import generate_input
 from nvfp4.records.launch import Launch
 from nvfp4.records.source import SourceLines
@@ -166,7 +167,7 @@ def line_of(way: str) -> tuple[int, str]:
 def test_the_line_of_an_access_is_named(way: str, emulation: Emulation, elsewhere: Any) -> None:
     message = fault(way, elsewhere)
     number, text = line_of(way)
-    found = re.search(rf"\n  (\S+/)?{HERE.name}:{number}{COLUMN}: (.*)\n  PTX line \d+: ", message)
+    found = re.match(rf"(\S+/)?{HERE.name}:{number}{COLUMN}: error: .*\n *\d+ \| (.*)\n", message)
     assert found is not None, message
     assert found[3] == text
     line = HERE.read_text(encoding="utf-8").splitlines()[number - 1]
@@ -179,8 +180,10 @@ def test_the_line_of_an_access_is_named(way: str, emulation: Emulation, elsewher
 def test_the_line_of_a_helper_in_another_file_is_named(
     way: str, number: int, emulation: Emulation, elsewhere: Any
 ) -> None:
-    place = rf"\n  {re.escape(elsewhere.__file__)}:{number}{COLUMN}: value = tensor\[i\]\n"
-    assert re.search(place, fault(way, elsewhere))
+    place = (
+        rf"{re.escape(elsewhere.__file__)}:{number}{COLUMN}: error: .*\n.* value = tensor\[i\]\n"
+    )
+    assert re.match(place, fault(way, elsewhere))
 
 
 def test_where_cute_dsl_gives_no_line_the_one_before_is_said_to_be_near(
@@ -189,7 +192,8 @@ def test_where_cute_dsl_gives_no_line_the_one_before_is_said_to_be_near(
     way = "assembly without a place"
     message = fault(way, elsewhere)
     number, text = line_of(way)
-    assert re.search(rf"\n  near (\S+/)?{HERE.name}:{number}: {re.escape(text)}\n", message)
+    place = rf"near (\S+/)?{HERE.name}:{number}: error: .*\n.* {re.escape(text)}\n"
+    assert re.match(place, message)
 
 
 def kernel_of(path: Path) -> Any:
@@ -244,7 +248,8 @@ def test_the_work_of_a_kernel_is_told_by_its_lines(emulation: Emulation) -> None
     report = emulation.launches[-1]
     sources = SourceLines(report.ptx)
     counts: Counter[tuple[str, int] | None] = Counter()
-    for number, warps in by_ptx_line(report).items():
+    lines = (each.line for each in link(parse(report.ptx), report.kernel).code)
+    for number, warps in report.by_line(lines).items():
         source = sources.at(number)
         user = source.users() if source else None
         counts[(user.file, user.line) if user else None] += warps

@@ -405,26 +405,4 @@ __global__ void a_release_that_nobody_waits_for(const int* in, int* out) {
   arrive_at(there(&empty, (cluster.block_rank() + 1) % 4));
 }
 
-// right: 100 + data[...].sum()
-__global__ void reductions_that_count_themselves(const int* in, int* out) {
-  __shared__ int sum;
-  __shared__ uint64_t full;
-  cg::cluster_group cluster = cg::this_cluster();
-  init(&full, 1);
-  if (threadIdx.x == 0) {
-    expect(&full, 4 * 4 * kThreads);
-    sum = 100;
-  }
-  cluster.sync();
-  for (unsigned rank = 0; rank < 4; ++rank) {
-    asm volatile(
-        "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, "
-        "[%2];" ::"r"(there(&sum, rank)),
-        "r"(own(in)), "r"(there(&full, rank))
-        : "memory");
-  }
-  wait(&full, 0);
-  put(out, sum);
-}
-
 }  // extern "C"

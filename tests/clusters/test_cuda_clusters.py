@@ -29,5 +29,5 @@ def test_a_wrong_kernel(ptx: str, case: Case) -> None:
 
 
 def test_there_are_enough_of_both() -> None:
-    assert len([case for case in ALL if case.right]) >= 13
+    assert len([case for case in ALL if case.right]) >= 12
     assert len([case for case in ALL if not case.right]) >= 20

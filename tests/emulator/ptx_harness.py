@@ -7,6 +7,8 @@ import numpy as np
 
 from nvfp4 import emulator
 from nvfp4.emulator import LaunchReport
+from nvfp4.emulator.ptx.link import link
+from nvfp4.emulator.ptx.parser import parse
 
 Array = np.ndarray[Any, Any]
 
@@ -74,3 +76,8 @@ MINE_IN_GRID = """
 mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0;
 mul.wide.u32 %d0, %r3, 4; add.u64 %d0, %q0, %d0;
 """
+
+
+def by_ptx_line(report: LaunchReport) -> dict[int, int]:
+    """Warp instructions by line of the PTX, from 1. A function counts for all its calls."""
+    return report.by_line(each.line for each in link(parse(report.ptx), report.kernel).code)

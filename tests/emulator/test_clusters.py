@@ -314,22 +314,6 @@ def test_reading_what_st_async_brings_without_a_wait_is_a_race() -> None:
     assert raised.value.code in ("shared_race", "unwritten_shared")
 
 
-def test_red_async_adds_at_the_target() -> None:
-    found = out(64)
-    body = _with(
-        f"""mapa.shared::cluster.u32 %r31, %r30, %r11;
-        mov.u32 %r20, 5; st.shared.u32 [%r12], %r20; {SYNC}
-        @%p8 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 128;
-        mov.u32 %r33, tile; mapa.shared::cluster.u32 %r33, %r33, %r11;
-        red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32
-        [%r33], %r0, [%r31];
-        {WAIT} {STORE_RESULT}"""
-    )
-    report = run(body, found, grid=2, block=32, cluster=2)
-    assert found.reshape(2, 32)[:, 0].tolist() == [5 + 496, 5 + 496]
-    assert codes(report) == []
-
-
 BULK = (
     "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r33], [%r34], 128, "
     "[%r31];"
@@ -397,24 +381,6 @@ def test_a_cta_that_ends_before_a_multicast_has_come() -> None:
     )
     report = run(body, found, source, grid=2, block=32, cluster=2)
     assert codes(report) == ["exited_peer"]
-
-
-def test_a_bulk_reduction_into_the_next_cta() -> None:
-    found = out(64)
-    copy = BULK.replace("cp.async.bulk", "cp.reduce.async.bulk").replace("bytes ", "bytes.add.u32 ")
-    body = _with(
-        f"""mapa.shared::cluster.u32 %r31, %r30, %r11;
-        st.shared.u32 [%r12 + 128], %r14; st.shared.u32 [%r12], %r0; fence.proxy.async; {SYNC}
-        @%p8 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 128;
-        mov.u32 %r34, tile; mapa.shared::cluster.u32 %r33, %r34, %r11; add.u32 %r34, %r34, 128;
-        @%p8 {copy} {WAIT} {STORE_RESULT}"""
-    )
-    report = run(body, found, grid=2, block=32, cluster=2)
-    assert (found.reshape(2, 32) == _previous(2, 32) + np.arange(32)).all()
-    assert codes(report) == []
-    with pytest.raises(errors.EmulatorError) as raised:
-        run(body.replace("st.shared.u32 [%r12], %r0;", ""), found, grid=2, block=32, cluster=2)
-    assert raised.value.code == "unwritten_shared"
 
 
 def test_a_grid_that_counts_clusters_is_refused() -> None:

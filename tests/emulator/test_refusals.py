@@ -110,6 +110,9 @@ refused_kernels = [
     "cp.async.bulk.mbarrier::complete_tx::bytes [%r0], [%q0], 16, [%r1];",
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
     "[%r0], [%q0, {%r0}], [%r1];",
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%q0], [%r0], 16;",
+    "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r0], %r1, "
+    "[%r2];",
     "bar.arrive 1;",
     "discard.global.L2 [%q0], 128;",
     "tcgen05.frobnicate.cta_group::1 [%r1];",

@@ -1,17 +1,15 @@
 """Messages name the line that an instruction was compiled from, as `.file` and `.loc` give it."""
 
 import os
-import re
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ptx_harness import MINE, ptx_of, run
+from ptx_harness import MINE, by_ptx_line, ptx_of, run
 
 from nvfp4 import emulator
 from nvfp4.emulator import errors
-from nvfp4.emulator.rendering import by_ptx_line
 from nvfp4.records import source
 from nvfp4.records.source import SourceLine, SourceLines, shown
 
@@ -46,11 +44,12 @@ def places(text: str) -> list[str]:
 def test_a_message_reads_like_a_compilers(python: Path) -> None:
     error = fault(f".loc 1 57 11\n{PAST_THE_END}", python)
     lines = str(error).splitlines()
-    assert "0 bytes past the end of a0 (160 bytes)" in lines[0]
+    assert lines[0].startswith(f"{python}:57:12: error: read of 4 bytes outside every tensor, ")
+    assert lines[0].endswith("0 bytes past the end of a0 (160 bytes) [out_of_bounds]")
     assert lines[1:] == [
-        f"  {python}:57:12: x57 = load(57)",
-        f"  PTX line {error.where.line if error.where else 0}: ld.global.u32 %r5, [%d0+36]",
-        "  in kernel k, CTA (0, 0, 0), thread (31, 0, 0)",
+        "    57 | x57 = load(57)",
+        "       |        ^",
+        "  in kernel k, CTA (0, 0, 0) of (1, 1, 1), thread (31, 0, 0) of (32, 1, 1)",
     ]
 
 
@@ -64,7 +63,7 @@ def test_the_place_is_there_for_programs(python: Path) -> None:
 
 def test_a_hint_comes_last(python: Path) -> None:
     error = fault(".loc 1 3 4\ntex.2d.v4.f32.f32 %r1, %r2;", python)
-    assert re.match(r"  \S+kernel.py:3:5: x3 = load\(3\)", str(error).splitlines()[1])
+    assert str(error).startswith(f"{python}:3:5: error: ")
     assert str(error).splitlines()[-1].startswith("  hint: ")
 
 
@@ -76,14 +75,13 @@ def test_without_line_information_there_is_the_ptx_line_only() -> None:
 
 
 def test_a_file_that_is_gone_is_named_all_the_same() -> None:
-    assert places(str(fault(f".loc 1 7 0\n{PAST_THE_END}", "/nowhere/gone.py")))[0] == (
-        "  /nowhere/gone.py:7"
-    )
+    error = fault(f".loc 1 7 0\n{PAST_THE_END}", "/nowhere/gone.py")
+    assert str(error).startswith("/nowhere/gone.py:7: error: ")
 
 
 def test_a_source_holds_until_the_next(python: Path) -> None:
     body = f".loc 1 5 4\nadd.u32 %r6, %r0, 1;\n{PAST_THE_END}\n.loc 1 6 4\nadd.u32 %r6, %r0, 1;"
-    assert ":5:5: x5" in str(fault(body, python))
+    assert ":5:5: error: " in str(fault(body, python))
 
 
 def test_files_may_be_listed_behind_the_code() -> None:
@@ -103,7 +101,7 @@ def test_a_function_begins_without_a_source() -> None:
 )
 def test_what_comes_from_no_line_is_near_the_last_one(place: str, python: Path) -> None:
     error = fault(f".loc 1 4 4\nadd.u32 %r6, %r0, 1;\n.loc {place}\n{PAST_THE_END}", python)
-    assert places(str(error))[0] == f"  near {python}:4: x4 = load(4)"
+    assert str(error).startswith(f"near {python}:4: error: ")
 
 
 def test_without_columns_a_whole_function_is_told_by_its_first_line(tmp_path: Path) -> None:
@@ -140,9 +138,9 @@ def test_lines_inside_inline_assembly_are_not_those_of_the_file(python: Path) ->
     .loc 1 44 4
     ld.global.u32 %r5, [t]; }
     // end inline asm"""
-    assert ":41:5: x41" in str(fault(f".loc 1 41 4\n{asm}", python))
+    assert ":41:5: error: " in str(fault(f".loc 1 41 4\n{asm}", python))
     after = asm.replace("36", "0") + f"\n{PAST_THE_END}"
-    assert ":41:5: x41" in str(fault(f".loc 1 41 4\n{after}", python))
+    assert ":41:5: error: " in str(fault(f".loc 1 41 4\n{after}", python))
 
 
 def test_a_chain_of_inlined_calls_is_told(tmp_path: Path) -> None:
@@ -152,8 +150,9 @@ def test_a_chain_of_inlined_calls_is_told(tmp_path: Path) -> None:
     add.u32 %r6, %r0, 1;
     .loc 1 10 5, function_name $info1+4, inlined_at 1 20 3
     {PAST_THE_END}"""
-    assert places(str(fault(body, code)))[:3] == [
-        f"  {code}:10:5: line 10;",
+    lines = str(fault(body, code)).splitlines()
+    assert lines[0].startswith(f"{code}:10:5: error: ")
+    assert lines[3:5] == [
         f"  called from {code}:20:3: line 20;",
         f"  called from {code}:50:7: line 50;",
     ]
@@ -163,7 +162,7 @@ def test_the_innermost_line_of_the_users_is_named_not_the_librarys(python: Path)
     body = f""".loc 1 33 8
     .loc 2 120 8, function_name $info0, inlined_at 1 33 8
     {PAST_THE_END}"""
-    assert places(str(fault(body, python, LIBRARY)))[0] == f"  {python}:33:9: x33 = load(33)"
+    assert str(fault(body, python, LIBRARY)).startswith(f"{python}:33:9: error: ")
 
 
 def test_a_line_of_a_library_alone_is_said_to_be_one() -> None:
@@ -196,9 +195,8 @@ def test_a_line_that_is_its_own_caller_ends() -> None:
 
 def test_a_copy_is_called_by_the_name_given_to_it(python: Path) -> None:
     source.show_as(os.fspath(python), "submission.py")
-    assert "\n  submission.py:8:5: x8 = load(8)\n" in str(
-        fault(f".loc 1 8 4\n{PAST_THE_END}", python)
-    )
+    error = fault(f".loc 1 8 4\n{PAST_THE_END}", python)
+    assert str(error).startswith("submission.py:8:5: error: ")
 
 
 def test_a_file_below_the_working_directory_is_named_from_there(

@@ -191,7 +191,7 @@ def _differences(
     fault = state.fault or other.fault
     if isinstance(other.fault, RunawayKernel) and state.fault is None:
         return []  # a GPU may start all CTAs at once, which wait for each other then
-    if fault is not None and str(state.fault) != str(other.fault):
+    if fault is not None and _place_of(state.fault) != _place_of(other.fault):
         raise cause.because(fault.message) from fault
     # Who comes first may decide in which order numbers are added.
     rounds = isinstance(cause, OrderDependence) or (state.rounds and order.number != 0)
@@ -200,6 +200,10 @@ def _differences(
         for address, (buffer, expected) in first.items()
         if not _same(expected, left[address], rounds, buffer.name)
     ]
+
+
+def _place_of(fault: EmulatorError | None) -> object:
+    return fault and (fault.message, fault.where)
 
 
 def _same(a: Array, b: Array, rounds: bool, name: str) -> bool:

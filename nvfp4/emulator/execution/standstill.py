@@ -180,7 +180,7 @@ def _arrives(instruction: Instruction) -> bool:
     parts = instruction.parts
     if parts[0] == "mbarrier":
         return not {"arrive", "arrive_drop", "complete_tx"}.isdisjoint(parts)
-    return parts[0] in ("cp", "st", "red") and any("mbarrier" in part for part in parts)
+    return parts[0] in ("cp", "st") and any("mbarrier" in part for part in parts)
 
 
 class _State:

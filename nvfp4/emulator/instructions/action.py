@@ -210,14 +210,9 @@ class LaneSite(NamedTuple):
     def location(self) -> SourceLocation:
         """The instruction with who executes it."""
         cta, thread = self.batch.coordinates(self.lane)
-        launch, size = self.batch.launch, self.batch.cluster_size
+        launch = self.batch.launch
         return replace(
-            self.site.location(),
-            cta=cta,
-            thread=thread,
-            grid=launch.grid,
-            block=launch.block,
-            rank=self.lane // self.batch.grid.threads % size if size > 1 else None,
+            self.site.location(), cta=cta, thread=thread, grid=launch.grid, block=launch.block
         )
 
 

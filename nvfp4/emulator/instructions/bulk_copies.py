@@ -1,6 +1,5 @@
-"""cp.async.bulk, cp.async.bulk.tensor and cp.reduce.async.bulk: copies by the copy engine. And
-st.async and red.async, stores that count at an mbarrier: the engine does them here, too, in the
-proxy of threads.
+"""cp.async.bulk and cp.async.bulk.tensor: copies by the copy engine. And st.async, a store that
+counts at an mbarrier: the engine does it here, too, in the proxy of threads.
 """
 
 from collections.abc import Callable
@@ -10,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, TensorMapError
-from nvfp4.emulator.instructions import atomics, copy_engine, global_access, shared_access, tiles
-from nvfp4.emulator.instructions.access_shape import Access, spaces_of
+from nvfp4.emulator.instructions import copy_engine, global_access, shared_access, tiles
+from nvfp4.emulator.instructions.access_shape import spaces_of
 from nvfp4.emulator.instructions.action import (
     Action,
     LaneSite,
@@ -241,53 +240,6 @@ def wait_group(site: Site) -> Action:
     return Action("copy", [], [], run)
 
 
-_STORED = "b32 u32 s32 b64 u64 s64 f32 f64"
-_REDUCED = " ".join(("b32 u32 s32 b64 u64 s64 f16 bf16 f32 f64", *atomics.OPERATIONS))
-_ELEMENTS_A_REQUEST = 32
-
-
-@instruction(
-    "cp.reduce", operands="[] [] b32 _?",
-    modifiers=f"async bulk noftz {_REDUCED} {_KNOWN}",
-)  # fmt: skip
-def reduce(site: Site) -> Action:
-    """cp.reduce.async.bulk.global.shared::cta.bulk_group.op{.noftz}.type [dst], [src], bytes, and
-    to shared::cluster, with an mbarrier."""
-    spaces = spaces_of(site)
-    if spaces[1:] != ["shared"]:
-        raise site.unsupported(f"{site.opcode}: only reductions from shared memory are emulated")
-    update = atomics.update_of(site, spaces[0])
-    what = Access(site, spaces[0], type_bits(site.type()) // 8, 1)
-
-    def to_global(at: LaneSite, target: int, data: Array) -> None:
-        for first in range(0, data.size, _ELEMENTS_A_REQUEST):
-            some = data[first : first + _ELEMENTS_A_REQUEST]
-            where = np.arange(first, first + some.size, dtype=np.uint64) * np.uint64(what.size)
-            lanes = np.full(some.size, at.lane, np.int64)
-            atomics.apply(
-                at.batch, what, "global", update, where + np.uint64(target), lanes, [some], [some]
-            )
-
-    def to_shared(at: LaneSite, target: int, data: Array) -> None:
-        abroad = copy_engine.goes_abroad(at.site)
-        offset, place = copy_engine.shared_range(at, target, data.nbytes, 16, abroad)
-        copy_engine.note(at, offset, data.nbytes, WRITTEN, atomic=True)
-        place[:] = update(place.view(what.dtype), data, data).view(np.uint8)
-
-    def move(at: LaneSite, values: list[int]) -> int:
-        target, origin, nbytes, *_ = values
-        _check_size(at, nbytes)
-        if nbytes:
-            data = _side(at, "shared", origin, nbytes, READ).view(what.dtype)
-            (to_global if spaces[0] == "global" else to_shared)(at, target, data)
-        return nbytes
-
-    if spaces[0] == "global":
-        return _copies(site, "copy", move, Way(1, None))
-    site.sources.append(Source(site.memory(3), "b64"))
-    return _copies(site, "copy", move, Way(0, 3))
-
-
 def _check_size(at: LaneSite, nbytes: int) -> None:
     if nbytes % 16:
         at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
@@ -295,25 +247,10 @@ def _check_size(at: LaneSite, nbytes: int) -> None:
 
 @instruction(
     "st.async", operands="[] _ []",
-    modifiers=f"weak shared::cluster! {COMPLETION}! v2 v4 {_STORED}",
+    modifiers=f"weak shared::cluster! {COMPLETION}! v2 v4 b32 u32 s32 b64 u64 s64 f32 f64",
 )  # fmt: skip
 def st_async(site: Site) -> Action:
     """st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2,.v4}.type [a], b, [mbar]."""
-    return _store_async(site, None)
-
-
-@instruction(
-    "red.async", operands="[] _ []",
-    modifiers=f"relaxed cluster shared::cluster! {COMPLETION}! {_REDUCED}",
-)  # fmt: skip
-def red_async(site: Site) -> Action:
-    """red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.op.type [a], b,
-    [mbar]."""
-    return _store_async(site, atomics.update_of(site, "shared"))
-
-
-def _store_async(site: Site, update: atomics.Update | None) -> Action:
-    """update: (old, b, c) -> new; None: b."""
     items = site.items(1)
     cls = register_class(type_bits(site.type()) // 8)
     dtype = REGISTER_DTYPES[cls]
@@ -322,12 +259,8 @@ def _store_async(site: Site, update: atomics.Update | None) -> Action:
 
     def move(at: LaneSite, values: list[int]) -> int:
         offset, place = copy_engine.shared_range(at, values[0], nbytes, nbytes, abroad=True)
-        atomic = update is not None
-        copy_engine.note(at, offset, nbytes, WRITTEN, by_threads=True, atomic=atomic)
-        new = np.array(values[1 : 1 + len(items)], dtype)
-        if update is not None:
-            new = update(place.view(dtype), new, new)
-        place[:] = new.view(np.uint8)
+        copy_engine.note(at, offset, nbytes, WRITTEN, by_threads=True)
+        place[:] = np.array(values[1 : 1 + len(items)], dtype).view(np.uint8)
         return nbytes
 
     mbar = site.sources.pop()

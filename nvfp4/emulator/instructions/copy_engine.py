@@ -155,21 +155,18 @@ def uncounted(batch: Batch) -> Iterator[None]:
         traffic.global_read_bytes, traffic.sectors_requested, traffic.global_requests = counted
 
 
-def note(
-    at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool = False,
-    atomic: bool = False,
-) -> None:  # fmt: skip
+def note(at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool = False) -> None:
     """The engine touches shared bytes on behalf of a lane, as of `note_all`."""
     where, lanes = np.array([offset]), np.array([at.lane])
-    note_all(at.site, at.batch, where, lanes, nbytes, flag, by_threads, atomic)
+    note_all(at.site, at.batch, where, lanes, nbytes, flag, by_threads)
 
 
 def note_all(
     site: Site, batch: Batch, offset: Array, lanes: Array, nbytes: int, flag: int,
-    by_threads: bool = False, atomic: bool = False,
+    by_threads: bool = False,
 ) -> None:  # fmt: skip
     """The engine touches shared bytes on behalf of lanes; races are noted. by_threads: it does so
-    in the proxy of threads, which needs no fence. atomic: other such writes may come between."""
+    in the proxy of threads, which needs no fence."""
     if flag == WRITTEN:
         batch.traffic.shared_bytes_written += nbytes * lanes.size
     else:
@@ -180,12 +177,10 @@ def note_all(
     if flag == WRITTEN:
         note_overwritten(batch, site, nbytes, offset, lanes)
     for where, lane in zip(offset.tolist(), lanes.tolist(), strict=True):
-        _note_one(site.lane(batch, lane), where, nbytes, flag, by_threads, atomic)
+        _note_one(site.lane(batch, lane), where, nbytes, flag, by_threads)
 
 
-def _note_one(
-    at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool, atomic: bool
-) -> None:
+def _note_one(at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool) -> None:
     shared = at.batch.shared
     cluster, thread = divmod(at.lane, at.batch.clusters.threads)
     engine = at.batch.engine(at.lane)
@@ -194,7 +189,7 @@ def _note_one(
     byte, fault, stamp = races.note_engine(
         offset, nbytes, thread, engine, shared.clocks.known[cluster],
         shared.clocks.known[cluster, thread >> 5] if by_threads else shared.clocks.fenced[cluster],
-        shared.stamps, flag == WRITTEN, atomic
+        shared.stamps, flag == WRITTEN
     )  # fmt: skip
     if shared.undefined is not None:
         part = shared.undefined[offset : offset + nbytes]

@@ -340,16 +340,13 @@ def _unfenced(stamp, engine, fenced):  # type: ignore[no-untyped-def]
 
 @loop
 def note_engine(  # type: ignore[no-untyped-def]
-    start, nbytes, thread, engine, known, fenced, stamps, write, atomic
+    start, nbytes, thread, engine, known, fenced, stamps, write
 ):
     """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
-    order. known, fenced: the clocks of the cluster. atomic: the engine changes what is there, as
-    others may at the same time. Returns the first (byte, fault, other's
-    stamp) of the worst."""
+    order. known, fenced: the clocks of the cluster. Returns the first (byte, fault, other's stamp)
+    of the worst."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
-    if atomic:
-        stamp |= ATOMIC
     row = known[thread >> 5]
     words = _words(stamps)
     fine = np.int64(0)
@@ -360,9 +357,9 @@ def note_engine(  # type: ignore[no-untyped-def]
         writer = stamps[cell, 0]
         fault = NO_FAULT
         racing = writer
-        if writer == 0 and (atomic or not write):
+        if writer == 0 and not write:
             fault = UNINITIALISED
-        elif writer != fine and not (atomic and writer & ATOMIC != 0):
+        elif writer != fine:
             if not ordered(writer, thread, row):
                 fault = RACE
             elif _unfenced(writer, engine, fenced):

@@ -6,7 +6,6 @@ hundreds of loads at one line.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -91,7 +90,7 @@ class Touched:
     @property
     def distinct(self) -> int:
         """How many bytes were read at least once."""
-        return int(np.bitwise_count(self.bits).sum()) if _HAS_COUNT else _count(self.bits)
+        return int(np.bitwise_count(self.bits).sum())
 
 
 class Tally:
@@ -252,20 +251,6 @@ def _conflict(address: Sequence[int], lanes: Sequence[int], nbytes: int) -> Bank
         return None
     stride = abs(address[1] - address[0])
     return BankConflict(ways, bank, tuple(sorted(set(words[bank].values()))), stride)
-
-
-_HAS_COUNT = hasattr(np, "bitwise_count")  # NumPy 2
-
-
-@loop
-def _count(bits: Any) -> Any:
-    total = 0
-    for i in range(bits.shape[0]):
-        value = bits[i]
-        while value:
-            value &= value - 1
-            total += 1
-    return total
 
 
 @loop
