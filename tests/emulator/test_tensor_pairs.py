@@ -243,19 +243,6 @@ tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16 [%r1], %d5, %d6, %r5
     assert np.array_equal(out.view(np.float32).reshape(256, 32), expected.astype(np.float32))
 
 
-def test_lanes_of_both_ctas_can_be_disabled() -> None:
-    more = "{%r30, %r31, %r32, %r33, %r34, %r35, %r36, %r37}, "
-    zero = "".join(f"mov.b32 %r{30 + i}, {1 if i == 4 else 0};" for i in range(8))
-    first = product(SHAPE, A_BYTES)
-    again = product(SHAPE, A_BYTES, more=more, accumulate="%p6")
-    middle = by_leader(zero + first + again + commit(2, 3)) + WAIT + read_back(32)
-    _, out = ran(middle, PAIR, 32)
-    a, b = (each.astype(np.float32) for each in matrices(256, 32))
-    expected = (2 * a @ b.T).reshape(2, 128, 32)
-    expected[1, 0] /= 2
-    assert np.array_equal(out.view(np.float32), expected)
-
-
 def test_a_pair_that_does_all_in_order_is_blamed_for_nothing() -> None:
     assert findings(RIGHT) == []
 

@@ -19,6 +19,7 @@ from tensor_harness import (
 
 from nvfp4.emulator.arithmetic import fused_dots
 from nvfp4.emulator.arithmetic.formats import FORMATS, decode
+from nvfp4.emulator.errors import UnsupportedInstruction
 
 Array = np.ndarray[Any, Any]
 
@@ -355,17 +356,17 @@ def test_a_matrix_may_be_negated() -> None:
     assert np.array_equal(out.view(np.float32), -(left @ right.T))
 
 
-def test_disabled_lanes_stay_as_they_are() -> None:
+def test_a_mask_of_disabled_lanes_is_empty_or_refused() -> None:
     tiles, of_a, of_b, left, right = plain()
     out = np.zeros((128, 16), np.uint32)
+    first = "mov.b32 %r7, 0; mov.b32 %r8, 0;"
     bits = instruction_bits("f16", 128, 16)
-    first = "tcgen05.mma.cta_group::1.kind::f16 [%r1], %d5, %d6, %r5, %p5;"
-    first += "mov.b32 %r6, 0xff; mov.b32 %r7, 0; mov.b32 %r8, 0x80000000;"
-    more = "{%r6, %r7, %r7, %r8}, %p6"
-    execute(product("f16", of_a, of_b, bits, more, first) + WAIT + read_back(16), tiles, out)
-    expected = 2 * left @ right.T
-    expected[[*range(8), 127]] /= 2
-    assert np.array_equal(out.view(np.float32), expected)
+    text = product("f16", of_a, of_b, bits, "{%r7, %r7, %r7, %r8}, %p5", first)
+    text += WAIT + read_back(16)
+    execute(text, tiles, out)
+    assert np.array_equal(out.view(np.float32), left @ right.T)
+    with pytest.raises(UnsupportedInstruction, match="with disabled lanes is not"):
+        execute(text.replace("%r8, 0;", "%r8, 1;"), tiles, out)
 
 
 def test_with_m_64_rows_are_the_first_16_lanes_of_each_32() -> None:

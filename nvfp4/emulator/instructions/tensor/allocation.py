@@ -11,7 +11,7 @@ from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.instructions.tensor.issue import (
     ALL_LANES_OF_MEMORY,
-    GROUPS,
+    ONE_GROUP,
     group_of,
     issuing_warps,
     join,
@@ -97,14 +97,14 @@ def _counted(at: LaneSite, count: int) -> int:
     return count
 
 
-@instruction("tcgen05.alloc")
+@instruction(
+    "tcgen05.alloc", operands="[] b32",
+    modifiers=f"{ONE_GROUP} sync aligned shared shared::cta b32",
+)  # fmt: skip
 def alloc(site: Site) -> Action:
     """tcgen05.alloc.cta_group.sync.aligned{.shared::cta}.b32 [dst], nCols: waits for free columns
     and writes the address of the first one to shared memory."""
-    group = group_of(site)
-    site.only("alloc", "sync", "aligned", "shared", "shared::cta", "b32", *GROUPS)
-    site.takes(2)
-    together = member_gate(2)
+    group, together = group_of(site), member_gate(2)
     word = Access(site, "shared", 4, 1)
 
     def gate(ex: Execution, target: Array, count: Array, mask: Array) -> Array | None:
@@ -137,12 +137,8 @@ def alloc(site: Site) -> Action:
             lanes, address = np.array([at.lane]), np.array([where], np.uint64)
             access.write(ex.batch, word, "shared", address, lanes, np.array([[first]], np.uint32))
 
-    sources = [
-        Source(site.memory(0), "b64"),
-        Source(site.operands[1], "b32"),
-        Source(ALL_LANES, "b32"),
-    ]
-    return Action("store", sources, [], run, gate)
+    site.sources.append(Source(ALL_LANES, "b32"))
+    return site.action("store", run, gate=gate)
 
 
 def _no_room(at: LaneSite, count: int) -> NoReturn:
@@ -153,13 +149,11 @@ def _no_room(at: LaneSite, count: int) -> NoReturn:
     )
 
 
-@instruction("tcgen05.dealloc")
+@instruction("tcgen05.dealloc", operands="b32 b32", modifiers=f"{ONE_GROUP} sync aligned b32")
 def dealloc(site: Site) -> Action:
     """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols. Each CTA of a pair gives back its
     own."""
     group = group_of(site)
-    site.only("dealloc", "sync", "aligned", "b32", *GROUPS)
-    site.takes(2)
 
     def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
         for at, (address, number, _) in issuing_warps(site, ex, (target, count, mask)):
@@ -185,20 +179,14 @@ def dealloc(site: Site) -> Action:
             ex.batch.kept(_Allocations).places.pop((row_of(at), column), None)
         ex.batch.signals.changed = True
 
-    sources = [
-        Source(site.operands[0], "b32"),
-        Source(site.operands[1], "b32"),
-        Source(ALL_LANES, "b32"),
-    ]
-    return Action("store", sources, [], run, member_gate(2))
+    site.sources.append(Source(ALL_LANES, "b32"))
+    return site.action("store", run, gate=member_gate(2))
 
 
-@instruction("tcgen05.relinquish_alloc_permit")
+@instruction("tcgen05.relinquish_alloc_permit", operands="", modifiers=f"{ONE_GROUP} sync aligned")
 def relinquish(site: Site) -> Action:
     """tcgen05.relinquish_alloc_permit.cta_group.sync.aligned: no more allocations."""
     group = group_of(site)
-    site.only("relinquish_alloc_permit", "sync", "aligned", *GROUPS)
-    site.takes(0)
 
     def run(ex: Execution, mask: Array) -> None:
         for at, _ in issuing_warps(site, ex, (mask,)):

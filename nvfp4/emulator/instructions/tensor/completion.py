@@ -5,25 +5,24 @@ from functools import partial
 import numpy as np
 
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects, shared_access
-from nvfp4.emulator.instructions.action import Action, Site, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Site, instruction
 from nvfp4.emulator.instructions.shared_access import note_thread_fence
-from nvfp4.emulator.instructions.tensor.issue import GROUPS, Team, group_of, issuing_teams, join
+from nvfp4.emulator.instructions.tensor.issue import ONE_GROUP, Team, group_of, issuing_teams, join
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
 
-@instruction("tcgen05.commit")
+@instruction(
+    "tcgen05.commit", operands="[] b16?",
+    modifiers=f"{ONE_GROUP} mbarrier::arrive::one shared shared::cta shared::cluster "
+    "multicast::cluster b64",
+)  # fmt: skip
 def commit(site: Site) -> Action:
     """tcgen05.commit.cta_group.mbarrier::arrive::one{.shared::cluster}{.multicast::cluster}.b64
     [mbar]{, ctaMask}: one arrival once all that the thread has issued is complete."""
     group = group_of(site)
-    site.only(
-        "commit", *GROUPS, "mbarrier::arrive::one", "shared", "shared::cta", "shared::cluster",
-        "multicast::cluster", "b64",
-    )  # fmt: skip
-    multicast = "multicast::cluster" in site.parts
-    site.takes(2 if multicast else 1)
+    site.takes(2 if "multicast::cluster" in site.parts else 1)
 
     def run(ex: Execution, *operands: Array) -> None:
         for team, (mbar, *mask) in issuing_teams(site, ex, operands, group):
@@ -42,10 +41,7 @@ def commit(site: Site) -> Action:
                     arrive = partial(_arrive, one, each, counts[i : i + 1])
                     copy_engine.postpone(team.at(i), each, arrive)
 
-    sources = [Source(site.memory(0), "b64")]
-    if multicast:
-        sources.append(Source(site.operands[1], "b16"))
-    return Action("barrier", sources, [], run)
+    return site.action("barrier", run)
 
 
 def _arrive(team: Team, mbar: int, counts: Array) -> int:
@@ -108,12 +104,13 @@ def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> N
             pipes.learn(lane, unit, count, relaxed)
 
 
-@instruction("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
+@instruction(
+    "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync",
+    operands="", modifiers="",
+)  # fmt: skip
 def fence(site: Site) -> Action:
     """tcgen05.fence::before_thread_sync and after_thread_sync: what a warp's operations are to
     those of others that a barrier puts behind or before it."""
-    site.only("fence::before_thread_sync", "fence::after_thread_sync")
-    site.takes(0)
     before = "fence::before_thread_sync" in site.parts
 
     def run(ex: Execution) -> None:

@@ -11,9 +11,8 @@ import numpy as np
 
 from nvfp4.emulator.errors import TensorMemoryFault
 from nvfp4.emulator.instructions.action import Action, Site, instruction
-from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor.issue import (
-    GROUPS,
+    ONE_GROUP,
     Team,
     count_bytes,
     group_of,
@@ -74,15 +73,16 @@ def _shape_of(site: Site) -> _Shape:
     raise site.unsupported(f"{site.opcode} names no shape and multicast that are emulated")
 
 
-@instruction("tcgen05.cp")
+@instruction(
+    "tcgen05.cp", operands="[] b64",
+    modifiers=" ".join((
+        ONE_GROUP, "b8x16", *_WIDENED, *_NAMES, "warpx2::02_13", "warpx2::01_23", "warpx4"
+    )),
+)  # fmt: skip
 def copy(site: Site) -> Action:
     """tcgen05.cp.cta_group.shape{.multicast}{.b8x16.format} [taddr], s-desc. Of a pair, each CTA's
     shared memory goes to its own tensor memory."""
     group = group_of(site)
-    site.only(
-        "cp", *GROUPS, "b8x16", *_WIDENED, *_NAMES, "warpx2::02_13", "warpx2::01_23", "warpx4"
-    )
-    site.takes(2)
     shape = _shape_of(site)
     widening = next((part for part in site.parts if part in _WIDENED), None)
 
@@ -90,8 +90,7 @@ def copy(site: Site) -> Action:
         for team, (address, bits) in issuing_teams(site, ex, operands, group):
             _issue(team, group, shape, widening, address, bits)
 
-    sources = [Operand(site.memory(0), "b64"), Operand(site.operands[1], "b64")]
-    return Action("copy", sources, [], run)
+    return site.action("copy", run)
 
 
 def _issue(

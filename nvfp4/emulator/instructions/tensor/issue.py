@@ -21,14 +21,12 @@ from nvfp4.emulator.state.tensor_memory import (
 from nvfp4.emulator.state.tensor_pipe import Conflict, TensorPipe
 
 GROUPS = ("cta_group::1", "cta_group::2")
+ONE_GROUP = "|".join(GROUPS)
 
 
 def group_of(site: Site) -> int:
     """How many CTAs an instruction is for: 1, or 2 for a pair."""
-    given = [part for part in site.parts if part in GROUPS]
-    if len(given) != 1:
-        raise site.unsupported(f"{site.opcode} names no cta_group")
-    return 1 + GROUPS.index(given[0])
+    return 1 + GROUPS.index(site.one_of(*GROUPS))
 
 
 def join(at: LaneSite, group: int) -> range:

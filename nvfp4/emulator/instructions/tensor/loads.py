@@ -22,7 +22,6 @@ from nvfp4.emulator.instructions.tensor.issue import (
     require_columns,
 )
 from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate, whole_warps
-from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.launch_state import Origin
@@ -78,7 +77,7 @@ def _fragment(shape: str, registers: int, split: int, packed: bool) -> Fragment:
 
 
 def _fragment_of(site: Site, registers: int, split: int) -> Fragment:
-    """Raises UnsupportedInstruction."""
+    """split: the operand with immHalfSplitoff, if the shape has it. Raises UnsupportedInstruction."""
     shape = next((part for part in site.parts if part in _REGISTERS), None)
     count = next((part for part in site.parts if part in _REPETITIONS), None)
     if shape is None or count is None:
@@ -89,21 +88,10 @@ def _fragment_of(site: Site, registers: int, split: int) -> Fragment:
     if registers != wanted:
         raise site.unsupported(f"{site.opcode}: {registers} registers where {wanted} belong")
     packed = "pack::16b" in site.parts or "unpack::16b" in site.parts
-    return _fragment(shape, wanted, split, packed)
+    return _fragment(shape, wanted, site.integer(split) if shape == _SPLIT else 0, packed)
 
 
-def _known(site: Site, name: str, packing: str) -> None:
-    site.only(name, "sync", "aligned", "b32", packing, *_REGISTERS, *_REPETITIONS)
-
-
-def _split_of(site: Site, index: int) -> int:
-    """The immHalfSplitoff operand; 0 where the shape has none."""
-    if _SPLIT not in site.parts:
-        return 0
-    operand = site.operands[index]
-    if not isinstance(operand, Integer):
-        raise site.unsupported(f"{site.opcode} takes an integer as its split offset")
-    return operand.value
+_MODIFIERS = " ".join(("sync", "aligned", "b32", *_REGISTERS, *_REPETITIONS))
 
 
 def _reach(at: LaneSite, address: int, fragment: Fragment, what: str) -> tuple[int, int]:
@@ -134,7 +122,7 @@ def _note(at: LaneSite, fragment: Fragment, lane: int, column: int, writes: bool
     """Tell the race check of a warp's access."""
     if not at.batch.shared.checked:
         return
-    if at.site.parts[3] == _SPLIT or any(part == _SPLIT for part in at.site.parts):
+    if _SPLIT in at.site.parts:
         reached = np.unique(fragment.column)
         first, last = int(reached[0]), int(reached[-1])
         spans = [(first, last + 1 + fragment.packed)]
@@ -162,13 +150,12 @@ def _read(array: Array, fragment: Fragment, lane: int, column: int) -> tuple[Arr
     return array[columns, lanes], second
 
 
-@instruction("tcgen05.ld")
+@instruction("tcgen05.ld", operands="_ [] _?", modifiers=f"pack::16b {_MODIFIERS}")
 def load(site: Site) -> Action:
     """tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 r, [taddr]{, immHalfSplitoff}."""
-    _known(site, "ld", "pack::16b")
     site.takes(3 if _SPLIT in site.parts else 2)
     targets = site.items(0)
-    fragment = _fragment_of(site, len(targets), _split_of(site, 2))
+    fragment = _fragment_of(site, len(targets), split=2)
     count = len(targets)
 
     def run(ex: Execution, address: Array, mask: Array) -> tuple[Array, ...]:
@@ -195,9 +182,9 @@ def load(site: Site) -> Action:
             return tuple(np.zeros((count, 1), np.uint32))
         return tuple(back(ex.group, row) for row in out)
 
-    sources = [Source(site.memory(1), "b64"), Source(ALL_LANES, "b32")]
-    results = [Result(target, "b32") for target in targets]
-    return Action("load", sources, results, run, member_gate(1), shadow=shadow, loads=True)
+    site.sources.append(Source(ALL_LANES, "b32"))
+    site.results.extend(Result(target, "b32") for target in targets)
+    return site.action("load", run, gate=member_gate(1), shadow=shadow, loads=True)
 
 
 def _note_undefined(
@@ -227,14 +214,13 @@ def _note_undefined(
     return shadow
 
 
-@instruction("tcgen05.st")
+@instruction("tcgen05.st", operands="[] _ _?", modifiers=f"unpack::16b {_MODIFIERS}")
 def store(site: Site) -> Action:
     """tcgen05.st.sync.aligned.shape.num{.unpack::16b}.b32 [taddr]{, immHalfSplitoff}, r."""
-    _known(site, "st", "unpack::16b")
     split = _SPLIT in site.parts
     site.takes(3 if split else 2)
     values = site.items(2 if split else 1)
-    fragment = _fragment_of(site, len(values), _split_of(site, 1))
+    fragment = _fragment_of(site, len(values), split=1)
 
     def run(ex: Execution, address: Array, mask: Array, *data: Array) -> None:
         rows = np.stack([by_warp(ex.group, each) for each in data])
@@ -258,9 +244,8 @@ def store(site: Site) -> Action:
             _keep_undefined(site, ex, fragment, given, shadows[2:])
         return (ex.group.fold(nobody),)
 
-    sources = [Source(site.memory(0), "b64"), Source(ALL_LANES, "b32")]
-    sources += [Source(value, "b32") for value in values]
-    return Action("store", sources, [], run, member_gate(1), shadow=shadow)
+    site.sources.extend(Source(each, "b32") for each in (ALL_LANES, *values))
+    return site.action("store", run, gate=member_gate(1), shadow=shadow)
 
 
 def _keep_undefined(
@@ -284,11 +269,9 @@ def _keep_undefined(
         launch.undefined_memory.setdefault(line, Origin(UninitialisedRegister, text))
 
 
-@instruction("tcgen05.wait::ld", "tcgen05.wait::st")
+@instruction("tcgen05.wait::ld", "tcgen05.wait::st", operands="", modifiers="sync aligned")
 def wait(site: Site) -> Action:
     """tcgen05.wait::{ld,st}.sync.aligned."""
-    site.only("wait::ld", "wait::st", "sync", "aligned")
-    site.takes(0)
     writes = "wait::st" in site.parts
 
     def run(ex: Execution, mask: Array) -> None:

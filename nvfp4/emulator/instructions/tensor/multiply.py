@@ -97,8 +97,10 @@ def multiply(site: Site) -> Action:
         for team, values in issuing_teams(site, ex, operands, form.group):
             d, a, b, bits, accumulate, *rest = values
             scales = (rest[0], rest[1]) if scaled else None
-            disabled = [] if scaled else rest
-            _Product(team, form, bits, d, a, b, bool(accumulate), scales, disabled).issue()
+            if not scaled and any(rest):
+                what = f"{site.opcode} with disabled lanes is not emulated"
+                team.at(0).fault(UnsupportedInstruction, what)
+            _Product(team, form, bits, d, a, b, bool(accumulate), scales).issue()
 
     sources = [
         Operand(site.memory(0), "b64"),
@@ -242,12 +244,12 @@ class _Product:
 
     def __init__(
         self, team: Team, form: _Form, bits: int, d: int, a: int, b: int, accumulate: bool,
-        scales: tuple[int, int] | None, disabled: list[int],
+        scales: tuple[int, int] | None,
     ) -> None:  # fmt: skip
         self.team, self.form, self.accumulate = team, form, accumulate
         self.rows = use(team, form.group)
         self.pipes, self.memory = team.batch.kept(TensorPipe), team.batch.kept(TensorMemory)
-        self.d, self.a, self.b, self.scales, self.disabled = d, a, b, scales, disabled
+        self.d, self.a, self.b, self.scales = d, a, b, scales
         at = team.at(0)
         try:
             self.plan = _plan(form, bits, d, a if form.a_inside else 0, scales)
@@ -308,13 +310,12 @@ class _Product:
             flags = [every if each.defined is None else each.defined[which] for each in b]
             defined = np.concatenate(flags, axis=1)
         for number, of_a in enumerate(a):
-            self._perform_in(self.rows[which, number], number, of_a, other, defined, which)
+            self._perform_in(self.rows[which, number], of_a, other, defined, which)
 
     def _perform_in(
-        self, rows: Array, number: int, a: Source | None, other: Array, b_defined: Array | None,
-        which: Array,
-    ) -> None:  # fmt: skip
-        """Compute what the CTAs get that have a number in their groups. other: b."""
+        self, rows: Array, a: Source | None, other: Array, b_defined: Array | None, which: Array
+    ) -> None:
+        """Compute what the CTAs of these rows get. other: b."""
         words, scales = self.memory.words, None
         if a is not None:
             one = _codes(a.fetch(which), self.shape.a, self.shape.kind)
@@ -324,7 +325,7 @@ class _Product:
             scales = self._scales(rows)
         if self.team.batch.shared.checked:
             of_rows = None if a is None or a.defined is None else a.defined[which]
-            self._define(rows, number, of_rows, b_defined)
+            self._define(rows, of_rows, b_defined)
         for columns, lanes, part in self.plan.spans:
             if scales is not None and self.shape.kind != "mxf8f6f4":
                 assert self.shape.scale_type is not None
@@ -336,23 +337,13 @@ class _Product:
                     negate
                 )  # fmt: skip
                 continue
-            kept = self._kept(number, lanes)
             for i, row in enumerate(rows.tolist()):
                 before = words[row][columns, lanes]
                 c = before if self.accumulate else np.zeros(before.shape, np.uint32)
                 by_row = None if scales is None else (scales[0][i, :, 0], scales[1][i, part, 0])
-                d = self._sums(one[i], other[i, part], c, by_row)
-                words[row][columns, lanes] = d if kept is None else np.where(kept, before, d)
+                words[row][columns, lanes] = self._sums(one[i], other[i, part], c, by_row)
 
-    def _kept(self, number: int, lanes: Array) -> Array | None:
-        """Which of some lanes stay as they are in a CTA with a number, None for none."""
-        if not self.disabled:
-            return None
-        return np.asarray(_bits(self.disabled[4 * number : 4 * number + 4])[lanes])
-
-    def _define(
-        self, rows: Array, number: int, of_rows: Array | None, of_columns: Array | None
-    ) -> None:
+    def _define(self, rows: Array, of_rows: Array | None, of_columns: Array | None) -> None:
         """Note which words of d are defined: those whose operands all are. of_rows, of_columns:
         which rows of a and b in shared memory are."""
         flags, plan = self.memory.defined, self.plan
@@ -363,16 +354,13 @@ class _Product:
         for columns, lanes, _ in plan.spans if self.accumulate else ():
             simple &= _all_set(flags, rows, columns, lanes)
         if not self.accumulate:
-            simple &= not self.disabled
             for columns, lanes, _ in plan.spans:
                 flags[rows[simple][:, None], columns, lanes] = True
         for i in np.flatnonzero(~simple).tolist():
             parts = [None if each is None else each[i] for each in (of_rows, of_columns)]
-            self._define_in(int(rows[i]), number, *parts)
+            self._define_in(int(rows[i]), *parts)
 
-    def _define_in(
-        self, row: int, number: int, of_rows: Array | None, of_columns: Array | None
-    ) -> None:
+    def _define_in(self, row: int, of_rows: Array | None, of_columns: Array | None) -> None:
         """The same in one CTA, where some operand may be undefined."""
         memory, plan = self.memory.of(row), self.plan
         origin: Origin | None = None
@@ -400,9 +388,6 @@ class _Product:
                 defined = defined if each is None else defined & each[None, :]
             for each in by_column:
                 defined = defined if each is None else defined & each[part, None]
-            kept = self._kept(number, lanes)
-            if kept is not None:
-                defined = np.where(kept, before, defined)
             memory.defined[columns, lanes] = defined
             if not defined.all():
                 line = self.team.site.instruction.line
@@ -496,13 +481,6 @@ def cycles(columns: int) -> int:
     bytes of K. Measured on a B200 by SemiAnalysis (microbench-blackwell, kind::mxf4nvf4): 48 at N =
     64; from N = 128 on the peak rate, a column of sums in half a cycle."""
     return max(columns // 2, 32 + columns // 4)
-
-
-def _bits(words: list[int]) -> Array:
-    """bool[lanes] of four words."""
-    packed = np.array(words, np.uint32).view(np.uint8)
-    found: Array = np.unpackbits(packed, bitorder="little").astype(np.bool_)
-    return found
 
 
 _NARROW = {"e2m1": (4, 2), "e2m3": (6, 0), "e3m2": (6, 0)}
