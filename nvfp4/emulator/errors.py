@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from nvfp4.records.source import SourceLine, heading, is_library
+from nvfp4.records.source import SourceLine, heading, is_library, shown
 from nvfp4.records.texts import readable, short_name
 
 _DATA_RACES = (
@@ -44,6 +44,16 @@ class SourceLocation:
     def user(self) -> SourceLine | None:
         """The innermost line of the user's own code; None where only a library's is known."""
         return self.source.users() if self.source else None
+
+    def record(self) -> dict[str, Any]:
+        """file, line, ptx_line, cta, thread; None where something is not known."""
+        return {
+            "file": shown(self.user.file) if self.user else None,
+            "line": self.user.line if self.user else None,
+            "ptx_line": self.line,
+            "cta": self.cta,
+            "thread": self.thread,
+        }
 
     def lines(self, kind: str, message: str, code: str | None = None) -> Iterator[str]:
         """A message at the user's line, or at that of the PTX where none is known, with the lines

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nvfp4.emulator.errors import EmulatorError, Related, SourceLocation
+from nvfp4.emulator.errors import EmulatorError, SourceLocation
 from nvfp4.emulator.work import Work
 from nvfp4.records.launch import Note
 from nvfp4.records.source import shown
@@ -26,8 +26,8 @@ class Finding:
     """One kind of misuse at one place. cta, thread: of its first occurrence. count: how many
     threads did it, all occurrences together. file, line: in the source the kernel was compiled
     from, the file as messages call it; None where that is not known. ptx_line: of the first
-    occurrence. rule: as of EmulatorError. related: other places that belong to it, as `other_place`
-    has them.
+    occurrence. rule: as of EmulatorError. related: other places that belong to it, as
+    of `SourceLocation.record`, each with its message.
     """
 
     code: str
@@ -35,10 +35,10 @@ class Finding:
     kernel: str
     file: str | None
     line: int | None
-    cta: tuple[int, int, int] | None
-    thread: tuple[int, int, int] | None
-    count: int
-    hint: str | None
+    cta: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
+    count: int = 1
+    hint: str | None = None
     rule: str | None = None
     ptx_line: int | None = None
     related: list[dict[str, Any]] = field(default_factory=list)
@@ -69,39 +69,19 @@ class Findings:
 
     def records(self, kernel: str) -> list[Finding]:
         """Plain records, in the order in which they were found."""
-        found = []
-        for place, error in self._first.items():
-            where = error.where or SourceLocation(kernel)
-            found.append(
-                Finding(
-                    code=error.code,
-                    message=error.message,
-                    kernel=kernel,
-                    file=shown(where.user.file) if where.user else None,
-                    line=where.user.line if where.user else None,
-                    cta=where.cta,
-                    thread=where.thread,
-                    count=self._counts[place],
-                    hint=error.hint,
-                    rule=error.rule,
-                    ptx_line=where.line,
-                    related=[other_place(each) for each in error.related],
-                )
+        return [
+            Finding(
+                code=error.code,
+                message=error.message,
+                kernel=kernel,
+                count=self._counts[place],
+                hint=error.hint,
+                rule=error.rule,
+                related=[{"message": e.message, **e.where.record()} for e in error.related],
+                **(error.where or SourceLocation(kernel)).record(),
             )
-        return found
-
-
-def other_place(related: Related) -> dict[str, Any]:
-    """message, file, line, ptx_line, cta, thread; None where something is not known."""
-    where, user = related.where, related.where.user
-    return {
-        "message": related.message,
-        "file": shown(user.file) if user else None,
-        "line": user.line if user else None,
-        "ptx_line": where.line,
-        "cta": where.cta,
-        "thread": where.thread,
-    }
+            for place, error in self._first.items()
+        ]
 
 
 def place_of(error: EmulatorError) -> Place:
@@ -121,9 +101,6 @@ def noted(note: Note, kernel: str) -> Finding:
         kernel=kernel,
         file=shown(note.file) if note.file else None,
         line=note.line,
-        cta=None,
-        thread=None,
-        count=1,
         hint=note.hint,
         rule=_RULES_OF_NOTES.get(note.code),
     )

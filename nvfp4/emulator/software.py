@@ -55,18 +55,9 @@ def software_conversions(ptx: str, kernel: str, runs: Mapping[int, int]) -> list
     first = min(lines.values(), key=lambda each: (each.file, each.line))
     target = _TARGET.search(ptx)
     assert target is not None
-    found = Finding(
-        code=CODE,
-        message=(
-            f"{spent:,} of {whole:,} warp instructions convert in software: the file is compiled "
-            f"for sm_{target[1]}, which lacks the instructions that sm_{_OWN} has"
-        ),
-        kernel=kernel,
-        file=shown(first.file),
-        line=first.line,
-        cta=None,
-        thread=None,
-        count=spent,
-        hint=HINT,
+    message = (
+        f"{spent:,} of {whole:,} warp instructions convert in software: the file is compiled "
+        f"for sm_{target[1]}, which lacks the instructions that sm_{_OWN} has"
     )
-    return [found]
+    place = shown(first.file), first.line
+    return [Finding(CODE, message, kernel, *place, count=spent, hint=HINT)]

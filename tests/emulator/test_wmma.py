@@ -13,15 +13,14 @@ SHAPES = {
     "u8": WIDE,
     "s8": WIDE,
     "tf32": {"m16n16k8": (16, 16, 8)},
-    "f64": {"m8n8k4": (8, 8, 4)},
 }
-BYTES = {"f16": 2, "bf16": 2, "u8": 1, "s8": 1, "tf32": 4, "f64": 8, "f32": 4, "s32": 4}
-SUMS = {"f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",)}
+BYTES = {"f16": 2, "bf16": 2, "u8": 1, "s8": 1, "tf32": 4, "f32": 4, "s32": 4}
+SUMS = {"f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",)}
 
 
 def registers(kind: str, vectors: int, k: int) -> int:
     """Of a or b: as the manual's tables have it."""
-    return 8 if kind == "f16" else vectors * k * BYTES[kind] // (32 * max(4, BYTES[kind]))
+    return 8 if kind == "f16" else vectors * k * BYTES[kind] // 128
 
 
 def sums_registers(kind: str, rows: int, columns: int) -> int:
@@ -32,7 +31,7 @@ def stored(values: Array, kind: str) -> Array:
     """Numbers as a matrix of a type lies in memory."""
     if kind == "bf16":
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    dtypes = {"f16": "f2", "tf32": "f4", "f32": "f4", "f64": "f8", "u8": "u1", "s8": "i1"}
+    dtypes = {"f16": "f2", "tf32": "f4", "f32": "f4", "u8": "u1", "s8": "i1"}
     return values.astype(dtypes.get(kind, "i4"))
 
 
@@ -44,8 +43,8 @@ def laid_out(values: Array, layout: str, stride: int) -> Array:
     return out
 
 
-def names(first: int, count: int, wide: bool) -> str:
-    return "{" + ", ".join(f"%{'d' if wide else 'r'}{first + i}" for i in range(count)) + "}"
+def names(first: int, count: int) -> str:
+    return "{" + ", ".join(f"%r{first + i}" for i in range(count)) + "}"
 
 
 CASES = [
@@ -78,11 +77,10 @@ def test_a_warp_multiplies_matrices_in_memory(
             (a, b, c, np.zeros_like(c)), layouts, strides, (kind, kind, sums, sums), strict=True
         )
     ]
-    wide = kind == "f64"
     of_a, of_b = registers(kind, rows, k), registers(kind, columns, k)
     of_c = sums_registers(sums, rows, columns)
-    held = [names(10, of_a, wide), names(20, of_b, wide), names(30, of_c, wide)]
-    result = names(40, of_c, wide)
+    held = [names(10, of_a), names(20, of_b), names(30, of_c)]
+    result = names(40, of_c)
     tails = [f", {stride}" if padded else "" for stride in strides]
     types = f"{sums}.{sums}" if kind == "f16" else f"{sums}.{kind}.{kind}.{sums}"
     start = "wmma.{}.sync.aligned.{}.{}.global.{}"
@@ -114,11 +112,11 @@ def test_the_same_to_all_elements_is_the_same_to_the_matrix() -> None:
     zeros = "".join(f"mov.u32 %r{i}, 0;" for i in range(30, 38))
     run(
         f"""mov.u32 %r4, 0x40004000;
-        wmma.load.a.sync.aligned.row.m8n32k16.global.f16 {names(10, 8, False)}, [%q0];
-        wmma.load.b.sync.aligned.row.m8n32k16.global.f16 {names(20, 8, False)}, [%q1]; {doubled}
-        {zeros} wmma.mma.sync.aligned.row.row.m8n32k16.f32.f32 {names(40, 8, False)},
-        {names(10, 8, False)}, {names(20, 8, False)}, {names(30, 8, False)}; {halved}
-        wmma.store.d.sync.aligned.row.m8n32k16.global.f32 [%q2], {names(40, 8, False)};""",
+        wmma.load.a.sync.aligned.row.m8n32k16.global.f16 {names(10, 8)}, [%q0];
+        wmma.load.b.sync.aligned.row.m8n32k16.global.f16 {names(20, 8)}, [%q1]; {doubled}
+        {zeros} wmma.mma.sync.aligned.row.row.m8n32k16.f32.f32 {names(40, 8)},
+        {names(10, 8)}, {names(20, 8)}, {names(30, 8)}; {halved}
+        wmma.store.d.sync.aligned.row.m8n32k16.global.f32 [%q2], {names(40, 8)};""",
         a,
         b,
         out,
@@ -134,10 +132,10 @@ def test_sums_pass_through_shared_memory(space: str) -> None:
     body = f"""shr.u32 %r1, %r0, 5; mul.wide.u32 %d1, %r1, 1024; add.u64 %d2, %q0, %d1;
     add.u64 %d3, %q1, %d1; mov.u64 %d4, s; {"" if space else "cvta.shared.u64 %d4, %d4;"}
     add.u64 %d4, %d4, %d1;
-    wmma.load.c.sync.aligned.row.m16n16k16.f32 {names(10, 8, False)}, [%d2];
-    wmma.store.d.sync.aligned.col.m16n16k16{space}.f32 [%d4], {names(10, 8, False)};
-    wmma.load.c.sync.aligned.row.m16n16k16{space}.f32 {names(20, 8, False)}, [%d4];
-    wmma.store.d.sync.aligned.row.m16n16k16.f32 [%d3], {names(20, 8, False)};"""
+    wmma.load.c.sync.aligned.row.m16n16k16.f32 {names(10, 8)}, [%d2];
+    wmma.store.d.sync.aligned.col.m16n16k16{space}.f32 [%d4], {names(10, 8)};
+    wmma.load.c.sync.aligned.row.m16n16k16{space}.f32 {names(20, 8)}, [%d4];
+    wmma.store.d.sync.aligned.row.m16n16k16.f32 [%d3], {names(20, 8)};"""
     report = run(body, a, out, block=64, before=".shared .align 32 .b8 s[2048];")
     turned = a.reshape(2, 16, 16).swapaxes(1, 2).reshape(2, 256)
     assert (out == turned).all()
@@ -147,9 +145,7 @@ def test_sums_pass_through_shared_memory(space: str) -> None:
 def test_loads_count_the_sectors_of_their_rows() -> None:
     a = np.zeros(16 * 64 + 16, np.float16)
     a = a[-a.ctypes.data % 32 // 2 :]
-    report = run(
-        f"wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {names(10, 8, False)}, [%q0], 64;", a
-    )
+    report = run(f"wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {names(10, 8)}, [%q0], 64;", a)
     assert report.sectors_distinct == 16
     assert report.global_read_bytes == 16 * 16 * 2
 
@@ -157,12 +153,12 @@ def test_loads_count_the_sectors_of_their_rows() -> None:
 def test_a_row_past_the_end_is_out_of_bounds() -> None:
     a = np.zeros(16 * 16 - 1, np.float32)
     with pytest.raises(OutOfBounds):
-        run(f"wmma.load.c.sync.aligned.row.m16n16k16.f32 {names(10, 8, False)}, [%q0];", a)
+        run(f"wmma.load.c.sync.aligned.row.m16n16k16.f32 {names(10, 8)}, [%q0];", a)
 
 
 def test_all_threads_of_a_warp_take_part() -> None:
     body = f"""setp.lt.u32 %p1, %r0, 7; @%p1 bra END;
-    wmma.load.c.sync.aligned.row.m16n16k16.f32 {names(10, 8, False)}, [%q0]; END:"""
+    wmma.load.c.sync.aligned.row.m16n16k16.f32 {names(10, 8)}, [%q0]; END:"""
     with pytest.raises(BarrierMisuse, match="only 25 threads of a warp"):
         run(body, np.zeros(256, np.float32))
 

@@ -253,14 +253,9 @@ def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array
     return narrow
 
 
-def _lane_format(type_: Type) -> Format | None:
-    """The format of one lane of a packed type; None for ue8m0."""
-    return FORMATS.get(type_.name.removesuffix("x2"))
-
-
 def _packed(m: Modifiers, rules: Rules, target: Type, source: Type) -> Op:
     """A pair from two f32 (the first becomes the upper lane), or from another pair."""
-    form = _lane_format(target)
+    form = FORMATS.get(target.name.removesuffix("x2"))  # None for ue8m0
     if source.name == "f32":
         to_lane = _scale_lane(source, rules) if form is None else _narrow_lane(source, form, rules)
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from nvfp4.emulator.arithmetic.formats import FORMATS, Format
+from nvfp4.emulator.arithmetic.formats import FORMATS, Format, decode
 from nvfp4.emulator.loops import in_two_threads, loop
 from nvfp4.emulator.ptx.types import Array
 
@@ -384,7 +384,10 @@ def _put_specials(
     out: Array, a: Array, b: Array, types: tuple[str, str], c: Array, half: bool, negate: bool
 ) -> None:
     """Infinities and NaNs, where the exact sum is one."""
-    one, other = (_special_values(codes, name) for codes, name in zip((a, b), types, strict=True))
+    one, other = (
+        decode(codes >> 13 if name == "tf32" else codes, FORMATS[name])
+        for codes, name in zip((a, b), types, strict=True)
+    )
     with np.errstate(invalid="ignore"):
         start = c.view(np.float32)
         if half:
@@ -399,18 +402,6 @@ def _put_specials(
         np.where(total < 0, 0xFC00, 0x7C00) if half else np.where(total < 0, 0xFF800000, 0x7F800000)
     )
     out[infinite] = bits[infinite]
-
-
-def _special_values(codes: Array, name: str) -> Array:
-    """float64 whose infinities, NaNs, zeros and signs are right."""
-    fmt = FORMATS[name]
-    plain = (codes >> 13 if name == "tf32" else codes).astype(np.int64)
-    significand, _, finite = _split(plain, fmt)
-    values = np.sign(significand).astype(np.float64)
-    size = plain & (fmt.sign - 1)
-    infinite = (size == fmt.largest + 1) if fmt.infinite else np.zeros(size.shape, np.bool_)
-    values = np.where(finite, values, np.nan)
-    return np.where(infinite, np.where(plain & fmt.sign, -np.inf, np.inf), values)
 
 
 @lru_cache(maxsize=2)

@@ -49,11 +49,6 @@ def high_product(a: Array, b: Array, type_: Type) -> Array:
     return high
 
 
-def wide_product(a: Array, b: Array, type_: Type) -> Array:
-    """The double-width products."""
-    return np.multiply(a, b, dtype=_wide(type_).value)
-
-
 def saturate_s32(value: Array) -> Array:
     """int64 clamped to the range of int32, as int32."""
     return np.clip(value, -(2**31), 2**31 - 1).astype(np.int32)
@@ -108,7 +103,8 @@ def _multiply(m: Modifiers) -> Op:
         return _product_op(m, np.multiply, type_, type_)
     if part == "hi":
         return _product_op(m, lambda a, b: high_product(a, b, type_), type_, type_)
-    return _product_op(m, lambda a, b: wide_product(a, b, type_), type_, _wide(type_))
+    wide = _wide(type_)
+    return _product_op(m, lambda a, b: np.multiply(a, b, dtype=wide.value), type_, wide)
 
 
 def _product_op(

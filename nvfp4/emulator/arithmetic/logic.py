@@ -461,10 +461,6 @@ def float_extreme(
     return function
 
 
-def _of_magnitudes(function: Callable[..., Array]) -> Callable[..., Array]:
-    return lambda *words: function(*(word & np.uint32(0x7FFFFFFF) for word in words))
-
-
 @instruction("min", "max", types=FLOATS)
 def _float_min_max(m: Modifiers) -> Op:
     ftz, nan_wins = m.flag("ftz"), m.flag("NaN")
@@ -477,7 +473,8 @@ def _float_min_max(m: Modifiers) -> Op:
         raise m.refuse(".abs without .xorsign is for three sources in f32")
     lane = float_extreme(m.mnemonic, type_, nan_wins=nan_wins, xorsign_abs=xorsign_abs, ftz=ftz)
     if magnitudes:
-        lane = _of_magnitudes(lane)
+        extreme = lane
+        lane = lambda *words: extreme(*(word & np.uint32(0x7FFFFFFF) for word in words))  # noqa: E731
     if type_.lanes > 1:
         lane = on_lanes(lane, np.dtype(np.uint16), np.dtype(np.uint32))
     return m.op(kind(type_), [type_.register] * m.operands(2), [type_.register], lane)

@@ -226,7 +226,7 @@ def run_ctas(
     runs = np.zeros(len(compiled.blocks), np.int64)
     sizes = np.array([block.kinds.total() for block in compiled.blocks])
     size = _resident(state) if together else _batch_size(state)
-    if _takes_over(compiled):
+    if any(each.parts[0] == "clusterlaunchcontrol" for each in compiled.program.code):
         # As if other kernels had most of the device, so that there is something to take over.
         size = min(size, -(-clusters.size // _SHARE_OF_DEVICE))
     if most_instructions is not None:
@@ -263,11 +263,6 @@ def _spread(clusters: Array, size: int) -> Array:
     order = sorted(range(whole), key=lambda index: f"{index:0{width}b}"[::-1])
     runs = clusters[: whole * size].reshape(whole, size, -1)[order]
     return np.concatenate([runs.reshape(whole * size, -1), clusters[whole * size :]])
-
-
-def _takes_over(compiled: CompiledKernel) -> bool:
-    """Whether CTAs of a kernel do the work of others that have not started."""
-    return any(each.parts[0] == "clusterlaunchcontrol" for each in compiled.program.code)
 
 
 def cluster_of(asked: Launch, program: Program) -> Dim3:
@@ -308,6 +303,7 @@ def state_before(
     own = [Buffer(PARAMETERS, raw.ctypes.data, raw.size, writable=False)]
     own += module.buffers()
     memory = GlobalMemory(own, asked.memory)
+    uses_reserved = "reserved_smem_offset_1" in compiled.specials.values()
     races = None
     if check:
         x, y, z = block
@@ -321,7 +317,7 @@ def state_before(
         explicit_cluster=cluster != (1, 1, 1) or program.cluster is not None,
         parameters=raw,
         symbols=symbols,
-        shared_base=_lowest_shared(compiled),
+        shared_base=RESERVED_FOR_GROUPS if uses_reserved else SHARED_BASE,
         shared_bytes=total_shared,
         dynamic_shared_bytes=shared_bytes,
         local_bytes=program.local_bytes,
@@ -336,13 +332,6 @@ def state_before(
         deadline=asked.deadline,
         tally=tally,
     )
-
-
-def _lowest_shared(compiled: CompiledKernel) -> int:
-    """Where the shared memory begins that a kernel may use."""
-    if "reserved_smem_offset_1" in compiled.specials.values():
-        return RESERVED_FOR_GROUPS
-    return SHARED_BASE
 
 
 def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:

@@ -15,6 +15,7 @@ from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
 from nvfp4.emulator.errors import Deadlock
 from nvfp4.emulator.execution.experiment import overwriting_blocks
 from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill, deadlock
+from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.ptx.types import Array
@@ -88,7 +89,8 @@ class Scheduler:
                     self._refuse_standstill(place, admitted)
                 self._advance(place, admitted)
         if self.held or any(barrier.waiting for barrier in self.batch.all_barriers()):
-            raise self._deadlock()
+            held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
+            raise self._deadlock(held)
 
     @property
     def runs_of_warps(self) -> Array:
@@ -203,10 +205,7 @@ class Scheduler:
             if site.instruction.line in waits
         ]  # fmt: skip
         if polling:
-            raise deadlock(
-                self.batch, polling, lambda block: self.kernel.blocks[block - 1].end,
-                self._standstill.arrivals(self.runs),
-            )  # fmt: skip
+            raise self._deadlock(polling)
         raise self._standstill.error(self.runs, {place: group, **self.groups})
 
     def _heed_signals(self) -> None:
@@ -308,8 +307,7 @@ class Scheduler:
         for place, group in held.items():
             self._place(group, place)
 
-    def _deadlock(self) -> Deadlock:
-        held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
+    def _deadlock(self, held: list[tuple[Site, Array]]) -> Deadlock:
         # A barrier ends its block; the threads that it keeps go on with the one behind.
         arrivals = self._standstill.arrivals(self.runs)
         return deadlock(self.batch, held, lambda b: self.kernel.blocks[b - 1].end, arrivals)

@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel
-from nvfp4.emulator.errors import Deadlock, EmulatorError, Related, RunawayKernel, SourceLocation
+from nvfp4.emulator.errors import Deadlock, EmulatorError, Related, RunawayKernel
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.mbarrier import Waits
+from nvfp4.emulator.instructions.undefined import ranges
 from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
@@ -137,7 +138,7 @@ class Standstill:
         """What the loops wait for: polls in the blocks that have run, else loads."""
         ran = np.flatnonzero(runs - self._before).tolist()
         seen = set()
-        for wanted in (_is_poll, _is_load):
+        for wanted in (_is_poll, lambda each: each.parts[0] == "ld"):
             for number in ran:
                 for instruction in self.kernel.instructions[number]:
                     if wanted(instruction) and place_of(instruction) not in seen:
@@ -169,10 +170,6 @@ def _is_poll(instruction: Instruction) -> bool:
     if parts[0] == "mbarrier":
         return "test_wait" in parts or "try_wait" in parts
     return parts[0] == "atom" or (parts[0] == "ld" and not _STRONG.isdisjoint(parts))
-
-
-def _is_load(instruction: Instruction) -> bool:
-    return instruction.parts[0] == "ld"
 
 
 def _arrives(instruction: Instruction) -> bool:
@@ -210,6 +207,7 @@ class _State:
 
 
 _MOST_ARRIVALS = 4
+_RANGES = 6
 
 
 def deadlock(
@@ -233,43 +231,31 @@ def deadlock(
             waits.append((barrier_before(waiting.block), waiting.lanes, status))
     on_mbarrier = False
     for site, lanes in held:
-        lacking = _status_of_mbarrier(batch, site)
-        on_mbarrier |= lacking is not None
-        waits.append((site, lanes, lacking or f"at {site.instruction.text}"))
+        wait = batch.kept(Waits).latest.get(site.instruction.line)
+        on_mbarrier |= wait is not None
+        status = wait.status(batch) if wait else f"at {site.instruction.text}"
+        waits.append((site, lanes, status))
     site, lanes, status = waits[-1]
     message = f"no thread can go on: {_threads(batch, lanes)} wait {status}"
     ended = _ended(batch, lanes) if counted else ""
     if ended:
         message += f"; {ended} without reaching it"
-    error = Deadlock(message, where=_located(site, batch, lanes))
+    where = replace(site.lane(batch, int(lanes[0])).location(), thread=None)
+    error = Deadlock(message, where=where)
     for other, some, said in waits[:-1]:
         text = f"{_threads(batch, some)} wait here, {said}"
         error.related.append(Related(text, other.location()))
     if on_mbarrier:
-        error.related += _arrivals(arrivals)
+        for site, warps in arrivals[:_MOST_ARRIVALS]:
+            often = f"executed by {warps:,} warps" if warps else "never executed"
+            where = site.location()
+            error.related.append(Related(f"arrivals come from here, {often}", where))
         error.hint = _mbarrier_hint(status)
     else:
         error.hint = "every thread that a barrier counts must reach it"
         if len({each.instruction.line for each, _, _ in waits}) > 1:
             error.hint += ", the same one for all of them"
     return error
-
-
-def _located(site: Site, batch: Batch, lanes: Array) -> SourceLocation:
-    where = site.lane(batch, int(lanes[0])).location()
-    return replace(where, thread=None)
-
-
-def _status_of_mbarrier(batch: Batch, site: Site) -> str | None:
-    """What an mbarrier lacks; None for another instruction."""
-    wait = batch.kept(Waits).latest.get(site.instruction.line)
-    return wait.status(batch) if wait else None
-
-
-def _arrivals(arrivals: Sequence[tuple[Site, int]]) -> Iterator[Related]:
-    for site, warps in arrivals[:_MOST_ARRIVALS]:
-        often = "never executed" if not warps else f"executed by {warps:,} warps"
-        yield Related(f"arrivals come from here, {often}", site.location())
 
 
 def _mbarrier_hint(status: str) -> str:
@@ -286,13 +272,7 @@ def _ended(batch: Batch, lanes: Array) -> str:
     cta = int(lanes[0]) // threads
     alive = batch.alive[cta * threads : cta * threads + batch.thread_count]
     gone = np.flatnonzero(~alive)
-    return f"threads {_ranges(gone)} have ended" if gone.size else ""
-
-
-def _ranges(numbers: Array) -> str:
-    ranges = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
-    words = [f"{r[0]}" if r.size == 1 else f"{r[0]}-{r[-1]}" for r in ranges[:6]]
-    return ", ".join(words) + (", ..." if len(ranges) > 6 else "")
+    return f"threads {ranges(gone, _RANGES)} have ended" if gone.size else ""
 
 
 def _threads(batch: Batch, lanes: Array) -> str:
@@ -303,4 +283,4 @@ def _threads(batch: Batch, lanes: Array) -> str:
     place = batch.coordinates(int(lanes[0]))[0]
     ctas = np.unique(lanes // threads).size
     others = f" (and in {ctas - 1} more CTAs)" if ctas > 1 else ""
-    return f"threads {_ranges(own)} of CTA {place}{others}"
+    return f"threads {ranges(own, _RANGES)} of CTA {place}{others}"

@@ -186,9 +186,6 @@ def hint(site: Site) -> Action:
     return Action("special", [], [], lambda ex: None)
 
 
-"""What a discarded word holds: NaN as floating point of any width, so that it is not overlooked."""
-
-
 @instruction("membar", "fence")
 def fence(site: Site) -> Action:
     """membar.level, fence.sem.scope; fence.proxy.async. Others order nothing here."""

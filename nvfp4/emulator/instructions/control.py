@@ -16,7 +16,6 @@ from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.syntax import LocalAddress, Memory
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import WINDOW_SHIFT
 
 
@@ -68,7 +67,10 @@ def multiway(
     ways = [(mask, target) for mask, target in ways if mask.any()]
     if len(ways) == 1:
         return ways[0][1]
-    ex.batch.traffic.divergent_branches += _divided_warps(ex.group, ways)
+    warp = ex.group.warp
+    first = np.flatnonzero(np.concatenate(([True], warp[1:] != warp[:-1])))
+    used = [np.logical_or.reduceat(mask, first) for mask, _ in ways]
+    ex.batch.traffic.divergent_branches += int(np.count_nonzero(np.sum(used, axis=0) > 1))
     return Divergence(ways)
 
 
@@ -89,14 +91,6 @@ def _warps(mask, warp):  # type: ignore[no-untyped-def]
         other += not every
         both += some and not every
     return one, other, both
-
-
-def _divided_warps(group: Group, ways: list[tuple[Array, int]]) -> int:
-    """Warps with lanes on more than one way. Each lane of the group is on exactly one."""
-    warp = group.warp
-    first = np.flatnonzero(np.concatenate(([True], warp[1:] != warp[:-1])))
-    used = [np.logical_or.reduceat(mask, first) for mask, _ in ways]
-    return int(np.count_nonzero(np.sum(used, axis=0) > 1))
 
 
 def finish(ex: Execution, following: int) -> Next:

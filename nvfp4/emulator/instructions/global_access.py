@@ -400,7 +400,7 @@ def _as_meant(
         formulas = [
             (formula, cover, axis)
             for formula, cover, axis in _formulas(at, carried[second])
-            if carried[first] in _other_numbers(cta, axis)
+            if carried[first] in (n for name, n in zip(_AXES, cta, strict=True) if name != axis)
         ]
         if not formulas and index[first] in cta[1:]:
             axis = _AXES[cta.index(index[first], 1)]
@@ -408,10 +408,6 @@ def _as_meant(
         return tuple(carried), formulas
     wrong = [d for d, size in enumerate(view.shape) if not 0 <= index[d] < size]
     return index, list(_formulas(at, index[wrong[0]])) if wrong else []
-
-
-def _other_numbers(cta: tuple[int, int, int], axis: str) -> tuple[int, ...]:
-    return tuple(number for name, number in zip(_AXES, cta, strict=True) if name != axis)
 
 
 def _formulas(at: LaneSite, value: int) -> Iterator[Formula]:

@@ -36,21 +36,20 @@ from nvfp4.emulator.state.batch import Execution
 
 Arrays = Sequence[Array]
 
-INTEGERS = ("u8", "s8", "u4", "s4", "b1")
+INTEGERS = ("u8", "s8")
 ELEMENT_BITS = {
-    "b1": 1, "u4": 4, "s4": 4, "u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8,
-    "f16": 16, "bf16": 16, "tf32": 32, "f64": 64,
+    "u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8,
+    "f16": 16, "bf16": 16, "tf32": 32,
 }  # fmt: skip
 SUM_DTYPES: dict[str, Any] = {
-    "s32": np.int32, "f16": np.float16, "f32": np.float32, "f64": np.float64,
+    "s32": np.int32, "f16": np.float16, "f32": np.float32,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Product:
     """d = a * b + c. rows, columns: of the sums. row_bytes: of a row of a and of a column of b. a,
-    b, c, d: types of the elements. clamps: whether integer sums saturate. combine: of single bits,
-    and or xor.
+    b, c, d: types of the elements. clamps: whether integer sums saturate.
     """
 
     rows: int
@@ -61,28 +60,15 @@ class Product:
     c: str
     d: str
     clamps: bool = False
-    combine: str = "and"
-
-    @property
-    def word(self) -> str:
-        """The class of the registers of a and b."""
-        return "b64" if self.a == "f64" else "b32"
 
     @property
     def factors(self) -> tuple[int, int]:
         """How many registers of a and b hold all elements."""
-        in_all_lanes = 32 * (8 if self.a == "f64" else 4)
-        of_a, of_b = self.rows * self.row_bytes, self.columns * self.row_bytes
-        return of_a // in_all_lanes, of_b // in_all_lanes
+        return self.rows * self.row_bytes // 128, self.columns * self.row_bytes // 128
 
     def sums(self, kind: str) -> int:
         """How many registers of c or d there are; two elements of f16 share one."""
         return self.rows * self.columns // (64 if kind == "f16" else 32)
-
-
-def sum_class(kind: str) -> str:
-    """The class of the registers of c or d."""
-    return "b64" if kind == "f64" else "b32"
 
 
 def product_action(
@@ -126,26 +112,20 @@ def product_action(
         return given_back(ex, _registers(spread(mask, np.dtype(f"u{size}"))), warps)
 
     d, a, b, c = operands
-    sources = [Source(each, form.word) for each in (*a, *b)]
-    sources += [Source(each, sum_class(form.c)) for each in c]
-    sources.append(Source(ALL_LANES, "b32"))
-    results = [Result(target, sum_class(form.d)) for target in d]
+    sources = [Source(each, "b32") for each in (*a, *b, *c, ALL_LANES)]
+    results = [Result(target, "b32") for target in d]
     return Action("warp", sources, results, run, member_gate(len(sources) - 1), shadow=shadow)
 
 
 def _sums(form: Product, a: Array, b: Array, c: Array) -> Array:
     """The registers of d, for those of a, b and c, [registers, warps, lanes] each."""
-    if form.word == "b64":
-        products = _products(form, a.view(np.float64), b.view(np.float64))
-    elif form.a == "tf32":  # the lowest bits of the register do not count
+    if form.a == "tf32":  # the lowest bits of the register do not count
         left, right = ((each & np.uint32(0xFFFFE000)).view(np.float32) for each in (a, b))
         products = _products(form, left.astype(np.float64), right.astype(np.float64))
     else:
         products = _products(form, a, b)
     start = _elements(form, c)
     if form.a in INTEGERS:
-        if form.combine == "xor":  # of signs: how many agree, less how many differ
-            products = (form.row_bytes * 8 - products) / 2
         whole = products.astype(np.int64) + start.view(np.int32)
         if form.clamps:
             whole = whole.clip(-(2**31), 2**31 - 1)
@@ -182,7 +162,7 @@ def _products(form: Product, a: Array, b: Array) -> Array:
         words, values = [np.zeros((1, 1, 1), np.uint32)] * 2, [a, b]
     else:
         bits = ELEMENT_BITS[form.a]
-        tables = [_values_of_codes(kind, form.combine) for kind in (form.a, form.b)]
+        tables = [_values_of_codes(kind) for kind in (form.a, form.b)]
         words, values = [a, b], [np.zeros((1, 1, 1))] * 2
     _multiply(
         *words, *values, bits, *tables, form.rows, form.columns, a.shape[0], b.shape[0], out
@@ -191,16 +171,13 @@ def _products(form: Product, a: Array, b: Array) -> Array:
 
 
 @lru_cache(maxsize=16)
-def _values_of_codes(kind: str, combine: str) -> Array:
+def _values_of_codes(kind: str) -> Array:
     """The values of all codes of a type of at most 16 bits, which float32 holds."""
     codes = np.arange(1 << ELEMENT_BITS[kind])
     if kind in FORMATS:
         with np.errstate(invalid="ignore"):  # signalling NaNs
             return decode(codes, FORMATS[kind]).astype(np.float32)
-    if combine == "xor":
-        codes = 1 - 2 * codes
-    signed = kind[0] == "s"
-    return np.where(signed & (codes >= codes.size // 2), codes - codes.size, codes).astype("f4")
+    return codes.astype(np.uint8).view("i1" if kind == "s8" else "u1").astype("f4")
 
 
 @loop
@@ -248,10 +225,10 @@ def _multiply(  # type: ignore[no-untyped-def]
 # --- layouts, of wmma's loads and stores ----------------------------------------------------------
 
 
-def places_in_matrix(rows: int, row_bytes: int, word_bytes: int) -> tuple[Array, Array]:
+def places_in_matrix(rows: int, row_bytes: int) -> tuple[Array, Array]:
     """The row of each register, [registers, lanes], and the byte in it where its word starts."""
-    row, start = np.meshgrid(np.arange(rows), np.arange(0, row_bytes, word_bytes), indexing="ij")
-    eights, fours = rows // 8, row_bytes // word_bytes // 4
+    row, start = np.meshgrid(np.arange(rows), np.arange(0, row_bytes, 4), indexing="ij")
+    eights, fours = rows // 8, row_bytes // 16
 
     def by_register(values: Array) -> Array:
         ordered = values.reshape(eights, 8, fours, 4).transpose(2, 0, 1, 3)
@@ -272,21 +249,16 @@ def places_in_tile(rows: int, columns: int) -> tuple[Array, Array]:
 
 
 WHAT_RUNS = (
-    "a GPU can judge it; here mma.sync and wmma on integers, e4m3, e5m2, f16, bf16, tf32 and f64 "
-    "can be (a dot of Triton becomes one with 16 rows and one warp)"
+    "a GPU can judge it; here mma.sync and wmma on integers, e4m3, e5m2, f16, bf16 and tf32 can "
+    "be (a dot of Triton becomes one with 16 rows and one warp)"
 )
 
 _SHAPES = {
-    1: {"m8n8k128": (8, 16), "m16n8k128": (16, 16), "m16n8k256": (16, 32)},
-    4: {"m8n8k32": (8, 16), "m16n8k32": (16, 16), "m16n8k64": (16, 32)},
     8: {"m8n8k16": (8, 16), "m16n8k16": (16, 16), "m16n8k32": (16, 32)},
     16: {"m16n8k8": (16, 16), "m16n8k16": (16, 32)},
     32: {"m16n8k4": (16, 16), "m16n8k8": (16, 32)},
-    64: {"m8n8k4": (8, 32), "m16n8k4": (16, 32), "m16n8k8": (16, 64), "m16n8k16": (16, 128)},
 }
 """By the bits of an element, rows of a and bytes of one; b has 8 columns."""
-
-_FLAGS = ("satfinite", "and", "xor", "popc")
 
 
 @instruction("mma")
@@ -300,11 +272,10 @@ def mma(site: Site) -> Action:
 def _form(site: Site) -> Product:
     """Raises UnsupportedInstruction."""
     shape = site.parts[3:4]
-    types = [part for part in site.parts[4:] if part not in ("row", "col", *_FLAGS)]
+    types = [part for part in site.parts[4:] if part not in ("row", "col", "satfinite")]
     form = None
     if site.parts[1:3] == ("sync", "aligned") and shape and len(types) == 4:
-        flags = {flag for flag in _FLAGS if flag in site.parts}
-        form = _known(shape[0], types, flags)
+        form = _known(shape[0], types, "satfinite" in site.parts)
     if form is None and any(part.startswith("kind::") for part in site.parts):
         raise site.unsupported(
             f"{site.opcode}: mma.sync on block-scaled elements, or those of 4 and 6 bits, is for "
@@ -314,38 +285,29 @@ def _form(site: Site) -> Product:
     if form is None:
         raise site.unsupported(
             f"{site.opcode}: of the tensor cores only mma.sync and wmma on integers, e4m3, e5m2, "
-            "f16, bf16, tf32 and f64 are emulated",
+            "f16, bf16 and tf32 are emulated",
             hint=WHAT_RUNS,
         )
     return form
 
 
-def _known(shape: str, types: list[str], flags: set[str]) -> Product | None:
+def _known(shape: str, types: list[str], clamps: bool) -> Product | None:
     d, a, b, c = types
     if not {a, b} <= set(ELEMENT_BITS) or d != c:
         return None
     bits = ELEMENT_BITS[a]
     integers = a in INTEGERS
-    mixed = bits in (4, 8) and (b in INTEGERS) == integers and ELEMENT_BITS[b] == bits
+    mixed = bits == 8 == ELEMENT_BITS[b] and (b in INTEGERS) == integers
     if (a != b and not mixed) or shape not in _SHAPES[bits]:
         return None
     rows, row_bytes = _SHAPES[bits][shape]
-    if d not in sums_of(a) or (rows == 8 and not integers and a != "f64"):
+    if d not in sums_of(a) or ((rows == 8 or clamps) and not integers):
         return None
-    combine = flags & {"and", "xor"}
-    if a == "b1":
-        wrong = len(combine) != 1 or flags - combine != {"popc"}
-    else:
-        wrong = bool(flags - ({"satfinite"} if integers else set()))
-    if wrong:
-        return None
-    return Product(rows, 8, row_bytes, a, b, c, d, "satfinite" in flags, *combine)
+    return Product(rows, 8, row_bytes, a, b, c, d, clamps)
 
 
 def sums_of(kind: str) -> tuple[str, ...]:
     """The types that sums of products of a type may have."""
     if kind in INTEGERS:
         return ("s32",)
-    if kind == "f64":
-        return ("f64",)
     return ("f32",) if kind in ("bf16", "tf32") else ("f32", "f16")

@@ -27,7 +27,6 @@ from nvfp4.emulator.instructions.copy_engine import (
 from nvfp4.emulator.instructions.global_access import note_range_read, write_bytes
 from nvfp4.emulator.instructions.warp import ALL_LANES, by_warp, member_gate, present_lanes
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -296,7 +295,9 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
     if not inside:
         into[:] = 0
         if tile.fill is Fill.NAN:
-            into.view(np.uint16)[:] = _nan(at.site, tile)
+            if tile.data_type.name not in _WITH_NAN:
+                raise at.site.unsupported(f"NaN fill of {tile.data_type.name} tensor maps")
+            into.view(np.uint16)[:] = _NAN_FILL
     _copy(at, tile, start, offset, READ)
 
 
@@ -310,12 +311,6 @@ def store_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], source: in
 # What a tensor copy fills in, 16 bits after 16 bits whatever the type, and `fma.oob` looks for.
 _NAN_FILL = 0x7FF7
 _WITH_NAN = {"FLOAT16", "BFLOAT16", "FLOAT32", "FLOAT32_FTZ", "TFLOAT32", "TFLOAT32_FTZ", "FLOAT64"}
-
-
-def _nan(site: Site, tile: TensorMap) -> int:
-    if tile.data_type.name not in _WITH_NAN:
-        raise site.unsupported(f"NaN fill of {tile.data_type.name} tensor maps")
-    return _NAN_FILL
 
 
 _MODES, _STRIDES, _UPPER, _EXTENTS, _BOX_0, _BOX = 2, 3, 7, 8, 13, 14
@@ -385,12 +380,9 @@ def tensormap_replace(site: Site) -> Action:
     site.only("replace", "tile", field, "global", "shared", "shared::cta", "b1024", "b32", "b64")
     indexed = field in _BY_DIMENSION or field == "element_stride"
     site.takes(3 if indexed else 2)
-    memory, ordinal = site.memory(0), 0
-    if indexed:
-        index = site.operands[1]
-        if not isinstance(index, Integer) or not 0 <= index.value < 5:
-            raise site.unsupported(f"{site.opcode}: the dimension must be 0 to 4")
-        ordinal = index.value
+    memory, ordinal = site.memory(0), site.integer(1) if indexed else 0
+    if not 0 <= ordinal < 5:
+        raise site.unsupported(f"{site.opcode}: the dimension must be 0 to 4")
     word = Access(site, (spaces_of(site) or ["generic"])[0], 4, 1)
 
     def edits(ex: Execution, lane: int, value: int) -> list[Edit]:
@@ -427,10 +419,9 @@ def _edit(batch: Batch, word: Access, lanes: Array, address: int, kept: int, bit
     batch.kept(TensorMaps).by_address.clear()
 
 
-@instruction("tensormap.cp_fenceproxy")
+@instruction("tensormap.cp_fenceproxy", operands="[] [] _")
 def tensormap_copy(site: Site) -> Action:
     """tensormap.cp_fenceproxy.global.shared::cta...sync.aligned [dst], [src], 128: by a warp."""
-    site.takes(3)
     if spaces_of(site) != ["global", "shared"]:
         raise site.unsupported(f"{site.opcode}: only copies from shared to global are emulated")
     what = {space: Access(site, space, 8, TENSOR_MAP_BYTES // 8) for space in ("global", "shared")}
@@ -447,5 +438,5 @@ def tensormap_copy(site: Site) -> Action:
         access.write(ex.batch, what["global"], "global", where, lanes, data)
         ex.batch.kept(TensorMaps).by_address.clear()
 
-    sources = [Source(site.memory(0), "b64"), Source(site.memory(1), "b64")]
-    return Action("store", [*sources, Source(ALL_LANES, "b32")], [], run, member_gate(2))
+    site.sources.append(Source(ALL_LANES, "b32"))
+    return site.action("store", run, gate=member_gate(2))

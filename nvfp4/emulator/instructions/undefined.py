@@ -147,20 +147,15 @@ def _in_words(shadow: int, width: int) -> str:
     """The set bits of a shadow, `bits 3, 16-31`; nothing if all are set."""
     if shadow == (1 << width) - 1:
         return ""
-    ranges = []
-    bit = 0
-    while shadow >> bit:
-        if not shadow >> bit & 1:
-            bit += 1
-            continue
-        first = bit
-        while shadow >> bit & 1:
-            bit += 1
-        ranges.append(f"{first}-{bit - 1}" if bit - first > 1 else f"{first}")
-    if len(ranges) == 1 and "-" not in ranges[0]:
-        return f"bit {ranges[0]}"
-    more = ", ..." if len(ranges) > 4 else ""
-    return f"bits {', '.join(ranges[:4])}{more}"
+    bits = [bit for bit in range(width) if shadow >> bit & 1]
+    return f"bit{'s' if len(bits) > 1 else ''} {ranges(np.array(bits), 4)}"
+
+
+def ranges(numbers: Array, most: int) -> str:
+    """Growing numbers in words, `3, 16-31`: so many ranges at most."""
+    found = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    words = [f"{r[0]}" if r.size == 1 else f"{r[0]}-{r[-1]}" for r in found[:most]]
+    return ", ".join(words) + (", ..." if len(found) > most else "")
 
 
 def passing(batch: Batch, index: int, shadows: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -23,7 +23,6 @@ from nvfp4.emulator.instructions.matrix_products import (
     places_in_matrix,
     places_in_tile,
     product_action,
-    sum_class,
     sums_of,
 )
 from nvfp4.emulator.instructions.warp import (
@@ -34,7 +33,7 @@ from nvfp4.emulator.instructions.warp import (
     whole_warps,
 )
 from nvfp4.emulator.ptx.syntax import Integer
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
+from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 
 Arrays = Sequence[Array]
@@ -46,10 +45,6 @@ _SHAPES = {
     "u8": _WIDE,
     "s8": _WIDE,
     "tf32": {"m16n16k8": (16, 16, 8)},
-    "f64": {"m8n8k4": (8, 8, 4)},
-    "u4": {"m8n8k32": (8, 8, 32)},
-    "s4": {"m8n8k32": (8, 8, 32)},
-    "b1": {"m8n8k128": (8, 8, 128)},
 }
 """By the type of a and b: rows, columns and k."""
 
@@ -60,8 +55,8 @@ _REGISTERS_OF_F16 = 8
 @dataclass(frozen=True)
 class _Part:
     """One access of all lanes: `elements` of `size` bytes, the first of them `offset` bytes and
-    `step` bits times the stride from where the matrix starts, [lanes]. They belong to the registers
-    from `register` on, from bit `shift`.
+    `step` bytes times the stride from where the matrix starts, [lanes]. They belong to the
+    registers from `register` on, from bit `shift`.
     """
 
     offset: Array
@@ -81,15 +76,13 @@ def load(site: Site) -> Action:
     held = 1 + max(part.register + part.elements - 1 for part in parts)
     copies = which != "c" and kind == "f16"
     _require(site, len(targets), _REGISTERS_OF_F16 if copies else held)
-    cls = sum_class(kind)
-    dtype = REGISTER_DTYPES[cls]
 
     def loaded(ex: Execution, values: Arrays, fetch: Callable[..., Arrays]) -> tuple[Array, ...]:
         whole_warps(site, ex)
         found: list[list[Array]] = [[] for _ in range(held)]
         for part in parts:
             for i, value in enumerate(fetch(ex, _access(site, part), _address(ex, part, values))):
-                found[part.register + i].append(value.astype(dtype) << dtype.type(part.shift))
+                found[part.register + i].append(value.astype(np.uint32) << np.uint32(part.shift))
         registers = [reduce(np.bitwise_or, each) for each in found]
         return tuple(registers[i % held] for i in range(len(targets)))
 
@@ -102,7 +95,7 @@ def load(site: Site) -> Action:
         return loaded(ex, values, undefined_memory.loaded)
 
     sources = [Source(memory, "b64"), _stride(site, 2, stride), Source(ALL_LANES, "b32")]
-    results = [Result(target, cls) for target in targets]
+    results = [Result(target, "b32") for target in targets]
     if space_of(site) == "global":
         return Action("load", sources, results, run, member_gate(2))
     return Action("load", sources, results, run, member_gate(2), shadow=shadow, loads=True)
@@ -111,11 +104,10 @@ def load(site: Site) -> Action:
 @instruction("wmma.store")
 def store(site: Site) -> Action:
     """wmma.store.d.sync.aligned.layout.shape{.space}.type [p], r{, stride}."""
-    _, kind, parts, stride = _storage(site, ("d",))
+    _, _, parts, stride = _storage(site, ("d",))
     site.takes(2, 3)
     memory, values = site.memory(0), site.items(1)
     _require(site, len(values), 1 + max(part.register + part.elements - 1 for part in parts))
-    cls = sum_class(kind)
 
     def data(part: _Part, registers: Arrays) -> list[Array]:
         dtype = np.dtype(f"u{part.size}")
@@ -139,32 +131,28 @@ def store(site: Site) -> Action:
         return (reduce(np.bitwise_or, guards),)
 
     sources = [Source(memory, "b64"), _stride(site, 2, stride), Source(ALL_LANES, "b32")]
-    sources += [Source(value, cls) for value in values]
+    sources += [Source(value, "b32") for value in values]
     kept = None if space_of(site) == "global" else shadow
     return Action("store", sources, [], run, member_gate(2), shadow=kept)
 
 
 @instruction("wmma.mma")
 def mma(site: Site) -> Action:
-    """wmma.mma{.op.popc}.sync.aligned.layouts.shape.dtype{.atype.btype}.ctype d, a, b, c."""
+    """wmma.mma.sync.aligned.layouts.shape.dtype{.atype.btype}.ctype d, a, b, c."""
     named = [part for part in site.parts[2:] if part in {*ELEMENT_BITS, *SUM_DTYPES}]
     if len(named) == 2:
         named[1:1] = ["f16", "f16"]
     if len(named) != 4:
         raise _refused(site)
     d, a, b, c = named
-    rows, columns, k = _shape(site, a)
+    rows, columns, k = _known_shape(site, _SHAPES.get(a, {}))
     if a != b or not {c, d} <= set(sums_of(a)):
         raise _refused(site)
-    combine = [part for part in ("and", "xor") if part in site.parts]
     flags = ["satfinite"] if a in INTEGERS else []
-    flags += ["popc", "and", "xor"] if a == "b1" else ["rn"] if a == "f64" else []
-    if a == "b1" and (len(combine) != 1 or "popc" not in site.parts):
-        raise _refused(site)
     site.only("mma", "sync", "aligned", "row", "col", *_SHAPES[a], *flags, *named)
     row_bytes = k * ELEMENT_BITS[a] // 8
     clamps = "satfinite" in site.parts
-    form = Product(rows, columns, row_bytes, a, b, c, d, clamps, *combine)
+    form = Product(rows, columns, row_bytes, a, b, c, d, clamps)
     registers = (_REGISTERS_OF_F16,) * 2 if a == "f16" else form.factors
     site.takes(4)
     return product_action(site, form, registers, [site.items(index) for index in range(4)])
@@ -187,22 +175,18 @@ def _storage(site: Site, known: tuple[str, ...]) -> tuple[str, str, list[_Part],
         return which, kind, parts, columns if by_row else rows
     vectors = rows if which == "a" else columns
     along = by_row == (which == "a")  # whether the elements of a product's sum stand side by side
-    if not along and ELEMENT_BITS[kind] < 8:
-        raise _refused(site)
     return which, kind, _parts_of_factor(vectors, k, kind, along), k if along else vectors
 
 
 def _parts_of_factor(vectors: int, k: int, kind: str, along: bool) -> list[_Part]:
-    bits = ELEMENT_BITS[kind]
-    word = max(4, bits // 8)
-    vector, start = places_in_matrix(vectors, k * bits // 8, word)
+    size = ELEMENT_BITS[kind] // 8
+    vector, start = places_in_matrix(vectors, k * size)
     if along:
-        return [_Part(start[i], vector[i] * bits, word, 1, i, 0) for i in range(vector.shape[0])]
-    size = bits // 8
+        return [_Part(start[i], vector[i] * size, 4, 1, i, 0) for i in range(vector.shape[0])]
     return [
-        _Part(vector[i] * size, (start[i] // size + j) * bits, size, 1, i, j * bits)
+        _Part(vector[i] * size, start[i] + j * size, size, 1, i, 8 * j * size)
         for i in range(vector.shape[0])
-        for j in range(word // size)
+        for j in range(4 // size)
     ]
 
 
@@ -215,12 +199,12 @@ def _parts_of_sums(rows: int, columns: int, kind: str, by_row: bool) -> list[_Pa
         first = i if shared else 2 * i
         if by_row:
             size_of_both, elements = (2 * size, 1) if shared else (size, 2)
-            step = row[i] * size * 8
+            step = row[i] * size
             parts.append(_Part(column[i] * size, step, size_of_both, elements, first, 0))
             continue
         for j in range(2):
             register, shift = (first, 16 * j) if shared else (first + j, 0)
-            step = (column[i] + j) * size * 8
+            step = (column[i] + j) * size
             parts.append(_Part(row[i] * size, step, size, 1, register, shift))
     return parts
 
@@ -234,19 +218,13 @@ def _address(ex: Execution, part: _Part, values: Arrays) -> Array:
     group = ex.group
     lane = group.lanes & 31
     stride = group.spread(values[1]).astype(np.uint64)
-    # Elements of less than a byte: strides are whole bytes.
-    bytes_further = (stride * part.step[lane].astype(np.uint64)) >> np.uint64(3)
-    flat = group.spread(values[0]) + part.offset[lane].astype(np.uint64) + bytes_further
-    return group.fold(flat)
+    further = part.offset[lane].astype(np.uint64) + stride * part.step[lane].astype(np.uint64)
+    return group.fold(group.spread(values[0]) + further)
 
 
 def _stride(site: Site, index: int, default: int) -> Source:
     operand = site.operands[index] if len(site.operands) > index else Integer(default)
     return Source(operand, "b32")
-
-
-def _shape(site: Site, kind: str) -> tuple[int, int, int]:
-    return _known_shape(site, _SHAPES.get(kind, {}))
 
 
 def _known_shape(site: Site, shapes: dict[str, tuple[int, int, int]]) -> tuple[int, int, int]:

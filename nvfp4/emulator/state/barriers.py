@@ -36,6 +36,16 @@ class Opening:
     released: list[Waiting]
 
 
+def _divided(kept: list[Waiting], done: Array, grid: Grid) -> tuple[list[Waiting], list[Waiting]]:
+    """Those that a barrier still keeps, and those that it releases where it is done."""
+    parts = [(each, done[grid.cta[each.lanes]]) for each in kept]
+    still, released = (
+        [Waiting(each.lanes[free == go], each.block) for each, free in parts if (free == go).any()]
+        for go in (False, True)
+    )
+    return still, released
+
+
 class CtaBarrier:
     """One barrier number in all CTAs of a batch.
 
@@ -100,13 +110,7 @@ class CtaBarrier:
         stayed = np.asarray(np.any(self.stays[ctas].reshape(by_warp), axis=2))
         self.arrived[done] = self.ones[done] = 0
         self.came[done] = self.stays[done] = False
-        kept, self.waiting = self.waiting, []
-        released = []
-        for waiting in kept:
-            free = done[self.grid.cta[waiting.lanes]]
-            if free.any():
-                released.append(Waiting(waiting.lanes[free], waiting.block))
-            self.keep(waiting.lanes[~free], waiting.block)
+        self.waiting, released = _divided(self.waiting, done, self.grid)
         return Opening(ctas, came, stayed, released)
 
     def status(self, waiting: Waiting) -> str:
@@ -184,15 +188,9 @@ class ClusterBarrier:
         self.came[done] = False
         self.phases[done] += 1
         self._heard[done] = self._told[done]
-        kept, self.waiting = self.waiting, []
-        released = []
-        for waiting in kept:
-            free = done[self.grid.cta[waiting.lanes]]
-            if free.any():
-                self._pass(waiting.lanes[free])
-                released.append(Waiting(waiting.lanes[free], waiting.block))
-            if not free.all():
-                self.waiting.append(Waiting(waiting.lanes[~free], waiting.block))
+        self.waiting, released = _divided(self.waiting, done, self.grid)
+        for waiting in released:
+            self._pass(waiting.lanes)
         none = np.zeros(0, np.bool_)
         return Opening(np.flatnonzero(done), none, none, released)
 

@@ -121,9 +121,9 @@ class GlobalMemory:
         """An address in words, `c[4, 0, 0], byte 8 of c (4096 bytes)`. Never the address itself,
         which is another one in every run. element: whether to name that."""
         if address < NULL_PAGE_BYTES:
-            return _from_null(address)
+            return f"byte {address} from a null pointer" if address else "a null pointer"
         found = self.nearest(address)
-        if found is None or not _beside(*found) or _past_parameters(*found):
+        if found is None or not _meant(*found):
             return self._freed_at(address) or (
                 f"an address where no tensor is alive{_as_negative(self.buffers, address)}"
             )
@@ -159,19 +159,11 @@ def element_at(buffer: Buffer, offset: int) -> str | None:
     return f"{name}[{', '.join(map(str, index))}]"
 
 
-def _from_null(address: int) -> str:
-    return f"byte {address} from a null pointer" if address else "a null pointer"
-
-
-def _past_parameters(buffer: Buffer, offset: int) -> bool:
-    """Whether the kernel's parameters lie nearest, by chance: they are elsewhere in every run."""
-    return buffer.name == PARAMETERS and not 0 <= offset < buffer.nbytes
-
-
-def _beside(buffer: Buffer, offset: int) -> bool:
-    """Whether an offset is near enough to its buffer to have been meant for it."""
-    gap = max(-offset, offset - buffer.nbytes, 0)
-    return gap <= max(_NEAR_BYTES, 4 * buffer.nbytes)
+def _meant(buffer: Buffer, offset: int) -> bool:
+    """Whether an offset is near enough to its buffer to have been meant for it; near the kernel's
+    parameters nothing is, as they are elsewhere in every run."""
+    gap = max(-offset, offset + 1 - buffer.nbytes, 0)
+    return gap <= (0 if buffer.name == PARAMETERS else max(_NEAR_BYTES, 4 * buffer.nbytes))
 
 
 def _as_negative(buffers: list[Buffer], address: int) -> str:

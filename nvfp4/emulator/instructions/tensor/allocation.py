@@ -1,7 +1,6 @@
 """tcgen05.alloc, dealloc and relinquish_alloc_permit: by a warp."""
 
 from collections import Counter
-from typing import NoReturn
 
 import numpy as np
 
@@ -74,7 +73,11 @@ class _Allocations:
         given = self.granted.pop(key, None)
         first = self.batch.kept(TensorMemory).room_for(rows, count) if given is None else given[0]
         if first is None:
-            _no_room(at, count)
+            at.fault(
+                TensorMemoryFault,
+                f"{count} columns of tensor memory are not free, and warps of one CTA ask for them",
+                hint="one warp allocates all that the CTA needs",
+            )
         if given is None and len(rows) > 1:
             self.granted[key] = first, count
         if given is not None and given[1] != count:
@@ -139,14 +142,6 @@ def alloc(site: Site) -> Action:
 
     site.sources.append(Source(ALL_LANES, "b32"))
     return site.action("store", run, gate=gate)
-
-
-def _no_room(at: LaneSite, count: int) -> NoReturn:
-    at.fault(
-        TensorMemoryFault,
-        f"{count} columns of tensor memory are not free, and warps of one CTA ask for them",
-        hint="one warp allocates all that the CTA needs",
-    )
 
 
 @instruction("tcgen05.dealloc", operands="b32 b32", modifiers=f"{ONE_GROUP} sync aligned b32")

@@ -77,7 +77,7 @@ def _fragment(shape: str, registers: int, split: int, packed: bool) -> Fragment:
 
 
 def _fragment_of(site: Site, registers: int, split: int) -> Fragment:
-    """split: the operand with immHalfSplitoff, where there is one. Raises UnsupportedInstruction."""
+    """split: the operand with immHalfSplitoff, if there is one. Raises UnsupportedInstruction."""
     shape = next((part for part in site.parts if part in _REGISTERS), None)
     count = next((part for part in site.parts if part in _REPETITIONS), None)
     if shape is None or count is None:
