@@ -112,33 +112,7 @@ def test_isspacep_tells_the_own_memory_from_that_of_the_cluster() -> None:
     assert found.tolist() == [2, 2]
 
 
-def test_atomics_of_all_ctas_at_one_word() -> None:
-    found = out(4)
-    body = f"""{BUFFER}{NEXT}
-    mov.u32 %r20, 0; setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [tile], %r20; {SYNC}
-    mov.u32 %r21, tile; mapa.shared::cluster.u32 %r21, %r21, 0;
-    red.shared::cluster.add.u32 [%r21], 1; atom.shared::cluster.add.u32 %r22, [%r21], 1; {SYNC}
-    setp.ne.u32 %p2, %r0, 0; @%p2 bra DONE;
-    ld.shared.u32 %r15, [tile]; mov.u32 %r1, %ctaid.x; mul.wide.u32 %d0, %r1, 4;
-    add.u64 %d0, %q0, %d0; st.global.u32 [%d0], %r15; DONE:
-    """
-    report = run(body, found, grid=4, block=64, cluster=4)
-    assert found.tolist() == [512, 0, 0, 0]
-    assert codes(report) == []
-
-
 # --- what goes wrong ---------------------------------------------------------------------
-
-
-def test_a_remote_store_without_a_barrier_is_a_race() -> None:
-    found = out(128)
-    body = f"""{BUFFER}{NEXT}{MINE_VALUE}
-    mov.u32 %r20, 0; st.shared.u32 [%r12], %r20; {SYNC}
-    st.shared::cluster.u32 [%r13], %r14; bar.sync 0;
-    ld.shared.u32 %r15, [%r12]; {SYNC} {MINE_IN_GRID} st.global.u32 [%d0], %r15;
-    """
-    with pytest.raises(errors.SharedRace, match=r"of CTA \(\d, 0, 0\): no barrier lies between"):
-        run(body, found, grid=2, block=64, cluster=2)
 
 
 def test_a_relaxed_arrival_does_not_tell_of_earlier_stores() -> None:
@@ -152,27 +126,6 @@ def test_a_relaxed_arrival_does_not_tell_of_earlier_stores() -> None:
     assert codes(report) == ["shared_race"]
     fenced = body.replace(relaxed, "fence.acq_rel.cluster;" + relaxed)
     assert codes(run(fenced, found, grid=2, block=64, cluster=2)) == []
-
-
-def test_a_store_between_arrival_and_wait_is_a_race() -> None:
-    found = out(128)
-    body = f"""{BUFFER}{NEXT}{MINE_VALUE}
-    barrier.cluster.arrive; st.shared::cluster.u32 [%r13], %r14; barrier.cluster.wait;
-    ld.shared.u32 %r15, [%r12]; {SYNC} {MINE_IN_GRID} st.global.u32 [%d0], %r15;
-    """
-    with pytest.raises(errors.SharedRace, match="no barrier lies between"):
-        run(body, found, grid=2, block=64, cluster=2)
-
-
-def test_a_cta_that_ends_before_others_have_read_its_memory() -> None:
-    found = out(128)
-    body = f"""{BUFFER}{NEXT}{MINE_VALUE}
-    st.shared.u32 [%r12], %r14; {SYNC}
-    ld.shared::cluster.u32 %r15, [%r13]; {MINE_IN_GRID} st.global.u32 [%d0], %r15;
-    """
-    with pytest.raises(errors.ExitedPeer, match="may have ended") as raised:
-        run(body, found, grid=2, block=64, cluster=2)
-    assert "ld.shared::cluster" in str(raised.value)
 
 
 def test_a_cta_that_has_ended() -> None:
@@ -212,14 +165,6 @@ def test_a_barrier_of_the_cluster_used_wrongly(body: str, match: str) -> None:
         run(body, out(), grid=2, cluster=2)
 
 
-def test_a_warp_that_does_not_come_to_the_barrier_of_the_cluster() -> None:
-    body = """mov.u32 %r1, %cluster_ctarank; setp.eq.u32 %p1, %r1, 0;
-    @!%p1 bar.sync 1, 64; setp.lt.u32 %p2, %r0, 32;
-    @%p1 barrier.cluster.arrive; @%p1 barrier.cluster.wait;"""
-    with pytest.raises(errors.Deadlock, match="no thread can go on"):
-        run(body.replace("bar.sync 1, 64", "bar.sync 1, 96"), out(), grid=2, block=64, cluster=2)
-
-
 # --- mbarriers and asynchronous stores ----------------------------------------------------
 
 MBAR = ".shared .align 8 .b64 mbar; .shared .align 16 .b8 tile[1024];\n"
@@ -247,22 +192,6 @@ mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r31];
 
 def _previous(size: int, block: int) -> np.ndarray:
     return ((np.arange(size) - 1) % size)[:, None] * 1000 + np.arange(block)
-
-
-def test_a_remote_arrival_tells_of_earlier_stores() -> None:
-    found = out(256)
-    body = _with(f"st.shared::cluster.u32 [%r13], %r14; {REMOTE_ARRIVE} {WAIT} {STORE_RESULT}", 64)
-    report = run(body, found, grid=4, block=64, cluster=4)
-    assert (found.reshape(4, 64) == _previous(4, 64)).all()
-    assert codes(report) == []
-
-
-def test_a_relaxed_remote_arrival_tells_nothing() -> None:
-    found = out(256)
-    body = _with(f"st.shared::cluster.u32 [%r13], %r14; {REMOTE_ARRIVE} {WAIT} {STORE_RESULT}", 64)
-    report = run(body.replace("arrive.release.cluster", "arrive.relaxed.cluster"), found, grid=4,
-                 block=64, cluster=4)  # fmt: skip
-    assert "shared_race" in codes(report)
 
 
 def test_an_arrival_before_the_initialisation_is_seen_is_a_race() -> None:
@@ -301,18 +230,6 @@ def test_st_async_counts_bytes_at_the_mbarrier_of_its_target(vector: int) -> Non
     assert codes(report) == []
 
 
-def test_reading_what_st_async_brings_without_a_wait_is_a_race() -> None:
-    body = _with(
-        f"""mapa.shared::cluster.u32 %r31, %r30, %r11;
-        @%p8 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 128;
-        st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r13], %r14, [%r31];
-        {SYNC} {STORE_RESULT}"""
-    )
-    with pytest.raises(errors.EmulatorError) as raised:
-        run(body, out(64), grid=2, block=32, cluster=2)
-    assert raised.value.code in ("shared_race", "unwritten_shared")
-
-
 BULK = (
     "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r33], [%r34], 128, "
     "[%r31];"
@@ -324,16 +241,6 @@ st.shared.u32 [%r12 + 128], %r14; fence.proxy.async; bar.sync 0;
 @%p8 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 128;
 mov.u32 %r34, tile; mapa.shared::cluster.u32 %r33, %r34, %r11; add.u32 %r34, %r34, 128;
 @%p8 {BULK} {WAIT} {STORE_RESULT}"""
-
-
-def test_a_bulk_copy_from_one_cta_to_the_next() -> None:
-    found = out(64)
-    body = _with(SENT)
-    report = run(body, found, grid=2, block=32, cluster=2)
-    assert (found.reshape(2, 32) == _previous(2, 32)).all()
-    assert codes(report) == []
-    with pytest.raises(errors.BarrierMisuse, match="its mbarrier is in the one with rank"):
-        run(body.replace("128, [%r31]", "128, [%r30]"), found, grid=2, block=32, cluster=2)
 
 
 def test_a_cta_that_may_end_before_its_bulk_copy_has_left() -> None:
