@@ -23,6 +23,7 @@ from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CaptureError
 
 if TYPE_CHECKING:
+    from nvfp4.emulator.execution.module import LoadedModule
     from nvfp4.emulator.state.tally import Tally
 
 DEFAULT_ORDERS = 4
@@ -71,13 +72,12 @@ def run(
     """
     # Numba takes half a second, which whoever only may launch something need not spend.
     from nvfp4.emulator.execution.launch import launch as execute
-    from nvfp4.emulator.execution.module import load_module
 
     own = Worlds()
     found = own if worlds is None else worlds
     suspects = worlds is not None  # a launch alone may keep the tickets that its threads drew
     with _own_failures():
-        module = load_module(launch.ptx)
+        module = _module(launch.ptx)
         before = UnderWay() if under_way is None else under_way
         report = execute(module, launch, check, orders, found, suspects, before)
     cause = own.first_cause()
@@ -86,15 +86,20 @@ def run(
     return report
 
 
+def _module(ptx: str) -> LoadedModule:
+    from nvfp4.emulator.execution.module import load_module
+
+    return load_module(ptx)
+
+
 def cost_of(launch: Launch, most_instructions: int, tries: bool = False) -> KernelCost:
     """What one launch costs by line of source. Runs as many of its CTAs as execute that many warp
     instructions. tries: leave memory as it was. Raises EmulatorError.
     """
     from nvfp4.emulator.execution.costs import cost_of as run_for_costs
-    from nvfp4.emulator.execution.module import load_module
 
     with _own_failures():
-        return run_for_costs(load_module(launch.ptx), launch, most_instructions, tries)
+        return run_for_costs(_module(launch.ptx), launch, most_instructions, tries)
 
 
 def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int, int], Tally]) -> None:
@@ -102,19 +107,16 @@ def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int, int], Tall
     makes what counts, given how many basic blocks and CTAs there are. Raises EmulatorError.
     """
     from nvfp4.emulator.execution.costs import sample as run_some
-    from nvfp4.emulator.execution.module import load_module
 
     with _own_failures():
-        run_some(load_module(launch.ptx), launch, ctas, tally)
+        run_some(_module(launch.ptx), launch, ctas, tally)
 
 
 def examine(ptx: str, kernel: str) -> None:
     """Raises UnsupportedInstruction or PtxSyntaxError for a kernel that cannot be emulated,
     whatever its launch."""
-    from nvfp4.emulator.execution.module import load_module
-
     with _own_failures():
-        load_module(ptx).kernel(kernel, check=False)
+        _module(ptx).kernel(kernel, check=False)
 
 
 @contextmanager
@@ -135,9 +137,7 @@ def variable(ptx: str, name: str) -> Buffer:
     """The memory of a __device__ or __constant__ variable of a module, whose value lasts from
     launch to launch. Raises LaunchError if there is none.
     """
-    from nvfp4.emulator.execution.module import load_module
-
-    return load_module(ptx).variable(name)
+    return _module(ptx).variable(name)
 
 
 def forget_modules() -> None:

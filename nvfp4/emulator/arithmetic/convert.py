@@ -153,7 +153,8 @@ def float_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Array]
 
     def function(a: Array) -> Array:
         if rules.ftz and source.name == "f32":
-            a = canonical_f32(flush(a, F32))
+            a = flush(a, F32)
+            a = np.where(np.isnan(a.view(np.float32)), np.uint32(F32.nan or 0), a)
         result = convert(a)
         if form is None:
             return saturate_f64(result) if rules.sat else result
@@ -164,11 +165,6 @@ def float_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Array]
         return rectify(result, F32 if form is TF32 else form) if rules.relu else result
 
     return function
-
-
-def canonical_f32(word: Array) -> Array:
-    """f32 bits with every NaN replaced by the canonical one."""
-    return np.where(np.isnan(word.view(np.float32)), np.uint32(F32.nan or 0), word)
 
 
 def saturate_f64(word: Array) -> Array:

@@ -10,7 +10,7 @@ from nvfp4.emulator.arithmetic import definedness
 from nvfp4.emulator.compiler.lower import Lowered, passes_on
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions import undefined
-from nvfp4.emulator.instructions.action import Action, Result, Site, Source
+from nvfp4.emulator.instructions.action import Action, Site, Source
 from nvfp4.emulator.ptx import syntax
 from nvfp4.emulator.ptx.parser import real_bits
 from nvfp4.emulator.ptx.syntax import Integer, Real
@@ -199,7 +199,10 @@ class Shadows:
             register = self._register(result.operand)
             if register not in shadows:
                 continue
-            new = self._new_shadow(result, register, f"s{i}" if found else None)
+            cls = self.lowered.classes[register]
+            new = self.values.constant(0, cls)
+            if found:
+                new = self.values.cast(f"s{i}", result.cls, cls, result.signed)
             if unsure is not None:
                 old = f"r{register}, {new}, r{shadows[register]}"
                 new = f"merge(batch, {index}, {unsure}, {when}, {value}, {old})"
@@ -207,12 +210,6 @@ class Shadows:
             else:
                 statements.append(conditional(shadows[register], new, when))
         return statements
-
-    def _new_shadow(self, result: Result, register: int, found: str | None) -> str:
-        cls = self.lowered.classes[register]
-        if found is None:
-            return self.values.constant(0, cls)
-        return self.values.cast(found, result.cls, cls, result.signed)
 
     # --- where values matter --------------------------------------------------------------
 

@@ -70,11 +70,6 @@ def data_of(access: Access, lanes: int) -> Array:
     return np.empty((access.elements, lanes), access.dtype)
 
 
-def count_runs(request: Array) -> int:
-    """How many runs of equal neighbours there are."""
-    return 1 + int(np.count_nonzero(request[1:] != request[:-1]))
-
-
 _SPACES = ("global", "shared", "local", "const", "param")
 # Orders, scopes and caches: threads run in one order here, and there is no cache to advise.
 _HARMLESS = (

@@ -63,7 +63,7 @@ class PendingCopies:
 
 
 def _land(batch: Batch, packet: _Packet) -> None:
-    native.scatter_rows(packet.offset, packet.data, batch.shared.data)
+    native.scatter(batch.shared.host(packet.offset), np.ascontiguousarray(packet.data.T))
     shared_access.note_landing(batch, packet.data.shape[1], packet.offset, packet.lane)
 
 

@@ -5,7 +5,6 @@ by the lane function that the same arithmetic instruction uses.
 """
 
 from collections.abc import Callable
-from typing import NoReturn
 
 import numpy as np
 
@@ -56,14 +55,17 @@ def update_of(site: Site, space: str) -> Update:
     return lambda old, b, c: function(old, b)[0]
 
 
-def _build(site: Site, returns: bool) -> Action:
+@instruction("atom", "red")
+def atomic(site: Site) -> Action:
+    """atom{.sem}{.scope}{.space}.op.type d, [a], b{, c}; red, without d."""
+    returns = site.parts[0] == "atom"
     known_modifiers(site, "noftz", *OPERATIONS)
     if "async" in site.parts:
         raise site.unsupported(f"{site.opcode} is not emulated")
     bits = type_bits(site.type())
     if bits not in (16, 32, 64):
         raise site.unsupported(f"{site.opcode}: {bits}-bit atomics are not emulated")
-    first = 1 if returns else 0
+    first = int(returns)
     compare = "cas" in site.parts
     site.takes(first + 2 + compare, first + 3 + compare)
     memory = site.memory(first)
@@ -92,8 +94,14 @@ def _build(site: Site, returns: bool) -> Action:
             spaces = [(space, None)] if space != "generic" else split_windows(flat)
             for part, mask in spaces:
                 some = np.arange(at.size) if mask is None else np.flatnonzero(mask)
-                if part == "local":
-                    _fault_local(site, ex.batch, int(lanes[some[0]]))
+                if part == "local":  # as a GPU, which ends with cudaErrorInvalidAddressSpace
+                    site.lane(ex.batch, lanes[some[0]]).fault(
+                        OutOfBounds,
+                        f"{site.parts[0]} at a generic address in the thread's local memory: "
+                        "atomics reach global and shared memory alone",
+                        hint="a variable that the thread alone has needs no atomic; put what "
+                        "threads share in shared or global memory",
+                    )
                 operands = [v[some] for v in b], [v[some] for v in c]
                 before = apply(
                     ex.batch, what, part, updates[part], flat[some], lanes[some], *operands
@@ -102,17 +110,6 @@ def _build(site: Site, returns: bool) -> Action:
         return tuple(group.fold(row) for row in old)
 
     return Action("atomic", sources, results, run)
-
-
-def _fault_local(site: Site, batch: Batch, lane: int) -> NoReturn:
-    """As a GPU, which ends with cudaErrorInvalidAddressSpace."""
-    site.lane(batch, lane).fault(
-        OutOfBounds,
-        f"{site.parts[0]} at a generic address in the thread's local memory: atomics reach global "
-        "and shared memory alone",
-        hint="a variable that the thread alone has needs no atomic; put what threads share in "
-        "shared or global memory",
-    )
 
 
 def apply(
@@ -169,15 +166,3 @@ def _check_written(batch: Batch, what: Access, offset: Array, lanes: Array) -> N
             f"atomic on shared address {address:#x}, which nothing has written",
             count=count,
         )
-
-
-@instruction("atom")
-def atom(site: Site) -> Action:
-    """atom{.sem}{.scope}{.space}.op.type d, [a], b{, c}."""
-    return _build(site, returns=True)
-
-
-@instruction("red")
-def red(site: Site) -> Action:
-    """red{.sem}{.scope}{.space}.op.type [a], b."""
-    return _build(site, returns=False)

@@ -22,7 +22,7 @@ from nvfp4.emulator.instructions.action import (
 from nvfp4.emulator.ptx.syntax import Memory, Operand
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.memory import RANK_SHIFT, READ, WRITTEN
+from nvfp4.emulator.state.memory import RANK_SHIFT, READ, WRITTEN, host_bytes
 from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 
 COMPLETION = "mbarrier::complete_tx::bytes"
@@ -166,11 +166,11 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
         at.fault(Misaligned, f"bulk copy at {place}, which is not a multiple of 16")
     index = copy_engine.global_range(at, address, nbytes, flag)
     copy_engine.touch(at, index, address, nbytes, flag)
-    copy_engine.note_early(at, np.array([address], np.uint64), nbytes, flag)
+    where = np.array([address], np.uint64)
+    global_access.check_order_of_launches(at.batch, at.site, where, nbytes, lambda _: at.lane, flag)
     if flag == READ:
-        where = np.array([address], np.uint64)
         global_access.note_range_read(at.batch, at.site, where, nbytes, at.lane)
-    return copy_engine.host_view(address, nbytes)
+    return host_bytes(address, nbytes)
 
 
 @instruction("cp.async.bulk.tensor", modifiers=_KNOWN)

@@ -24,7 +24,6 @@ from nvfp4.emulator.errors import (
 from nvfp4.emulator.instructions import mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
-from nvfp4.emulator.instructions.global_access import check_order_of_launches
 from nvfp4.emulator.instructions.shared_access import (
     check_bounds,
     note_overwritten,
@@ -41,13 +40,6 @@ from nvfp4.records.launch import Buffer
 
 TO_ALL = "multicast::cluster::all"
 """Of clusterlaunchcontrol: to every CTA of the cluster."""
-
-
-def host_view(address: int, nbytes: int) -> Array:
-    """uint8[nbytes] of host memory; the caller has checked the range."""
-    interface = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
-    holder = type("_Holder", (), {"__array_interface__": interface})()
-    return np.asarray(holder)
 
 
 def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
@@ -91,11 +83,6 @@ def global_range(
     else:
         traffic.global_written_bytes += nbytes
     return bisect_right(memory.addresses, address) - 1
-
-
-def note_early(at: LaneSite, address: Array, nbytes: int, flag: int) -> None:
-    """Note a copy of what an earlier launch may still write."""
-    check_order_of_launches(at.batch, at.site, address, nbytes, lambda _: at.lane, flag)
 
 
 def touch(at: LaneSite, index: int, address: int, nbytes: int, flag: int) -> None:

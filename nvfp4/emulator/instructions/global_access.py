@@ -18,7 +18,7 @@ from nvfp4.emulator.errors import (
     Seen,
     UnorderedLanes,
 )
-from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
+from nvfp4.emulator.instructions.access_shape import Access, data_of, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
@@ -236,7 +236,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
     if access.counted:
         traffic = batch.traffic
         traffic.sectors_requested += sectors * requests.copies
-        count = requests.copies * count_runs(requests.request)
+        runs = requests.request  # of equal neighbours
+        count = requests.copies * (1 + int(np.count_nonzero(runs[1:] != runs[:-1])))
         traffic.global_requests += count
         asked = batch.launch.work.asked[access.site.instruction.start]
         if flag == READ and access.strong and address.size:

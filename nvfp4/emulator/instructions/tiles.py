@@ -18,19 +18,21 @@ from nvfp4.emulator.instructions.copy_engine import (
     buffer_of,
     global_range,
     goes_abroad,
-    host_view,
     note,
     note_all,
-    note_early,
     shared_range,
 )
-from nvfp4.emulator.instructions.global_access import note_range_read, write_bytes
+from nvfp4.emulator.instructions.global_access import (
+    check_order_of_launches,
+    note_range_read,
+    write_bytes,
+)
 from nvfp4.emulator.instructions.warp import ALL_LANES, by_warp, member_gate, present_lanes
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
-from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN, host_bytes
 from nvfp4.emulator.state.native import load, store
 from nvfp4.emulator.state.tile_swizzles import BY_ATOMS_OF_32, TileSwizzles
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
@@ -57,7 +59,7 @@ def _read_map(at: LaneSite, address: int) -> TensorMap:
         at.fault(Misaligned, f"tensor map at {address:#x}, which is not a multiple of 64")
     buffer_of(at, "tensor map", address, TENSOR_MAP_BYTES)
     try:
-        return TensorMap.unpack(host_view(address, TENSOR_MAP_BYTES).tobytes())
+        return TensorMap.unpack(host_bytes(address, TENSOR_MAP_BYTES).tobytes())
     except UnsupportedTensorMap as error:
         at.fault(UnsupportedInstruction, error.message)
     except InvalidTensorMap as error:
@@ -181,7 +183,8 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         span += (count - 1) * step
     index = global_range(at, first, inner * rows, flag, span)
     if at.batch.launch.hazards:
-        note_early(at, _row_addresses(first, counts, steps), inner, flag)
+        rows_at = _row_addresses(first, counts, steps)
+        check_order_of_launches(at.batch, at.site, rows_at, inner, lambda _: at.lane, flag)
     races = at.batch.launch.races
     address = before = None
     # All rows are in one buffer.
@@ -316,7 +319,7 @@ _WITH_NAN = {"FLOAT16", "BFLOAT16", "FLOAT32", "FLOAT32_FTZ", "TFLOAT32", "TFLOA
 _MODES, _STRIDES, _UPPER, _EXTENTS, _BOX_0, _BOX = 2, 3, 7, 8, 13, 14
 _KIND = 2
 _FLOAT32_TYPES = {11: 7, 12: 8}  # .tf32, .tf32.ftz are .f32, .f32.ftz with a bit more
-_FOUR_BITS = {13: 11}  # .b4x16
+_ELEMENTS = {**_FLOAT32_TYPES, 13: 11}  # .b4x16
 
 
 # One change of a word: the index of the word, the bits that stay, the bits that are set.
@@ -333,9 +336,8 @@ def _mode(shift: int, width: int, value: int) -> list[Edit]:
 
 
 def _element_type(value: int) -> list[Edit]:
-    element = _FLOAT32_TYPES.get(value, _FOUR_BITS.get(value, value))
     flag = _field(_MODES, 16, 1, value in _FLOAT32_TYPES)
-    return [*_mode(7, 4, element), flag]
+    return [*_mode(7, 4, _ELEMENTS.get(value, value)), flag]
 
 
 def _address(value: int) -> list[Edit]:

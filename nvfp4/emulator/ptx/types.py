@@ -36,34 +36,30 @@ class Type:
         return 8 * self.value.itemsize
 
 
-def _type(name: str, register: str, value: str, lanes: int = 1) -> Type:
-    return Type(name, register, np.dtype(value), lanes)
-
-
 # Narrow floats have no NumPy dtype of their own: their value dtype is the raw integer.
 TYPES = {
-    t.name: t
-    for t in (
+    name: Type(name, register, np.dtype(value), lanes)
+    for name, register, value, lanes in (
         *(
-            _type(f"{kind}{8 * size}", f"b{8 * size}", f"{'i' if kind == 's' else 'u'}{size}")
+            (f"{kind}{8 * size}", f"b{8 * size}", f"{'i' if kind == 's' else 'u'}{size}", 1)
             for kind in "usb"
             for size in (1, 2, 4, 8)
         ),
-        _type("pred", "pred", "?"),
-        _type("f16", "b16", "u2"),
-        _type("bf16", "b16", "u2"),
-        _type("f32", "b32", "f4"),
-        _type("tf32", "b32", "u4"),
-        _type("f64", "b64", "f8"),
-        _type("f16x2", "b32", "u2", 2),
-        _type("bf16x2", "b32", "u2", 2),
-        _type("u16x2", "b32", "u2", 2),
-        _type("s16x2", "b32", "i2", 2),
-        _type("f32x2", "b64", "f4", 2),
-        *(_type(f"{name}x2", "b16", "u1", 2) for name in ("e4m3", "e5m2", "e2m3", "e3m2", "ue8m0")),
-        *(_type(f"{name}x4", "b32", "u1", 4) for name in ("e4m3", "e5m2", "e2m3", "e3m2")),
-        _type("e2m1x2", "b8", "u1", 2),
-        _type("e2m1x4", "b16", "u1", 4),
+        ("pred", "pred", "?", 1),
+        ("f16", "b16", "u2", 1),
+        ("bf16", "b16", "u2", 1),
+        ("f32", "b32", "f4", 1),
+        ("tf32", "b32", "u4", 1),
+        ("f64", "b64", "f8", 1),
+        ("f16x2", "b32", "u2", 2),
+        ("bf16x2", "b32", "u2", 2),
+        ("u16x2", "b32", "u2", 2),
+        ("s16x2", "b32", "i2", 2),
+        ("f32x2", "b64", "f4", 2),
+        *((f"{name}x2", "b16", "u1", 2) for name in ("e4m3", "e5m2", "e2m3", "e3m2", "ue8m0")),
+        *((f"{name}x4", "b32", "u1", 4) for name in ("e4m3", "e5m2", "e2m3", "e3m2")),
+        ("e2m1x2", "b8", "u1", 2),
+        ("e2m1x4", "b16", "u1", 4),
     )
 }
 # Types of memory that no register class holds.

@@ -201,8 +201,13 @@ def isolated(nbytes: int, align: int) -> Array:
 
 def contents(buffer: Buffer) -> Array:
     """The bytes of a buffer, as they are: uint8[nbytes]."""
-    pointer = ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_uint8))
-    return np.ctypeslib.as_array(pointer, (buffer.nbytes,))
+    return host_bytes(buffer.address, buffer.nbytes)
+
+
+def host_bytes(address: int, nbytes: int) -> Array:
+    """uint8[nbytes] of host memory; the caller has checked the range."""
+    pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
+    return np.ctypeslib.as_array(pointer, (nbytes,))
 
 
 def _sectors(buffer: Buffer) -> int:

@@ -147,15 +147,6 @@ def locate_window(address, row, base, size, stride, nbytes, align, out):  # type
     return -1
 
 
-@loop
-def scatter_rows(offset, data, memory):  # type: ignore[no-untyped-def]
-    """memory[offset[i] + j] = data[i, j]; the later row wins."""
-    for i in range(offset.shape[0]):
-        start = np.int64(offset[i])
-        for j in range(data.shape[1]):
-            memory[start + j] = data[i, j]
-
-
 class Visited(NamedTuple):
     """Accesses to shared memory. bad: the first lane that is not aligned or reaches outside, or -1.
     requests: of warps. passes: of the banks, and what they would be without bank conflicts."""

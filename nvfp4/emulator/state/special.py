@@ -76,12 +76,12 @@ def _axis(index: Array, extent: Dim3, axis: int) -> Array:
     return (index % x, index // x % y, index // (x * y))[axis].astype(np.uint32)
 
 
-def _row(values: Array) -> Array:
-    return values.reshape(1, -1) if (values != values[0]).any() else values[:1].reshape(1)
+def _row(values: Array, *shape: int) -> Array:
+    return values.reshape(shape or (1, -1)) if (values != values[0]).any() else values[:1]
 
 
 def _column(values: Array) -> Array:
-    return values.reshape(-1, 1) if (values != values[0]).any() else values[:1].reshape(1)
+    return _row(values, -1, 1)
 
 
 def _one(value: int) -> Array:

@@ -136,7 +136,7 @@ class Tally:
         if not reads:
             return
         if site.last is not None and site.last[0] == batch:
-            same = _same(site.last[1], address)
+            same = bool(np.array_equal(site.last[1], address))
             site.repeats += requests * copies * same
             site.moves += requests * copies * (not same)
         site.last = (batch, address.copy())
@@ -156,10 +156,6 @@ class Tally:
         site = self.site(instruction)
         site.tensor_products += 1
         site.tensor_cycles += cycles
-
-    def tensor_moved(self, instruction: Instruction, nbytes: int) -> None:
-        """So many bytes go to or from tensor memory."""
-        self.site(instruction).tensor_bytes += nbytes
 
     def shared_access(
         self,
@@ -204,10 +200,6 @@ def place_of(instruction: Instruction) -> Place:
     """(file, line) of the user's source, or the line of PTX where that is not known."""
     user = instruction.user
     return (user.file, user.line) if user else instruction.line
-
-
-def _same(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and bool(np.array_equal(one, other))
 
 
 def _stride(address: Array, request: Array) -> int | None:

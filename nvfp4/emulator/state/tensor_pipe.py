@@ -14,6 +14,7 @@ bytes of shared memory remember the last operation that read them.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -198,7 +199,7 @@ class TensorPipe:
         self.checked = batch.shared.checked
         self.late = batch.launch.order.bulk_copies_late
         self.group: int | None = None
-        self._pipes: dict[int, Pipe] = {}
+        self._pipes: defaultdict[int, Pipe] = defaultdict(Pipe)
         self.latest = np.zeros(batch.grid.lane.size, np.int64)
         self._own, self._alike, self._warp, self._shape = np.zeros((4, batch.grid.ctas), np.int64)
         self._shapes: dict[Shape, int] = {}
@@ -210,12 +211,9 @@ class TensorPipe:
         self.fences = TensorFences(batch)
         self._fine = np.zeros(_MOST_STAMPS, np.int64)
 
-    def unit(self, row: int) -> int:
-        """The name of the pipe of a CTA."""
+    def unit(self, row: Any) -> Any:
+        """The name of the pipe of a CTA, or of each of several."""
         return row & ~1 if self.group == 2 else row
-
-    def _units(self, rows: Array) -> Array:
-        return rows & ~1 if self.group == 2 else rows
 
     def unit_rows(self, row: int) -> range:
         """The CTAs that share a CTA's pipe."""
@@ -224,11 +222,7 @@ class TensorPipe:
 
     def of(self, row: int) -> Pipe:
         """Of a CTA."""
-        unit = self.unit(row)
-        found = self._pipes.get(unit)
-        if found is None:
-            found = self._pipes[unit] = Pipe()
-        return found
+        return self._pipes[self.unit(row)]
 
     def of_lane(self, lane: int) -> Pipe:
         """Of a lane's CTA."""
@@ -256,7 +250,7 @@ class TensorPipe:
         cluster, thread = np.divmod(lanes, self.batch.clusters.threads)
         warps = thread >> 5
         clocks = self.batch.shared.clocks.known[cluster, warps, warps]
-        units = self._units(lanes // self.batch.grid.threads)
+        units = self.unit(lanes // self.batch.grid.threads)
         together = _Together(site, lanes, warps, clocks, shape)
         numbers = np.empty(lanes.size, np.int64)
         for i, unit in enumerate(units.tolist()):
@@ -346,7 +340,7 @@ class TensorPipe:
     ) -> list[tuple[int, Conflict]]:  # fmt: skip
         """Operations that lanes issued read or write words, in `reached` lanes of tensor memory, of
         a CTA each. Which of them race, and how."""
-        units = self._units(rows)
+        units = self.unit(rows)
         product = self.of(int(rows[0])).issued[-1].shape is not None
         own = self._own[units]
         alike = self._alike[units] if product else np.zeros_like(own)
@@ -459,8 +453,8 @@ class TensorPipe:
         last = (start + nbytes - 1) // CHUNK_BYTES
         _take_readers(self.reads, start // CHUNK_BYTES, last, numbers)
         rows = start // self.batch.shared.stride
-        warps, home = lanes >> 5, self._units(lanes // self.batch.grid.threads)
-        own = self._units(rows) == home
+        warps, home = lanes >> 5, self.unit(lanes // self.batch.grid.threads)
+        own = self.unit(rows) == home
         some = np.flatnonzero(numbers > np.where(own, self._complete[warps], 0))
         if not some.size:
             return None

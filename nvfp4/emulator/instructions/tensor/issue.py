@@ -102,14 +102,9 @@ def row_of(at: LaneSite) -> int:
     return at.lane // at.batch.grid.threads
 
 
-def tensor_memory(at: LaneSite, row: int) -> CtaTensorMemory:
-    """The tensor memory of a CTA."""
-    return at.batch.kept(TensorMemory).of(row)
-
-
 def memory_of(at: LaneSite) -> CtaTensorMemory:
     """The tensor memory of a lane's CTA."""
-    return tensor_memory(at, row_of(at))
+    return at.batch.kept(TensorMemory).of(row_of(at))
 
 
 def pipes_of(at: LaneSite) -> TensorPipe:
@@ -206,13 +201,8 @@ def count_bytes(at: LaneSite | Team, nbytes: int, reads: bool = False) -> None:
     else:
         at.batch.traffic.tensor_bytes_written += nbytes
     if at.batch.launch.tally is not None:
-        at.batch.launch.tally.tensor_moved(at.site.instruction, nbytes)
+        at.batch.launch.tally.site(at.site.instruction).tensor_bytes += nbytes
 
 
 ALL_LANES_OF_MEMORY = np.arange(LANES)
 """Of tensor memory."""
-
-
-def any_set(values: Array) -> bool:
-    """Whether any entry is not 0."""
-    return bool(np.any(values))

@@ -13,7 +13,6 @@ import numpy as np
 from nvfp4.emulator.errors import TensorMemoryFault, UninitialisedRegister, UnwrittenTensor
 from nvfp4.emulator.instructions.action import Action, LaneSite, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.tensor.issue import (
-    any_set,
     count_bytes,
     issuing_warps,
     memory_of,
@@ -178,7 +177,7 @@ def load(site: Site) -> Action:
         for at, (where, _) in issuing_warps(site, ex, (values[0], values[1])):
             lane, column = _reach(at, where, fragment, "read")
             out[:, at.lane // 32] = _note_undefined(at, memory_of(at), fragment, lane, column)
-        if not any_set(out):
+        if not out.any():
             return tuple(np.zeros((count, 1), np.uint32))
         return tuple(back(ex.group, row) for row in out)
 
@@ -199,7 +198,7 @@ def _note_undefined(
     if second is not None:
         shadow = np.where(first, np.uint32(0xFFFF), np.uint32(0))
         shadow = shadow | np.where(second, np.uint32(0xFFFF0000), np.uint32(0))
-    if any_set(shadow) and at.batch.launch.check:
+    if shadow.any() and at.batch.launch.check:
         register, thread = (int(each[0]) for each in np.nonzero(shadow))
         where = (
             int(fragment.column[register, thread]) + column,
@@ -240,7 +239,7 @@ def store(site: Site) -> Action:
         ex: Execution, given: Sequence[Array], shadows: Sequence[Array]
     ) -> tuple[Array, ...]:
         nobody = np.zeros(ex.group.lanes.size, np.bool_)
-        if any(any_set(each) for each in shadows[2:]):
+        if any(each.any() for each in shadows[2:]):
             _keep_undefined(site, ex, fragment, given, shadows[2:])
         return (ex.group.fold(nobody),)
 
