@@ -133,6 +133,18 @@ def _dp4a(a, b, c, a_signed, b_signed, out):  # type: ignore[no-untyped-def]
         out[lane] = total
 
 
+@loop
+def _lop3(a, b, c, table, out):  # type: ignore[no-untyped-def]
+    for lane in range(out.size):
+        found = np.uint32(0)
+        for case in range(8):
+            if table >> case & 1:
+                x = a[lane] if case & 4 else ~a[lane]
+                y = b[lane] if case & 2 else ~b[lane]
+                found |= x & y & (c[lane] if case & 1 else ~c[lane])
+        out[lane] = found
+
+
 NAN = MAGNITUDE = np.uint32(0x7FFFFFFF)
 INFINITY = np.uint32(0x7F800000)
 
@@ -193,7 +205,7 @@ def kernel(name: str) -> LaneFunction:
     return _on_lanes(_LOOPS[name], _LANES[name][1])
 
 
-def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: bool) -> LaneFunction:
+def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: int) -> LaneFunction:
     """A loop over flat arrays, flags and the result as a function of arrays of any shape."""
 
     def function(*words: Array) -> Array:
@@ -218,6 +230,12 @@ def compile_all() -> None:
 def dp4a(a_signed: bool, b_signed: bool) -> LaneFunction:
     """c plus the dot product of four bytes of a and b, modulo 2**32."""
     return _on_lanes(_dp4a, np.uint32, a_signed, b_signed)
+
+
+def lop3(a: Array, b: Array, c: Array, table: Array) -> Array:
+    """The three-input function whose truth table (bit 4a + 2b + c) is the immediate `table`."""
+    found: Array = _on_lanes(_lop3, np.uint32, int(table.flat[0]) & 0xFF)(a, b, c)
+    return found
 
 
 _MODES = {

@@ -337,14 +337,6 @@ def _block_products(  # type: ignore[no-untyped-def]
                         sums[m] = exactly[m]
 
 
-def _accumulators(c: Array, half: bool) -> tuple[Array, Array, bool]:
-    """Parts of uint32[n, m] with f32, or f16 in the lower halves."""
-    if half:
-        return elements(c & np.uint32(0xFFFF), "f16")
-    significand, exponent = np.empty((2, *c.shape), np.int32)
-    return significand, exponent, _split_f32(np.ascontiguousarray(c), significand, exponent)
-
-
 def dots(
     a: Array, b: Array, types: tuple[str, str], c: Array, half: bool,
     scales: tuple[Array, Array] | None = None, negate: bool = False,
@@ -355,22 +347,23 @@ def dots(
     """
     a_sig, a_exp, a_finite = elements(np.ascontiguousarray(a.T), types[0])
     b_sig, b_exp, b_finite = elements(b, types[1])
-    c_sig, c_exp, c_finite = _accumulators(c, half)
+    if half:
+        c_sig, c_exp, c_finite = elements(c & np.uint32(0xFFFF), "f16")
+    else:
+        c_sig, c_exp = np.empty((2, *c.shape), np.int32)
+        c_finite = _split_f32(np.ascontiguousarray(c), c_sig, c_exp)
     if negate:
         a_sig = -a_sig
-    none = np.zeros(1, np.int32)
-    a_scale = (
-        np.broadcast_to(none, a.shape[0]) if scales is None else scales[0].astype(np.int32) - 127
-    )
-    b_scale = (
-        np.broadcast_to(none, b.shape[0]) if scales is None else scales[1].astype(np.int32) - 127
+    a_scale, b_scale = (
+        np.zeros(rows.shape[0], np.int32) if scales is None else scales[i].astype(np.int32) - 127
+        for i, rows in enumerate((a, b))
     )
     out = np.empty(c.shape, np.uint32)
     unit = FORMATS[types[0]].mantissa + FORMATS[types[1]].mantissa
     c_unit = 10 if half else 23
     _sums(
-        a_sig, a_exp, b_sig, b_exp, unit, np.ascontiguousarray(a_scale),
-        np.ascontiguousarray(b_scale), c_sig, c_exp, c_unit, half, _FRACTION, out
+        a_sig, a_exp, b_sig, b_exp, unit, a_scale, b_scale, c_sig, c_exp, c_unit, half, _FRACTION,
+        out
     )  # fmt: skip
     if not (a_finite and b_finite and c_finite):
         _put_specials(out, a, b, types, c, half, negate)

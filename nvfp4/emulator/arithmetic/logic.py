@@ -21,7 +21,6 @@ from nvfp4.emulator.ptx.types import (
     split,
 )
 
-FULL = np.uint32(0xFFFFFFFF)
 BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
     "and": np.logical_and,
     "or": np.logical_or,
@@ -41,59 +40,15 @@ def _bitwise(m: Modifiers) -> Op:
     return m.op("logic", [register] * function.nin, [register], function)
 
 
-def _of_two(table: int, b: Array, c: Array) -> Array | None:
-    """The function of two words whose truth table (bit 2b + c) is `table`; None for zero."""
-    cases: dict[int, Callable[[], Array | None]] = {
-        0b0000: lambda: None,
-        0b0001: lambda: ~(b | c),
-        0b0010: lambda: ~b & c,
-        0b0011: lambda: ~b,
-        0b0100: lambda: b & ~c,
-        0b0101: lambda: ~c,
-        0b0110: lambda: b ^ c,
-        0b0111: lambda: ~(b & c),
-        0b1000: lambda: b & c,
-        0b1001: lambda: ~(b ^ c),
-        0b1010: lambda: c,
-        0b1011: lambda: ~b | c,
-        0b1100: lambda: b,
-        0b1101: lambda: b | ~c,
-        0b1110: lambda: b | c,
-        0b1111: lambda: FULL,
-    }
-    return cases[table]()
-
-
-def lop3(a: Array, b: Array, c: Array, table: Array) -> Array:
-    """The three-input function whose truth table (bit 4a + 2b + c) is the immediate `table`."""
-    lut = int(table.flat[0]) & 0xFF
-    if lut == 0x96:
-        return np.bitwise_xor(np.bitwise_xor(a, b), c)
-    low, high = lut & 15, lut >> 4
-    if low == high:
-        # a does not matter, but its shape may: an immediate b and c broadcast to it.
-        chosen = _of_two(low, b, c)
-        return np.zeros_like(a) | (np.uint32(0) if chosen is None else chosen)
-    where_clear, where_set = _of_two(low, b, c), _of_two(high, b, c)
-    if low == 0xF ^ high and where_set is not None and where_clear is not None:
-        return np.bitwise_xor(a, where_clear)
-    parts = []
-    if where_set is not None:
-        parts.append(np.bitwise_and(a, where_set))
-    if where_clear is not None:
-        parts.append(np.bitwise_and(~a, where_clear))
-    return parts[0] if len(parts) == 1 else np.bitwise_or(*parts)
-
-
 @instruction("lop3")
 def _lop3(m: Modifiers) -> Op:
     combine = m.choice("or", "and", default="none")
     m.type("b32")
     if combine == "none":
-        return m.op("logic", ["b32"] * 4, ["b32"], lop3)
+        return m.op("logic", ["b32"] * 4, ["b32"], compiled.lop3)
 
     def with_predicate(a: Array, b: Array, c: Array, table: Array, q: Array) -> tuple[Array, Array]:
-        word = lop3(a, b, c, table)
+        word = compiled.lop3(a, b, c, table)
         return word, BOOLEAN[combine](np.not_equal(word, 0), q)
 
     return m.op("logic", ["b32"] * 4 + ["pred"], ["b32", "pred"], with_predicate)

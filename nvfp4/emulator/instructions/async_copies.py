@@ -106,7 +106,7 @@ def cp_async(site: Site) -> Action:
         copies = batch.kept(PendingCopies)
         packet = _Packet(lanes, offset, data, copies.committed[lanes])
         shared_access.note_issue(batch, site, nbytes, offset, lanes)
-        if batch.launch.order.async_copies_early:
+        if batch.launch.order.shifts_copies:
             _land(batch, packet)
         else:
             copies.pending.append(packet)

@@ -94,7 +94,7 @@ def copy_by_lane(
     lanes, where, nbytes = [], [], []
     for at, own in issuing_lanes(site, ex, values):
         for number, each in enumerate(_deliveries(at, own, way)):
-            if way.mbar is not None and batch.launch.order.bulk_copies_late:
+            if way.mbar is not None and batch.launch.order.shifts_copies:
                 copy_engine.postpone(at, each[way.mbar], partial(_move, move, at, each, number))
             else:
                 nbytes.append(_move(move, at, each, number))

@@ -243,7 +243,7 @@ def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
 
 def deliver(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
     """Perform a lane's copy, which completes bytes at an mbarrier, now or late."""
-    if at.batch.launch.order.bulk_copies_late:
+    if at.batch.launch.order.shifts_copies:
         postpone(at, mbar, move)
     else:
         _finish(at, mbar, move)

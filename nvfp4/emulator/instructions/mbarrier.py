@@ -154,7 +154,7 @@ def wait(site: Site) -> Action:
         ex.batch.kept(Waits).latest[site.instruction.line] = Wait(int(offset[first]), parity)
 
     def gate(ex: Execution, address: Array, wanted: Array) -> Array | None:
-        late = ex.batch.launch.order.bulk_copies_late
+        late = ex.batch.launch.order.shifts_copies
         if ex.group.excused or (late and not heeded(ex)):
             return None
         done, at, offset, _ = complete(ex, address, wanted)

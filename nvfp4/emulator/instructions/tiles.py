@@ -242,7 +242,7 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     each. Returns the bytes of a box, or 0 if it is another case and nothing was done."""
     descriptor, target, *coordinates, mbarrier = operands
     launch, shared, memory = batch.launch, batch.shared, batch.memory
-    special = batch.cluster_size > 1 or launch.order.bulk_copies_late or launch.hazards
+    special = batch.cluster_size > 1 or launch.order.shifts_copies or launch.hazards
     apart = np.unique(batch.grid.cta[lanes]).size == lanes.size
     if special or launch.tally is not None or not apart or (descriptor != descriptor[0]).any():
         return 0

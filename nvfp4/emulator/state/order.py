@@ -66,14 +66,9 @@ class Order:
         return turn.astype(np.int64)
 
     @property
-    def bulk_copies_late(self) -> bool:
-        """Whether bulk copies to shared memory land when their mbarrier is looked at; otherwise
-        they do at once."""
-        return self.number % 2 == 1
-
-    @property
-    def async_copies_early(self) -> bool:
-        """Whether cp.async lands at once; otherwise it does when it is waited for."""
+    def shifts_copies(self) -> bool:
+        """Whether bulk copies to shared memory land when their mbarrier is looked at, and cp.async
+        at once; otherwise bulk copies land at once, and cp.async when it is waited for."""
         return self.number % 2 == 1
 
     def bytes(self, nbytes: int, salt: int = 0) -> Array:

@@ -197,7 +197,7 @@ class TensorPipe:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.checked = batch.shared.checked
-        self.late = batch.launch.order.bulk_copies_late
+        self.late = batch.launch.order.shifts_copies
         self.group: int | None = None
         self._pipes: defaultdict[int, Pipe] = defaultdict(Pipe)
         self.latest = np.zeros(batch.grid.lane.size, np.int64)
