@@ -308,7 +308,8 @@ class SharedRace(MemoryFault):
 
 class MissingProxyFence(MemoryFault):
     """Threads and the copy engine access the same shared memory with no fence.proxy.async between:
-    a barrier does not make the one's access come before the other's."""
+    a barrier does not make the one's access come before the other's. Or the copy engine reads a
+    tensor map that the kernel has changed."""
 
     code = "proxy_fence"
     rule = (

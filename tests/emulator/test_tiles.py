@@ -52,6 +52,20 @@ def test_a_two_dimensional_tile() -> None:
     assert (got == data[2:6, 8:24]).all()
 
 
+@pytest.mark.parametrize("fenced", [False, True])
+def test_a_map_that_the_kernel_has_changed_is_read_after_an_acquiring_fence(fenced: bool) -> None:
+    data = aligned(np.arange(8 * 32, dtype=np.uint32).reshape(8, 32))
+    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 8), (128,), (16, 4), (1, 1))
+    change = "setp.ne.u32 %p2, %r0, 0; @%p2 bra MADE; mov.b32 %r9, 32;"
+    change += "tensormap.replace.tile.global_dim.global.b1024.b32 [%q1], 0, %r9; MADE:"
+    if fenced:
+        change += "fence.proxy.tensormap::generic.acquire.gpu [%q1], 128;"
+    a, where = out(tile.box_bytes // 4), np.zeros(2, np.int32)
+    body = change + tile_kernel(2, tile.box_bytes)
+    report = run(body, a, aligned(tile.pack()), where, data, block=a.size, before=SHARED)
+    assert {each.code for each in report.findings} == (set() if fenced else {"proxy_fence"})
+
+
 def test_elements_outside_the_tensor_are_zero_on_every_side() -> None:
     data = aligned(np.arange(1, 257, dtype=np.uint32).reshape(8, 32))
     got = load_tile(data, DataType.UINT32, (16, 4), (-4, 6)).view(np.uint32).reshape(4, 16)

@@ -10,7 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nvfp4.emulator.errors import Misaligned, TensorMapError, UnsupportedInstruction
+from nvfp4.emulator.errors import (
+    Misaligned,
+    MissingProxyFence,
+    TensorMapError,
+    UnsupportedInstruction,
+)
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access, spaces_of, split_windows
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
@@ -44,14 +49,41 @@ class TensorMaps:
 
     def __init__(self, batch: Batch) -> None:
         self.by_address: dict[int, TensorMap] = {}
+        self.unfenced: set[int] = set()
+        """Those in global memory that were changed, with no acquiring fence since."""
+
+    def change(self, space: str, addresses: Array) -> None:
+        """Descriptors there have other contents."""
+        self.by_address.clear()
+        if space == "global":
+            self.unfenced.update(map(int, addresses))
 
 
 def read_map(at: LaneSite, address: int) -> TensorMap:
     """The descriptor at a generic address."""
-    known = at.batch.kept(TensorMaps).by_address
-    if address not in known:
-        known[address] = _read_map(at, address)
-    return known[address]
+    maps = at.batch.kept(TensorMaps)
+    if address in maps.unfenced:
+        maps.unfenced.remove(address)
+        what = (
+            f"the tensor map at {address:#x} was changed by this kernel, and the copy engine reads"
+        )
+        hint = "put a fence.proxy.tensormap::generic.acquire of the map before the copy"
+        at.note(MissingProxyFence, f"{what} it: no fence.proxy.tensormap lies between", hint)
+    if address not in maps.by_address:
+        maps.by_address[address] = _read_map(at, address)
+    return maps.by_address[address]
+
+
+@instruction("fence.proxy.tensormap::generic.acquire")
+def acquire_map(site: Site) -> Action:
+    """fence.proxy.tensormap::generic.acquire.scope [addr], 128."""
+    site.takes(2)
+
+    def run(ex: Execution, address: Array) -> None:
+        found = ex.group.spread(address)[ex.positions()]
+        ex.batch.kept(TensorMaps).unfenced.difference_update(map(int, found))
+
+    return Action("special", [Source(site.memory(0), "b64")], [], run)
 
 
 def _read_map(at: LaneSite, address: int) -> TensorMap:
@@ -418,7 +450,7 @@ def _edit(batch: Batch, word: Access, lanes: Array, address: int, kept: int, bit
     old = access.read(batch, word, space, where, lanes)
     new = (old & np.uint32(kept)) | np.uint32(bits)
     access.write(batch, word, space, where, lanes, new)
-    batch.kept(TensorMaps).by_address.clear()
+    batch.kept(TensorMaps).change(space, where & ~np.uint64(TENSOR_MAP_BYTES - 1))
 
 
 @instruction("tensormap.cp_fenceproxy", operands="[] [] _")
@@ -438,7 +470,7 @@ def tensormap_copy(site: Site) -> Action:
         )
         where = np.ascontiguousarray(by_warp(ex.group, target)[warps, first])
         access.write(ex.batch, what["global"], "global", where, lanes, data)
-        ex.batch.kept(TensorMaps).by_address.clear()
+        ex.batch.kept(TensorMaps).change("global", where)
 
     site.sources.append(Source(ALL_LANES, "b32"))
     return site.action("store", run, gate=member_gate(2))
