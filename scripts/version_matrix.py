@@ -42,14 +42,10 @@ except Exception as error:  # before 4.5 linking, which comes last, asks for a d
 print("yes")
 """
 _EMULATES = """
-import importlib, pathlib, sys, tempfile
+import importlib, sys
 from nvfp4 import emulation
-sys.path.insert(0, "tests")
-import corpus
-with tempfile.TemporaryDirectory() as folder, emulation.install("sm_100a"):
-    for case in corpus.load(pathlib.Path("tests/kernels")):
-        case.write(pathlib.Path(folder))
-    sys.path.insert(0, folder)
+with emulation.install("sm_100a"):
+    sys.path[:0] = ["ladder/cute"]
     from nvfp4.problems.nvfp4_gemv import reference
     for name in {names}:
         for m, k, l in ((128, 256, 1), (256, 512, 2)):
@@ -59,11 +55,11 @@ with tempfile.TemporaryDirectory() as folder, emulation.install("sm_100a"):
             assert right, name + " is wrong: " + message
 print("yes")
 """
-_KERNELS = ["shared_memory", "warp_per_row", "cp_async", "tma", "packed"]
+_KERNELS = ["03_block_sum", "06_split_k_shared", "08_plain_scales", "13_tma_tcgen05"]
 CHECKS = {
     "compiles submission.py for sm_100a": _COMPILES,
     "emulates it": _EMULATES.replace("{names}", repr(["submission"])),
-    "emulates tests/kernels": _EMULATES.replace("{names}", repr(_KERNELS)),
+    "emulates rungs of ladder/": _EMULATES.replace("{names}", repr(_KERNELS)),
 }
 
 
