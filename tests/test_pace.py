@@ -53,7 +53,9 @@ def not_ended(spec: str, seconds: float, ours_s: float = 0.0) -> TestResult:
 
 
 def not_imported(seconds: float, ours_s: float = 0.0) -> TestResult:
-    return replace_code(not_ended(large, seconds, ours_s), "timeout.import")
+    result = not_ended(large, seconds, ours_s)
+    assert result.failure
+    return replace(result, failure=replace(result.failure, code="timeout.import"))
 
 
 def read_failed(kind: str, spec: str, message: str, record: dict[str, Any]) -> Any:
@@ -61,11 +63,6 @@ def read_failed(kind: str, spec: str, message: str, record: dict[str, Any]) -> A
     values = {f"{kind}.0.status": "fail", f"{kind}.0.failure": json.dumps(record)}
     values[f"{kind}.0.error"] = message
     return (read_test if kind == "test" else read_benchmark)(values, 0, spec)
-
-
-def replace_code(result: TestResult, code: str) -> TestResult:
-    assert result.failure
-    return replace(result, failure=replace(result.failure, code=code))
 
 
 @pytest.mark.parametrize(
@@ -134,10 +131,7 @@ def test_what_is_not_emulated_may_be_right() -> None:
 def test_a_kernel_that_got_little_of_the_processor_is_not_said_to_hang(
     cpu_s: int, status: str
 ) -> None:
-    message = "mine.py:7:3: error: the kernel is still running after 60 s: 9 rounds of this loop"
-    record: dict[str, Any] = {"code": "kernel.runaway_kernel"}
-    record["arguments"] = {"seconds": 60, "cpu_s": cpu_s}
-    result = read_failed("test", small, message, record)
+    result = failed(small, "kernel.runaway_kernel", seconds=60, cpu_s=cpu_s)
     assert Pace().decided(result, emulated=True).status == status
 
 
@@ -203,19 +197,15 @@ def test_what_would_help_is_said(codes: tuple[str, ...], said: str) -> None:
     assert way_out(set(codes)) == said
 
 
-def test_benchmarks_that_take_too_long_leave_it_unclear() -> None:
-    verdict = judged("cpu", tests=[small], benchmarks=[large])
-    assert [each.status for each in verdict.tests] == ["pass", "skipped"]
-    assert [each.status for each in verdict.benchmarks] == ["skipped"]
-    assert verdict.unclear
-
-
-def test_benchmarks_do_not_run_where_tests_are_unclear() -> None:
-    verdict = judged("cpu", tests=[small, large], benchmarks=[large])
-    (benchmark,) = verdict.benchmarks
-    assert benchmark.status == "skipped"
+def test_benchmarks_that_take_too_long_or_do_not_run_leave_it_unclear() -> None:
+    slow, not_run = (
+        judged("cpu", tests=tests, benchmarks=[large]) for tests in ([small], [small, large])
+    )
+    for verdict in (slow, not_run):
+        assert [each.status for each in verdict.benchmarks] == ["skipped"]
+        assert verdict.unclear
     reason = "not run: not every test on the contest's inputs could be judged"
-    assert benchmark.message == reason
+    assert not_run.benchmarks[0].message == reason
 
 
 def test_full_range_tests_that_take_too_long_are_no_reason_to_warn() -> None:

@@ -91,7 +91,9 @@ def run(script: str, tmp_path: Path, timeout_s: float) -> nvfp4.cli.judging.bot.
         return nvfp4.cli.judging.bot._run([], tmp_path, dict(os.environ), timeout_s)
 
 
-def test_a_process_that_clears_away_has_time_for_it(tmp_path: Path) -> None:
+def test_a_process_that_clears_away_has_time_for_it_and_another_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = (
         "import signal, sys, time\n"
         "def stop(*_):\n    time.sleep(0.3)\n    open('cleared', 'w').close()\n    sys.exit(7)\n"
@@ -101,11 +103,6 @@ def test_a_process_that_clears_away_has_time_for_it(tmp_path: Path) -> None:
     ended = run(script, tmp_path, 3)
     assert (ended.killed, ended.exit_code) == (True, 7)
     assert (tmp_path / "cleared").exists()
-
-
-def test_a_process_that_will_not_stop_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(nvfp4.cli.judging.bot, "stop_s", 0.3)
     script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)\n"
     start = time.monotonic()

@@ -22,7 +22,7 @@ from nvfp4.records import gpu_messages
 from nvfp4.records.channel import Channel
 from nvfp4.records.files import sealed_file
 from nvfp4.records.gpu_messages import Fault, window_bytes
-from nvfp4.records.launch import Buffer, Launch, Memory, Note, View
+from nvfp4.records.launch import Buffer, Launch, Memory, Note
 from nvfp4.records.launch_errors import KernelFault, KernelNotEmulated, UnsupportedCall
 from nvfp4.records.messages import pack, unpack
 from nvfp4.records.ranges import Ranges
@@ -362,11 +362,9 @@ def _listed(note: Note) -> list[Any]:
 
 
 def _described(region: Buffer) -> list[Any]:
-    return [region.name, region.address, region.nbytes, region.writable, _view(region.view)]
-
-
-def _view(view: View | None) -> list[Any] | None:
-    return None if view is None else [list(view.shape), list(view.strides), view.offset]
+    view = region.view
+    seen = None if view is None else [list(view.shape), list(view.strides), view.offset]
+    return [region.name, region.address, region.nbytes, region.writable, seen]
 
 
 def _bytes_at(address: int, nbytes: int) -> Bytes:

@@ -30,7 +30,6 @@ _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
 _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
 _SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
 _GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
-_SECTOR_BYTES = 32
 _WARP = 32
 _WORD_BYTES = 4
 _WIDTH = re.compile(r"\.(256|128|64)\b")

@@ -17,11 +17,11 @@ def explained(error: BaseException, submission: Path, name: str) -> str:
     does, without the frames of libraries.
     """
     frames = own_frames(error, submission, name)
-    text = (
-        _of_this_gpu(error)
-        or _of_a_kernel(error, frames, submission)
-        or _of_python(error, frames, submission, name)
-    )
+    text = _of_a_kernel(error, frames, submission)
+    if not text:
+        heading = ["Traceback, the submission's frames:\n"] if frames else []
+        shown = traceback.format_list(frames)
+        text = "".join([*heading, *shown, _named(error, submission, name)]).strip()
     return cut(plain(text, submission, name))
 
 
@@ -34,16 +34,12 @@ def own_frames(error: BaseException, submission: Path, name: str) -> list[traceb
     return frames
 
 
-def _of_this_gpu(error: BaseException) -> str | None:
-    """Why it cannot run what the submission launches, which has a place of its own."""
-    return str(error) if isinstance(error, RetargetError) else None
-
-
 def _of_a_kernel(
     error: BaseException, frames: list[traceback.FrameSummary], submission: Path
 ) -> str | None:
-    """A fault of a kernel, or a launch that was refused; None for any other error."""
-    if isinstance(error, KernelFault):
+    """A fault of a kernel, why this GPU cannot run it, or a launch that was refused; None for any
+    other error."""
+    if isinstance(error, (KernelFault, RetargetError)):
         return str(error)
     if not type(error).__module__.startswith("nvfp4.capture."):
         return None
@@ -56,14 +52,6 @@ def _of_a_kernel(
         )
     message, hint = getattr(error, "message", str(error)), getattr(error, "hint", None)
     return headed(launched, message, hint, getattr(error, "refusal", False))
-
-
-def _of_python(
-    error: BaseException, frames: list[traceback.FrameSummary], submission: Path, name: str
-) -> str:
-    said = _named(error, submission, name)
-    heading = ["Traceback, the submission's frames:\n"] if frames else []
-    return "".join([*heading, *traceback.format_list(frames), said]).strip()
 
 
 def _named(error: BaseException, submission: Path, name: str) -> str:

@@ -10,7 +10,7 @@ import cutlass
 import cutlass.cute as cute
 import cutlass.cute.testing
 import torch
-from cutlass.cute.runtime import from_dlpack, make_ptr
+from cutlass.cute.runtime import from_dlpack
 from cutlass.utils import SmemAllocator
 
 from nvfp4.emulation import Emulation, install
@@ -48,31 +48,6 @@ def test_shared_structs_math_and_warp_reductions() -> None:
     reverse_exp(from_dlpack(a), from_dlpack(c))
     sums = torch.exp(a).flip(0).reshape(4, 32).sum(1)
     assert torch.allclose(c, sums.sqrt().repeat_interleave(32), rtol=1e-5)
-
-
-@cute.kernel
-def widen_kernel(mA: cute.Tensor, mC: cute.Tensor) -> None:
-    tidx, _, _ = cute.arch.thread_idx()
-    x = cute.local_tile(mA, (4,), (tidx,)).load().to(cutlass.Float32)
-    cute.local_tile(mC, (4,), (tidx,)).store((x * 2.0).to(cutlass.BFloat16))
-
-
-@cute.jit
-def widen(a: cute.Pointer, c: cute.Pointer) -> None:
-    layout = cute.make_layout(128)
-    widen_kernel(cute.make_tensor(a, layout), cute.make_tensor(c, layout)).launch(
-        grid=(1, 1, 1), block=(32, 1, 1)
-    )
-
-
-def test_narrow_floats_through_pointers() -> None:
-    a, c = torch.randn(128).to(torch.float8_e4m3fn), torch.zeros(128, dtype=torch.bfloat16)
-    pointers = [
-        make_ptr(dtype, tensor.data_ptr(), cute.AddressSpace.gmem, assumed_align=16)
-        for dtype, tensor in ((cutlass.Float8E4M3FN, a), (cutlass.BFloat16, c))
-    ]
-    widen(*pointers)
-    assert torch.equal(c, (a.float() * 2).to(torch.bfloat16))
 
 
 @cute.kernel

@@ -233,7 +233,8 @@ class _Compilation:
         ]
         if self.headers is Headers.SLIM_WITH_EVERYTHING:
             defines.append("-DSLIM_TORCH_EVERYTHING")
-        common = [*defines, *self._includes(), str(path)]
+        folders = [f"-I{folder}" for folder in self.request.include_paths]
+        common = [*defines, *folders, *self._system_includes(), str(path)]
         compiled = ["-c", "-o", str(target)]
         if source.is_cuda:
             virtual = list(dict.fromkeys(image.virtual for image in self.request.images))
@@ -267,9 +268,6 @@ class _Compilation:
     def _host_flags(self) -> list[str]:
         # The slim headers use torch's names; nobody else may find what they define.
         return ["-fPIC", "-fvisibility=hidden"] if self.slim else ["-fPIC"]
-
-    def _includes(self) -> list[str]:
-        return [f"-I{folder}" for folder in self.request.include_paths] + self._system_includes()
 
     def _system_includes(self) -> list[str]:
         folders = [*self.torch, self.tools.include, Path(python_include())]

@@ -31,7 +31,8 @@ class _Entry:
         start = words + 8 if self.gives else words
         given: list[Any] = list((ctypes.c_uint64 * self.count).from_address(start))
         for index in self.texts:
-            given[index] = text_at(given[index])
+            text = ctypes.string_at(given[index]) if given[index] else b""
+            given[index] = text.decode(errors="replace")
         result = self.function(runtime.RUNTIME, *given)
         if not self.gives:
             return result or 0
@@ -60,21 +61,13 @@ def entry(name: str | None = None, gives: Any = None) -> Callable[[Any], Any]:
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         code = function.__code__
         parameters = code.co_varnames[1 : code.co_argcount]
-        texts = [i for i, each in enumerate(parameters) if _is_text(function, each)]
+        kinds = [function.__annotations__.get(each) for each in parameters]
+        texts = [i for i, kind in enumerate(kinds) if kind in (str, "str")]
         made = _Entry(function, len(parameters), tuple(texts), gives)
         _entries[name or function.__name__] = made
         return function
 
     return register
-
-
-def _is_text(function: Callable[..., Any], parameter: str) -> bool:
-    return function.__annotations__.get(parameter) in (str, "str")
-
-
-def text_at(address: int) -> str:
-    """A C string."""
-    return ctypes.string_at(address).decode(errors="replace") if address else ""
 
 
 def store(address: int, value: int, kind: Any = ctypes.c_uint64) -> None:

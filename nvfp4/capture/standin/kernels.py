@@ -68,7 +68,7 @@ class Kernels:
     def __init__(self, generator: torch.Generator) -> None:
         self._library = torch.library.Library("aten", "IMPL")
         special: dict[str, Callable[..., Any]] = {
-            **{name: partial(_on_any_device, operator(name)) for name in (*_VIEWS, *_METADATA)},
+            **{n: partial(operator(n).redispatch, CPU_KEY) for n in (*_VIEWS, *_METADATA)},
             "copy_": _copy_,
             "resize_": _resize_,
             "_scaled_mm": _scaled_mm,
@@ -295,10 +295,6 @@ def replace_contents(tensor: torch.Tensor, source: torch.Tensor) -> None:
     operator("set_.source_Storage_storage_offset").redispatch(
         CPU_KEY, tensor, fresh.untyped_storage(), 0, fresh.size(), fresh.stride()
     )
-
-
-def _on_any_device(op: Any, *args: Any, **kwargs: Any) -> Any:
-    return op.redispatch(CPU_KEY, *args, **kwargs)
 
 
 def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:

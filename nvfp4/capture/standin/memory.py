@@ -9,7 +9,6 @@ know every dtype and changes strides of dimensions of size 1.
 
 import ctypes
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +127,7 @@ class DeviceGuard:
     """
 
     def __init__(self) -> None:
-        library = ctypes.CDLL(_path_of_c10())
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
         self._registry = (ctypes.c_void_p * _KNOWN_TYPES).in_dll(library, _GUARD_REGISTRY)
         self._before = self._registry[_CUDA_TYPE]
         self._registry[_CUDA_TYPE] = self._registry[_META_TYPE]
@@ -136,8 +135,3 @@ class DeviceGuard:
     def remove(self) -> None:
         """Put back what was registered."""
         self._registry[_CUDA_TYPE] = self._before
-
-
-def _path_of_c10() -> str:
-    suffix = "dylib" if sys.platform == "darwin" else "so"
-    return str(Path(torch.__file__).parent / "lib" / f"libc10.{suffix}")
