@@ -77,6 +77,13 @@ def test_nobody_can_foresee_how_many_calls_there_are_nor_in_what_order() -> None
     assert len({each[0] for each in counts}) > 3
 
 
+def test_without_a_case_that_passed_there_is_no_later_call() -> None:
+    def reporting(number: int) -> Any:
+        raise AssertionError
+
+    make_all({}, time.monotonic() + 60, reporting)
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_right_case_has_one_call_on_full_range_inputs(ahead: bool) -> None:
     opened = Opened(lambda number, full: True)

@@ -142,7 +142,7 @@ def make_all(
     order = drawn_order({number: case.least for number, case in cases.items()})
     ahead: Future[Drawn] | None = None
     with ThreadPoolExecutor(1) as pool:
-        for number, following in zip(order, [*order[1:], None], strict=True):
+        for number, following in zip(order, [*order[1:], None], strict=False):
             case = cases[number]
             draw, ahead = (ahead.result if ahead else case.draw), None
             call_s = case.call_s if case.made else 0.0
