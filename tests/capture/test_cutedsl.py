@@ -111,14 +111,6 @@ def test_a_compiled_function_is_called_again_with_other_tensors(
     assert [report.ctas_total for report in emulation.launches] == [1, 2, 4]
 
 
-def test_a_jit_function_is_called_directly(emulation: Emulation) -> None:
-    for _ in range(2):
-        source, target = torch.arange(70.0), torch.zeros(70)
-        twice_and_once(from_dlpack(source), from_dlpack(target), 2.0, driver.CUstream(0))
-        assert torch.equal(target, 3 * source)
-    assert len(emulation.launches) == 4
-
-
 def test_a_function_survives_from_one_emulation_to_the_next() -> None:
     source, target = torch.arange(8.0), torch.zeros(8)
     with install():
@@ -236,15 +228,3 @@ def test_packed_arguments_launch_like_a_call(emulation: Emulation) -> None:
     assert error.value == 0
     assert torch.equal(target, 3 * source)
     assert len(emulation.launches) == 4
-
-
-def test_an_int64_parameter_keeps_all_bits(emulation: Emulation) -> None:
-    @cute.jit
-    def by_address(address: cutlass.Int64) -> None:
-        source = cute.make_ptr(cutlass.Float32, address, cute.AddressSpace.gmem, assumed_align=4)
-        tensor = cute.make_tensor(source, cute.make_layout(32))
-        add_kernel(tensor, tensor).launch(grid=(1, 1, 1), block=(32, 1, 1))
-
-    source = torch.arange(32.0)
-    by_address(cutlass.Int64(source.data_ptr()))
-    assert torch.equal(source, 2 * torch.arange(32.0))

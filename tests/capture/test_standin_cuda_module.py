@@ -12,13 +12,12 @@ from nvfp4.capture.device import device_for
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def installed() -> Iterator[standin.StandIn]:
     with standin.install() as active:
         yield active
 
 
-@pytest.mark.usefixtures("installed")
 def test_there_is_one_device() -> None:
     assert torch.cuda.is_available()
     assert torch.cuda.device_count() == 1
@@ -28,7 +27,6 @@ def test_there_is_one_device() -> None:
     assert torch.version.cuda == "13.0"
 
 
-@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("device", [None, 0, "cuda", "cuda:0", torch.device("cuda")], ids=repr)
 def test_the_device_is_a_b200(device: Any) -> None:
     properties = torch.cuda.get_device_properties(device)
@@ -46,7 +44,8 @@ def test_the_device_is_a_b200(device: Any) -> None:
     assert torch.cuda.mem_get_info(device)[1] == properties.total_memory > 170e9
 
 
-def test_the_architecture_chooses_the_device() -> None:
+def test_the_architecture_chooses_the_device(installed: standin.StandIn) -> None:
+    installed.uninstall()
     with standin.install("sm_90a") as active:
         assert active.device == device_for("sm_90a")
         assert torch.cuda.get_device_capability() == (9, 0)
@@ -56,7 +55,6 @@ def test_the_architecture_chooses_the_device() -> None:
     assert not torch.cuda.is_available()
 
 
-@pytest.mark.usefixtures("installed")
 def test_another_device_than_the_first_is_refused() -> None:
     for ask in (torch.cuda.get_device_properties, torch.cuda.set_device, torch.cuda.synchronize):
         with pytest.raises(RuntimeError, match="invalid device ordinal"):
@@ -65,7 +63,6 @@ def test_another_device_than_the_first_is_refused() -> None:
         torch.cuda.set_device("cpu")
 
 
-@pytest.mark.usefixtures("installed")
 def test_device_contexts_do_nothing() -> None:
     torch.cuda.set_device(0)
     tensor = torch.zeros(2, device="cuda")
@@ -76,7 +73,6 @@ def test_device_contexts_do_nothing() -> None:
     assert torch.cuda.current_device() == 0
 
 
-@pytest.mark.usefixtures("installed")
 def test_the_current_stream_is_the_default_stream_until_another_is_made_current() -> None:
     default = torch.cuda.default_stream()
     assert torch.cuda.current_stream() == torch.cuda.current_stream("cuda:0") == default
@@ -94,7 +90,6 @@ def test_the_current_stream_is_the_default_stream_until_another_is_made_current(
     torch.zeros(2, device="cuda").record_stream(stream)
 
 
-@pytest.mark.usefixtures("installed")
 def test_events_are_complete_and_tell_no_time() -> None:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
@@ -108,7 +103,6 @@ def test_events_are_complete_and_tell_no_time() -> None:
         torch.cuda.current_stream().record_event().elapsed_time(end)
 
 
-@pytest.mark.usefixtures("installed")
 def test_torch_s_events_of_any_device_tell_no_time_either() -> None:
     def time() -> float:
         start, end = (torch.Event("cuda", enable_timing=True) for _ in range(2))
@@ -120,7 +114,6 @@ def test_torch_s_events_of_any_device_tell_no_time_either() -> None:
         time()
 
 
-@pytest.mark.usefixtures("installed")
 def test_memory_questions_and_markers_are_answered() -> None:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -145,7 +138,8 @@ def everything_that_is_replaced() -> dict[str, Any]:
     }
 
 
-def test_uninstall_restores_everything() -> None:
+def test_uninstall_restores_everything(installed: standin.StandIn) -> None:
+    installed.uninstall()
     _ = torch.utils._device._device_constructors()
     before = everything_that_is_replaced()
     registered = len(torch._C._dispatch_get_registrations_for_dispatch_key("CUDA"))
@@ -168,8 +162,10 @@ def test_uninstall_restores_everything() -> None:
         lambda: torch.tensor([1], device="cuda"),
     ],
 )
-def test_without_the_stand_in_there_is_no_device(use: Callable[[], object]) -> None:
-    standin.install().uninstall()
+def test_without_the_stand_in_there_is_no_device(
+    installed: standin.StandIn, use: Callable[[], object]
+) -> None:
+    installed.uninstall()
     with pytest.raises((RuntimeError, AssertionError, NotImplementedError)):
         use()
 
@@ -183,13 +179,17 @@ def test_only_one_stand_in_can_be_installed(installed: standin.StandIn) -> None:
         assert torch.cuda.is_available()
 
 
-def test_a_machine_with_a_device_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_a_device_needs_none(
+    installed: standin.StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed.uninstall()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(RuntimeError, match="has a CUDA device"):
         standin.install()
 
 
-def test_nothing_can_be_adopted_without_a_stand_in() -> None:
+def test_nothing_can_be_adopted_without_a_stand_in(installed: standin.StandIn) -> None:
+    installed.uninstall()
     for function in (standin.adopt, standin.host_view):
         with pytest.raises(RuntimeError, match="no stand-in"):
             function(torch.ones(2))

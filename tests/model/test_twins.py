@@ -18,11 +18,6 @@ def twins(name: str) -> tuple[Prediction, Prediction]:
     return good, bad
 
 
-def worse_by(good: Prediction, bad: Prediction) -> str:
-    """The part of the time that grows most."""
-    return max(bad.parts, key=lambda name: bad.parts[name] - good.parts.get(name, 0.0))
-
-
 WORSE: dict[str, tuple[float, tuple[str, ...]]] = {
     "uncoalesced": (1.5, ("memory_latency", "memory_bandwidth", "l1", "l2")),
     "spilling": (7, ("l1",)),  # written through to L2: if L1 kept it, less than 5
@@ -39,7 +34,8 @@ def test_the_worse_kernel_takes_longer_for_its_reason(name: str) -> None:
     good, bad = twins(name)
     factor, reasons = WORSE[name]
     assert bad.us > factor * good.us
-    assert worse_by(good, bad) in reasons
+    grows_most = max(bad.parts, key=lambda part: bad.parts[part] - good.parts.get(part, 0.0))
+    assert grows_most in reasons
 
 
 def test_a_kernel_says_what_it_spills_executes_and_leaves_idle() -> None:
