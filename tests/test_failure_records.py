@@ -5,6 +5,7 @@ import os
 import tempfile
 import time
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from nvfp4.records.messages import Call
 from nvfp4.records.source import SourceLine
 from nvfp4.records.unanswered import RequestState, StateWriter, last_state, stack_of_hang
 from nvfp4.worker.raised import failure_of
-from nvfp4.worker.tracebacks import explained
+from nvfp4.worker.tracebacks import explained, version_hint
 
 submission = Path("/scratch/submission.py")
 
@@ -370,3 +371,25 @@ def test_links_and_pipes_say_nothing_of_a_process_that_ended(folder: Path) -> No
     (folder / "stack").symlink_to(folder.parent / "secret" / "file")
     assert last_state(folder) == RequestState()
     assert stack_of_hang(folder, "submission.py", "", "submission.py") == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "library"),
+    [
+        ("import cutlass.cute; cutlass.cute.no_such_name", "nvidia-cutlass-dsl"),
+        ("from cutlass import no_such_name", "nvidia-cutlass-dsl"),
+        ("import torch.no_such_module", "torch"),
+        ("import json; json.no_such_name", None),
+        ("[].no_such_name", None),
+    ],
+)
+def test_a_name_that_a_library_lacks_is_told_with_its_version(
+    source: str, library: str | None
+) -> None:
+    with pytest.raises((AttributeError, ImportError)) as raised:
+        exec(source)
+    wrapped = RuntimeError("a compiler's")
+    wrapped.__cause__ = raised.value
+    hints = {version_hint(raised.value), version_hint(wrapped)}
+    expected = library and f"{library} {version(library)} is installed here"
+    assert {hint and hint.partition(";")[0] for hint in hints} == {expected}

@@ -229,6 +229,65 @@ def test_a_wrong_submission_fails_by_its_code(
     assert found.content["decided_by"]["failure"]["code"] == code
 
 
+answer = """
+import torch
+kept = {}
+def answered(data):
+    return [3 * x + y for x, y, _ in data[0]]
+def shapes(data):
+    return tuple(tuple(x.shape) for x, _, _ in data[0])
+def custom_kernel(data):
+"""
+
+cheats = {
+    "answers from memory when a shape comes again": """
+    if shapes(data) not in kept:
+        kept[shapes(data)] = answered(data)
+    return kept[shapes(data)]
+""",
+    "answers from memory for the same buffers": """
+    key = tuple(x.data_ptr() for x, _, _ in data[0])
+    return [each.clone() for each in kept.setdefault(key, answered(data))]
+""",
+    "leaves the outputs as they are": """
+    return [out for _, _, out in data[0]]
+""",
+    "returns an input as the output": """
+    return [x for x, _, _ in data[0]]
+""",
+    "zeroes the inputs, of which zero is the right answer": """
+    for x, y, out in data[0]:
+        x.zero_(), y.zero_(), out.zero_()
+    return [out for _, _, out in data[0]]
+""",
+    "draws the inputs of the public seeds instead of reading them": """
+    draw = torch.Generator(device="cuda")
+    draw.manual_seed({4: 1, 8: 2}[len(data[0][0][0])])
+    both = [torch.randn(2, *x.shape, device="cuda", generator=draw) for x, _, _ in data[0]]
+    return [3 * x + y for x, y in both]
+""",
+    "computes a corner and copies the rest from the first call": """
+    first = kept.setdefault(shapes(data), answered(data))
+    for each, (x, y, _) in zip(first, data[0]):
+        each[:2, :2] = 3 * x[:2, :2] + y[:2, :2]
+    return first
+""",
+}
+
+
+@without_a_gpu
+@pytest.mark.parametrize("strategy", cheats)
+def test_a_cheat_does_not_pass_another_problem(tmp_path: Path, strategy: str) -> None:
+    found = outcome(tmp_path, answer + cheats[strategy], "-x")
+    assert found.exit_code == 1, found.output
+    assert found.content["decided_by"]["failure"]["code"] == "output.mismatch"
+
+
+@without_a_gpu
+def test_what_the_cheats_answer_with_is_right(tmp_path: Path) -> None:
+    assert outcome(tmp_path, f"{answer}    return answered(data)").exit_code == 0
+
+
 @without_a_gpu
 def test_an_output_that_was_never_written_is_named_by_its_first_element(tmp_path: Path) -> None:
     found = outcome(tmp_path, RIGHT.replace("out[...] =", "out[1:, 2:] = x[1:, 2:]; x ="), "-x")

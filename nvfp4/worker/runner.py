@@ -45,7 +45,7 @@ from nvfp4.records.texts import plain
 from nvfp4.records.unanswered import HangWatch, StateWriter
 from nvfp4.worker.outputs import Refused, output_tree
 from nvfp4.worker.raised import failure_of
-from nvfp4.worker.tracebacks import explained, own_frames
+from nvfp4.worker.tracebacks import explained, own_frames, version_hint
 
 CustomKernel = Callable[[Any], Any]
 
@@ -241,7 +241,9 @@ class Runner:
 
     def _explain_import(self, error: Exception) -> Failed:
         lines = [_import_heading, own_traceback(error, self._submission)]
-        hint = _import_hint(error) if isinstance(error, ModuleNotFoundError) else None
+        hint = version_hint(error)
+        if hint is None and isinstance(error, ModuleNotFoundError):
+            hint = _import_hint(error)
         text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
         failure = failure_of(error, self._submission, False, self.emulates)
         return Failed(text, failure.as_plain())

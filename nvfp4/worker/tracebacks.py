@@ -1,6 +1,8 @@
 """What a submission raised, in its own terms: its frames, its file's name, the error last."""
 
+import contextlib
 import traceback
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,25 @@ def _of_a_kernel(
     return headed(launched, message, hint, getattr(error, "refusal", False))
 
 
+_distributions = {"cutlass": "nvidia-cutlass-dsl", "triton": "triton", "torch": "torch"}
+"""By package, whose names come and go with versions."""
+
+
+def version_hint(error: BaseException | None) -> str | None:
+    """Which version is installed of the library that lacks a name, if that is the error or behind
+    it."""
+    while error is not None:
+        module = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
+        owner = error.name if isinstance(error, ImportError) else getattr(module, "__name__", None)
+        name = _distributions.get(str(owner).partition(".")[0])
+        with contextlib.suppress(PackageNotFoundError):  # then the package itself is missing
+            if name is not None:
+                installed = f"{name} {version(name)} is installed here"
+                return f"{installed}; the file may be for a version that has this name"
+        error = error.__cause__
+    return None
+
+
 def _named(error: BaseException, submission: Path, name: str) -> str:
     """The last lines of a traceback, and of the error behind it."""
     renamed: Any = error
@@ -63,4 +84,5 @@ def _named(error: BaseException, submission: Path, name: str) -> str:
     cause = error.__cause__ or own_refusal(error)
     if cause is not None and cause is not error:
         lines = [*traceback.format_exception_only(cause), "which led to\n", *lines]
-    return "".join(lines)
+    hint = version_hint(error)
+    return "".join([*lines, f"hint: {hint}" if hint else ""])

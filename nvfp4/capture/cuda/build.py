@@ -98,7 +98,8 @@ def build(request: Request) -> Built:
     """Compile, or find what was compiled before. Raises MissingToolchain and CompileError."""
     tools = find_toolchain()
     key = _key(request, tools)
-    folder, known = remembered(key, lambda folder: _build(request, tools, folder))
+    with busy("compiling"):  # another process may build the same, and is waited for
+        folder, known = remembered(key, lambda folder: _build(request, tools, folder))
     texts, with_suffix = (
         tuple((folder / name).read_text(encoding="utf-8") if name else "" for name in known[kind])
         for kind in ("ptx", "with_suffix")
@@ -129,7 +130,6 @@ def _key(request: Request, tools: Toolchain) -> str:
     return digest.hexdigest()[:32]
 
 
-@busy("compiling")
 def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
     """What the cache remembers of a build; the outcome of a failed one is remembered too, unless
     it is due to this machine. Raises NotInstalled.
