@@ -78,8 +78,6 @@ class Problem:
     """What stands beside a submission where it is judged, by name."""
     ranking_by: str = "geom"
     """geom, mean, or last: only the last benchmark ranks."""
-    timeouts_s: dict[str, float] = field(default_factory=dict)
-    """Of the contest, for tests, benchmarks and the ranked run."""
     template: Path | None = None
     """A submission to start from."""
     draws_full_range: bool = True
@@ -202,7 +200,6 @@ def load_problem(folder: Path | None = None) -> Problem:
         name,
         files,
         str(content.get("ranking_by", "last")),
-        _timeouts(content),
         _template(folder, content),
         _defines(files.get(_extras, b""), "generate_second_input"),
         cases,
@@ -217,15 +214,6 @@ def _read_file(folder: Path, name: str, source: str) -> bytes:
         if path.is_file() and path.stat().st_size <= _largest_file_bytes:
             return path.read_bytes()
     raise ProblemError(f"{folder / 'task.yml'} names {source}, which is not there")
-
-
-def _timeouts(content: Mapping[str, Any]) -> dict[str, float]:
-    names = ("test_timeout", "benchmark_timeout", "ranked_timeout")
-    return {
-        name: float(content[name])
-        for name in names
-        if isinstance(content.get(name), int | float) and content[name] > 0
-    }
 
 
 def _template(folder: Path, content: Mapping[str, Any]) -> Path | None:
