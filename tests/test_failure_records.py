@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from nvfp4.emulator.errors import MemoryFault, OutOfBounds, SourceLocation
 from nvfp4.executor.faults import fault_of
 from nvfp4.judge.clock.timing_checks import Stats, refuse_impossible
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.failures import KEYS, LONGEST_BYTES, LONGEST_CAUSES, Failure, read_failure
+from nvfp4.records.failures import LONGEST_BYTES, LONGEST_CAUSES, Failure, read_failure
 from nvfp4.records.files import open_plain_file, read_plain_file
 from nvfp4.records.launch_errors import LaunchRefused
 from nvfp4.records.messages import Call
@@ -32,6 +32,7 @@ from nvfp4.worker.tracebacks import explained, version_hint
 
 submission = Path("/scratch/submission.py")
 
+KEYS = tuple(each.name for each in fields(Failure))
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text(), each, max_size=4),

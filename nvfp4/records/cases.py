@@ -86,11 +86,6 @@ def dimensions(line: str) -> dict[str, str]:
     return {name: value for name, value in named.items() if name not in ("seed", "inputs")}
 
 
-def heading(line: str) -> str:
-    """The names of a case's dimensions, such as ``m x k x l``."""
-    return " x ".join(dimensions(line))
-
-
 def label(line: str) -> str:
     """A case for people: ``128 x 256 x 1`` where all values are whole numbers, else with names."""
     found = dimensions(line)

@@ -100,9 +100,6 @@ class Finding:
     told_by: str = BY_JUDGE
 
 
-KEYS = tuple(each.name for each in fields(Failure))
-
-
 def read_failure(value: object) -> Failure | None:
     """The failure that a value of JSON is; None for what has no code. What is not of its type is
     left out, what is too long is cut."""
