@@ -12,7 +12,7 @@ from bot import root
 from hypothesis import given
 from hypothesis import strategies as st
 from kept import Outcome, invoke, is_error, judged
-from problem_folder import RIGHT, TASK, make_problem
+from problem_folder import REFERENCE, RIGHT, TASK, make_problem
 
 from nvfp4.cli.problem import add_problems, find_problem, known_problems, load_problem
 from nvfp4.contract.tree import (
@@ -330,6 +330,15 @@ def test_writing_to_another_input_is_told_and_allowed(tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     codes = {each["code"] for test in found.content["tests"] for each in test["findings"]}
     assert codes == {"input_changed"}
+
+
+@without_a_gpu
+def test_a_case_that_ends_the_referee_leaves_the_others_judged(tmp_path: Path) -> None:
+    dies = "    assert rows < 8 or __import__('os')._exit(3)\n    assert kind =="
+    own = make_problem(tmp_path, reference=REFERENCE.replace("    assert kind ==", dies))
+    found = judged(tmp_path, RIGHT, "test", "--problem", str(own))
+    assert found.exit_code == 3, found.output
+    assert [each["status"] for each in found.content["tests"]] == ["pass", "skipped"]
 
 
 @without_a_gpu

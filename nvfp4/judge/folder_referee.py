@@ -70,11 +70,16 @@ class FolderReferee:
         for name, content in files.items():
             (self._scratch / name).write_bytes(content)
         self.draws_full_range = b"def generate_second_input" in files.get("extras.py", b"")
+        self._options = options
+        self._preparation: Prepare | None = None
+        self._start()
+
+    def _start(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             main = self._scratch / "reference.py"
             fd, folder = theirs.fileno(), self._scratch
-            self._process = start_worker("nvfp4.referee", main, fd, options, folder)
+            self._process = start_worker("nvfp4.referee", main, fd, self._options, folder)
         assert self._process.stdout and self._process.stderr
         self._out, self._errors = Tail(self._process.stdout), Tail(self._process.stderr)
         self._channel = Channel(ours)
@@ -82,13 +87,27 @@ class FolderReferee:
 
     def close(self) -> None:
         """End the process."""
+        self._stop()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _stop(self) -> None:
         isolation.kill_tree(self._process)
         self._channel.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _start_again(self) -> None:
+        """Start another process in place of one that has ended, for the cases to come."""
+        preparation, self._preparation, self._ready = self._preparation, None, None
+        if preparation is not None:
+            self._stop()
+            self._start()
+            self._ask(preparation, Prepared)
+            self._preparation = preparation
 
     def prepare(self, cases: Sequence[Case]) -> None:
         """Import the problem, and refuse cases that do not fit. Raises RefereeFailed."""
-        said = self._ask(Prepare([each.arguments for each in cases]), Prepared)
+        preparation = Prepare([each.arguments for each in cases])
+        said = self._ask(preparation, Prepared)
+        self._preparation = preparation
         for case, least, figures in zip(cases, said.least_bytes, said.figures, strict=True):
             self._published[case.spec] = Published(least, figures)
 
@@ -113,6 +132,7 @@ class FolderReferee:
             raise OutOfTime from None
         except (ChannelClosed, BadMessage) as error:
             last = (self._errors.text() or self._out.text()).splitlines()[-1:] or [repr(error)]
+            self._start_again()
             raise RefereeFailed(f"the problem's own code ended its process: {last[0]}") from None
         if isinstance(found, Failed):
             raise RefereeFailed(f"the problem's own code failed: {found.message}")
