@@ -41,12 +41,6 @@ class Candidate:
         """Name of the file in messages."""
         return self.paths[0].name
 
-    def written_to(self, folder: Path) -> Path:
-        """A copy of the file in a folder, as it may lie on another machine."""
-        copy = folder / self.name
-        copy.write_bytes(self.content)
-        return copy
-
 
 class Stopped(Exception):
     """The batch has ended: the verdict is not wanted any more."""
@@ -103,7 +97,8 @@ class EvalProcesses:
             tempfile.TemporaryFile() as output,
             tempfile.TemporaryFile() as errors,
         ):
-            copy = candidate.written_to(Path(folder))
+            copy = Path(folder) / candidate.name
+            copy.write_bytes(candidate.content)
             command = [sys.executable, "-m", "nvfp4", "eval", str(copy), "--json", "--no-log"]
             command += ["--device", device, *self._arguments]
             over = False

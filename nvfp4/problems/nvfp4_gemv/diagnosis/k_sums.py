@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Cause, Hypothesis, Mismatch, agrees, cause
-from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs, Operands, packed_of
+from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs, packed_of
 
 _rows, _rows_at_ends = 10, 16
 _good_share = 0.6
@@ -44,15 +44,11 @@ def _counted(inputs: Inputs, why: Cause, counts: Array) -> Hypothesis:
         operands = inputs.operands(batch, rows)
         total = np.zeros(rows.size)
         for count in np.unique(counts[counts != 0]).tolist():
-            total += count * _masked(operands, counts == count).exact()
+            mask = packed_of(np.where(counts == count, 15, 0).astype(np.uint8))
+            total += count * replace(operands, a=operands.a & mask).exact()
         return total
 
     return Hypothesis(why, predict)
-
-
-def _masked(operands: Operands, chosen: Array) -> Operands:
-    mask = packed_of(np.where(chosen, 15, 0).astype(np.uint8))
-    return replace(operands, a=operands.a & mask)
 
 
 def _good(got: Array, predicted: Array) -> Array:
