@@ -3,8 +3,9 @@
 import heapq
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,9 @@ _MOST_MISSED = 0.03
 its bytes that the machine code may not fetch."""
 _LONGEST_NAME = 60
 _LONGEST_WHY = 200
+
+Simulated = tuple[float, Any, Any]
+"""Cycles of an SM, and by instruction and by reason, what they are spent on."""
 
 
 @dataclass(frozen=True)
@@ -202,9 +206,9 @@ def kernel_time(
     fits = local_bytes <= left_bytes
     table = machine(gpu, code, accesses, executions, 1 / resident, fits)
     _check_bytes(code, table, executed, accesses, lines)
-    cycles, by_code, by_reason = _all_ctas(
-        gpu, table, traces, work.ctas, of_cta, resident, ctas, clean
-    )
+    steps = sum(traces[warp].steps.size for kind in of_cta.tolist() for warp in work.ctas[kind])
+    simulate = partial(simulated, gpu, table, traces, work.ctas, resident=resident, clean=clean)
+    cycles, by_code, by_reason = _all_ctas(simulate, steps, of_cta, 4 * resident, ctas)
     spent = {r: each for r, each in zip(REASONS, by_reason.tolist(), strict=True) if each}
     slower = pipelined(gpu, asked, accesses, resident, clean)
     if sum(slower.values()) > cycles:
@@ -330,34 +334,19 @@ def pipelined(
 
 
 def _all_ctas(
-    gpu: Gpu,
-    table: Machine,
-    traces: list[Trace],
-    kinds: list[tuple[int, ...]],
-    of_cta: Array,
-    resident: int,
-    ctas: int,
-    clean: bool,
-) -> tuple[float, Any, Any]:
-    """As `simulated`. Of many equal CTAs that take long, a few are simulated: what another few take
-    beyond them is what all others do."""
-    steps = sum(traces[warp].steps.size for kind in of_cta.tolist() for warp in kinds[kind])
+    simulate: Callable[..., Simulated], steps: int, of_cta: Array, few: int, ctas: int
+) -> Simulated:
+    """As `simulated`, of an SM that executes `steps` instructions. Of many equal CTAs that take
+    long, a few are simulated: what another few take beyond them is what all others do."""
     if steps <= _MOST_STEPS:
-        return simulated(gpu, table, traces, kinds, of_cta, resident, ctas, clean)
-    few = 4 * resident
+        return simulate(of_cta, ctas=ctas)
     if (
         of_cta.size <= 2 * few
         or len(np.unique(of_cta)) > 1
         or steps * few / of_cta.size > _MOST_STEPS
     ):
         raise NoPrediction(f"an SM executes {steps:,} instructions, too many to simulate")
-    share = ctas / gpu.sms / of_cta.size
-    one, other = (
-        simulated(
-            gpu, table, traces, kinds, of_cta[:n], resident, round(n * share * gpu.sms), clean
-        )
-        for n in (few, 2 * few)
-    )
+    one, other = (simulate(of_cta[:n], ctas=round(n * ctas / of_cta.size)) for n in (few, 2 * few))
     more = (of_cta.size - 2 * few) / few
     cycles, by_code, by_reason = (b + more * (b - a) for a, b in zip(one, other, strict=True))
     return cycles, by_code, by_reason
@@ -372,7 +361,7 @@ def simulated(
     resident: int,
     ctas: int,
     clean: bool,
-) -> tuple[float, Any, Any]:
+) -> Simulated:
     """Cycles of an SM that runs the CTAs `of_cta` of a grid of `ctas`, and what they are spent on;
     see `multiprocessor.simulate`. kinds: the traces of the warps of each kind of CTA."""
     active = min(ctas, gpu.sms)
