@@ -1,11 +1,10 @@
 """Recursive descent over the tokens of a PTX module: operands, declarations, functions."""
 
-import operator
 import struct
-from collections.abc import Callable
 
 from nvfp4.emulator.errors import PtxSyntaxError
-from nvfp4.emulator.ptx import syntax
+from nvfp4.emulator.ptx import constants, syntax
+from nvfp4.emulator.ptx.constants import Constant
 from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, WARP_SIZE, Cursor
 from nvfp4.emulator.ptx.types import is_type, type_bytes
 from nvfp4.records.source import SourceLines
@@ -63,49 +62,55 @@ class OperandParser(Cursor):
         constant = self.constant()
         if not isinstance(constant, syntax.Integer):
             raise self.error("an address offset is an integer")
-        return _signed(constant.value)
+        return constants.signed(constant.value)
 
     # --- constant expressions -------------------------------------------------------------
 
     def _is_constant(self, ahead: int = 0) -> bool:
         return self.tokens[self.at + ahead].text == "WARP_SZ"
 
-    def constant(self, level: int = 1) -> syntax.Integer | syntax.Real:
-        """Take a constant expression, whose operators bind at least as tightly as `level`."""
+    def constant(self) -> syntax.Integer | syntax.Real:
+        """Take a constant expression."""
+        try:
+            return constants.node(self._conditional())
+        except constants.NoConstant as refusal:
+            raise self.error(str(refusal)) from None
+
+    def _conditional(self) -> Constant:
+        condition = self._binary(1)
+        if not self.accept("?"):
+            return condition
+        first = self._conditional()
+        self.expect(":")
+        return constants.chosen(condition, first, self._conditional())
+
+    def _binary(self, level: int) -> Constant:
+        """Operators that bind at least as tightly as `level`, from left to right."""
         left = self._unary()
-        while (own := _LEVELS.get(self.now.text, 0)) >= level:
+        while (own := constants.LEVELS.get(self.now.text, 0)) >= level:
             mark = self.take().text
-            right = self.constant(own + 1)
-            if not (isinstance(left, syntax.Integer) and isinstance(right, syntax.Integer)):
-                raise self.error("arithmetic on floating-point constants is not emulated")
-            one, other = left.value, right.value
-            if mark in _SIGNS_MATTER and (min(one, other) < 0 or (not other and mark != ">>")):
-                raise self.error(f"the constant {one} {mark} {other} is not emulated")
-            left = syntax.Integer(_signed(_OPERATORS[mark](one, other)))
+            left = constants.binary(mark, left, self._binary(own + 1))
         return left
 
-    def _unary(self) -> syntax.Integer | syntax.Real:
+    def _unary(self) -> Constant:
         if self.now.kind == "number":
             return self._literal()
+        if self.now.text in ("+", "-", "!", "~"):
+            mark = self.take().text
+            return constants.unary(mark, self._unary())
         if self.accept("WARP_SZ"):
-            return syntax.Integer(WARP_SIZE)
-        if self.accept("("):
-            inside = self.constant()
-            self.expect(")")
-            return inside
-        if self.now.text not in ("+", "-", "~"):
+            return WARP_SIZE
+        if not self.accept("("):
             raise self.error(f"expected an operand, found {self.now.text or 'the end'!r}")
-        mark = self.take().text
-        value = self._unary()
-        if mark == "+":
-            return value
-        if isinstance(value, syntax.Integer):
-            return syntax.Integer(_signed(-value.value if mark == "-" else ~value.value))
-        if mark == "~":
-            raise self.error("'~' of a floating-point constant")
-        return syntax.Real(value.bits ^ 1 << (value.width - 1), value.width)
+        if self.now.text in (".s64", ".u64"):
+            type_name = self.take().text
+            self.expect(")")
+            return constants.cast(type_name, self._unary())
+        inside = self._conditional()
+        self.expect(")")
+        return inside
 
-    def _literal(self) -> syntax.Integer | syntax.Real:
+    def _literal(self) -> Constant:
         text = self.now.text
         if text[:2] in ("0f", "0F"):
             self.at += 1
@@ -117,28 +122,7 @@ class OperandParser(Cursor):
             self.at += 1
             (bits,) = struct.unpack("<Q", struct.pack("<d", float(text)))
             return syntax.Real(bits, 64)
-        value = self.integer()
-        if value >> 64:
-            raise self.error("an integer constant has more than 64 bits")
-        return syntax.Integer(value)
-
-
-_OPERATORS: dict[str, Callable[[int, int], int]] = {
-    "|": operator.or_, "^": operator.xor, "&": operator.and_,
-    "<<": lambda one, by: one << (by & 63), ">>": lambda one, by: one >> (by & 63),
-    "+": operator.add, "-": operator.sub, "*": operator.mul,
-    "/": operator.floordiv, "%": operator.mod,
-}  # fmt: skip
-"""On integers of 64 bits."""
-_LEVELS = {"|": 1, "^": 2, "&": 3, "<<": 4, ">>": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
-"""How tightly each binary operator binds."""
-_SIGNS_MATTER = ("/", "%", ">>")
-"""Operators whose result depends on whether a negative operand is .s64 or .u64."""
-
-
-def _signed(value: int) -> int:
-    """Return an integer, cut to 64 bits, as .s64."""
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+        return constants.literal(self.integer(), text.endswith("U"))
 
 
 def real_bits(literal: syntax.Real, width: int) -> int:
