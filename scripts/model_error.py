@@ -3,7 +3,6 @@
     python -m scripts.model_error count COUNTS                     without a GPU, some minutes
     python -m scripts.model_error measure MEASURED.json            on a GPU, a few minutes
     python -m scripts.model_error table COUNTS MEASURED.json ...   without a GPU
-    python -m scripts.model_error published COUNTS                 B200, against ladder/README.md
     python -m scripts.model_error strangers COUNTS CLONE ...       B200, public_times.json
 
 `count` emulates every kernel at the contest's three shapes and keeps in the folder COUNTS what the
@@ -15,7 +14,6 @@ timer, after both flushes. `table` predicts from the counts, with the constants 
 import argparse
 import fcntl
 import functools
-import importlib
 import json
 import math
 import os
@@ -39,7 +37,6 @@ CALLS = 60
 WARM_UP = 5
 JOBS = 12
 LIMIT_S = 420
-PUBLISHED = "as_published:"
 PUBLIC = Path(__file__).with_name("public_times.json")
 TRITON = "benchmarks/triton_gemv.py"
 TILING = 4
@@ -56,14 +53,7 @@ def files() -> list[str]:
     """What is measured, by its path in the repository."""
     ladder = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("ladder/*/*.py"))
     own = ["submission.py", TRITON]
-    described = [PUBLISHED + rung for rung in as_published().SOURCES]
-    return [*own, *ladder, *described, *(f"tests/field/{name}.py" for name in FIELD)]
-
-
-def as_published() -> Any:
-    """The module of the tests."""
-    sys.path.insert(0, str(ROOT / "tests" / "model"))
-    return importlib.import_module("as_published")
+    return [*own, *ladder, *(f"tests/field/{name}.py" for name in FIELD)]
 
 
 def shape_name(shape: tuple[int, int, int]) -> str:
@@ -77,8 +67,6 @@ def load(path: str) -> Any:
         from benchmarks.triton_gemv import prepare, tilings
 
         return lambda data: prepare(data, tilings[TILING])()
-    if path.startswith(PUBLISHED):
-        return as_published().build(path.removeprefix(PUBLISHED))
     from nvfp4.tuner.space import load_submission
 
     return load_submission(ROOT / path).custom_kernel
@@ -395,29 +383,6 @@ def summary(cases: list[Case]) -> None:
     )
 
 
-def published(folder: Path) -> None:
-    """Geometric means on a B200 against what write-ups report: of the ladder's files, and of the
-    kernels that a write-up describes where those differ."""
-    from scripts.ladder_page import PUBLISHED_US
-
-    files: list[Case] = []
-    described: list[Case] = []
-    for rung, published_us in PUBLISHED_US.items():
-        written = as_published().DESCRIBED.get(rung)
-        for path in (f"ladder/{rung}.py", PUBLISHED + written if written else ""):
-            said = predicted(folder, "B200", path, "sm_100a", clean=False)
-            if len(said) < len(SHAPES):
-                continue
-            us = statistics.geometric_mean(each.us for each in said.values())
-            case = Case(rung, us, published_us)
-            (files if path.startswith("ladder") else described).append(case)
-            each = "  ".join(f"{one.us:.1f} {one.bound}" for one in said.values())
-            print(f"{path:34} {us:7.1f} {published_us:7.1f}  {1 / case.ratio:.2f}  {each}")
-    summary(files)
-    anew = {case.kernel for case in described}
-    summary([case for case in files if case.kernel not in anew] + described)
-
-
 def strangers(folder: Path, clones: list[Path], jobs: int) -> None:
     """Compare predictions for files of certain commits with what their authors have recorded, with
     all rows, and without those that the history contradicts; a summary for each clone and all."""
@@ -476,7 +441,7 @@ def main() -> int:
         measure_twins(Path(sys.argv[2]))
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["count", "measure", "table", "published", "strangers"])
+    parser.add_argument("what", choices=["count", "measure", "table", "strangers"])
     parser.add_argument("place", type=Path)
     parser.add_argument("measured", type=Path, nargs="*")
     parser.add_argument("--jobs", type=int)
@@ -488,8 +453,6 @@ def main() -> int:
         strangers(given.place, given.measured, given.jobs or 2)
     elif given.what == "measure":
         measure(given.place, given.jobs or JOBS, given.limit_s)
-    elif given.what == "published":
-        published(given.place)
     else:
         table(given.place, given.measured)
     return 0

@@ -405,6 +405,13 @@ class BarrierMisuse(EmulatorError):
     code = "barrier_misuse"
 
 
+class NoArrivals(BarrierMisuse):
+    """An mbarrier that is initialised for no arrivals: a B200 takes it, and no manual says when its
+    phases end."""
+
+    code = "no_arrivals"
+
+
 class MissingWarpSync(BarrierMisuse):
     """Lanes of a warp rely on running together: a member mask without the lane that executes the
     instruction, or a lane's word that another lane takes with no __syncwarp between."""

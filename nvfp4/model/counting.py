@@ -9,6 +9,7 @@ from typing import Any
 from nvfp4 import emulator
 from nvfp4.emulator import EmulatorError, Launch, LaunchReport
 from nvfp4.emulator.cost import KernelCost
+from nvfp4.emulator.errors import NoArrivals
 from nvfp4.emulator.software import CODE, software_lines
 from nvfp4.model.prediction import GPUS, Counted, predict
 from nvfp4.model.traffic import SECTOR_BYTES, Sampled
@@ -34,6 +35,7 @@ def counted(launch: Launch, report: LaunchReport, samples: Samples) -> Counted:
         work=report.work,
         samples=samples,
         read_bytes=SECTOR_BYTES * report.sectors_read,
+        undefined=next((e.message for e in report.findings if e.code == NoArrivals.code), ""),
     )
 
 

@@ -53,7 +53,8 @@ Simulated = tuple[float, Any, Any]
 @dataclass(frozen=True)
 class Counted:
     """A launch that was emulated. shared_bytes: of a CTA. samples: by statement, None where a few
-    CTAs cannot run without the others. read_bytes: distinct ones."""
+    CTAs cannot run without the others. read_bytes: distinct ones. undefined: what it did that no
+    manual gives a meaning, so that no time follows."""
 
     ptx: str
     kernel: str
@@ -63,6 +64,7 @@ class Counted:
     work: Work
     samples: dict[int, Sampled] | None
     read_bytes: int = 0
+    undefined: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,8 @@ def kernel_time(
     code is left out. Raises NoPrediction."""
     code, found = _paths(asked.ptx, asked.kernel, gpu.arch)
     work = asked.work
+    if asked.undefined:
+        raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
     if asked.samples is None or work.waits:
         raise NoPrediction("thread blocks of a launch wait for each other")
     if len(work.warps) > _MOST_KINDS:

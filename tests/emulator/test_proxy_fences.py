@@ -163,7 +163,7 @@ def test_bytes_alone_end_the_phases_of_an_mbarrier_that_expects_no_arrivals() ->
     """A B200 takes the count, which the manual forbids."""
     sums, report = copied(count=0, nbytes=64)
     assert sums == [2]
-    assert [each.code for each in report.findings] == ["barrier_misuse"]
+    assert [each.code for each in report.findings] == ["no_arrivals"]
     assert report.findings[0].message == "an mbarrier cannot expect 0 arrivals"
     with pytest.raises(errors.BarrierMisuse, match="cannot expect 1048576 arrivals"):
         copied(count=1 << 20, nbytes=64)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds, SharedRace
+from nvfp4.emulator.errors import BarrierMisuse, Misaligned, NoArrivals, OutOfBounds, SharedRace
 from nvfp4.emulator.instructions import shared_access
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.loops import loop
@@ -93,7 +93,7 @@ def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Arr
         what = f"an mbarrier cannot expect {number} arrivals"
         if number:
             at.fault(BarrierMisuse, what, _COUNTS)
-        at.note(BarrierMisuse, what, _COUNTS)
+        at.note(NoArrivals, what, _COUNTS)
     bias = np.uint64(1 << 60)
     live = batch.kept(_Live).words
     again = np.flatnonzero(live[_word(offset)])
