@@ -1,4 +1,4 @@
-"""What the contest's device could do at best, and what an emulated call would cost it."""
+"""Lower bounds on a B200, the contest's GPU, and what an emulated call would cost on it."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
 
 
 predicted_note = "predicted by a model, not measured (docs/model.md)"
-"""What a column of ``predicted_text`` says."""
+"""The note on a column of ``predicted_text``."""
 
 
 def predicted_text(us: float | None, gpu: str | None) -> str:
@@ -70,12 +70,12 @@ def predicted_text(us: float | None, gpu: str | None) -> str:
 
 
 bound_note = "a bound, not a time: no B200 runs them in less"
-"""What a column of ``bound_us`` says."""
+"""The note on a column of ``bound_us``."""
 
 
 def bound_us(counts: Sequence[Mapping[str, Any] | None]) -> float | None:
-    """The geometric mean of what a B200 needs at least for benchmarks; None unless each has counts,
-    as of ``read_counts``.
+    """Return the geometric mean of a B200's lower bounds for benchmarks, in microseconds; None
+    unless each has counts, see ``read_counts``.
     """
     known = [each for each in counts if each]
     bounds = [max(each["b200_memory_us"], each["b200_issue_us"]) for each in known]

@@ -101,7 +101,7 @@ def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:
 
 
 def abilities(device: Device) -> list[str]:
-    """What can be judged here, in sentences."""
+    """Return sentences on what can be judged here."""
     if device.kind != "cuda":
         return [
             "Correctness can be judged here; times need a GPU.",

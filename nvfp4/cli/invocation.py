@@ -28,7 +28,7 @@ from nvfp4.records.processes import wait_for_turn
 
 @dataclass(frozen=True)
 class Invocation:
-    """What a command that judges was asked for, with the same defaults as
+    """The parameters of a command that judges, with the same defaults as
     ``cli.parameters.judging_options``. kept: whether the verdict goes into the history.
     """
 
@@ -73,7 +73,7 @@ def judge_and_show(
         verdict = judge(path, plan, invocation, observer, read)
     try:
         _show(console, verdict, invocation, show)
-    finally:  # also where nobody reads what is shown
+    finally:  # also if the output is closed
         if invocation.kept:
             keep(verdict, read[1])
     if verdict.interrupted:

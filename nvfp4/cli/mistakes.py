@@ -1,4 +1,4 @@
-"""What is wrong with a submission before anything runs: found by parsing it."""
+"""Mistakes that parsing a submission finds, before anything runs."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from io import BytesIO
 from nvfp4.cli.text import one_line, visible
 
 longest_parsed_bytes = 4 << 20
-"""Of a larger file only the import says what is wrong with it."""
+"""A larger file is not parsed; only its import shows mistakes."""
 
 _longest_line = 160
 
@@ -34,7 +34,7 @@ class Mistake:
 
     @property
     def text(self) -> str:
-        """As compilers print it: place and message, the line, a caret, the hint."""
+        """The text as compilers print it: place and message, the line, a caret, the hint."""
         parts = one_line(self.file), self.line, self.column
         place = ":".join(str(each) for each in parts if each)
         lines = [f"{place}: {self.message}"]
@@ -47,14 +47,14 @@ class Mistake:
         return "\n".join(lines)
 
     def of_file(self, file: str) -> "Mistake":
-        """The same where the file has another name than the copy that was judged."""
+        """Return the mistake with the name of the file in place of the judged copy's name."""
         alone = rf"(?<![\w./-]){re.escape(self.file)}\b"
         message = re.sub(alone, lambda _: file, self.message)
         return replace(self, file=file, message=message)
 
 
 def first_mistake(file: str, content: bytes) -> Mistake | None:
-    """What surely keeps a submission from being judged; None where nothing is sure.
+    """Return a mistake that surely keeps a submission from being judged; None if there is none.
 
     file: the name to show.
     """
@@ -110,7 +110,7 @@ _cuda_marks = ("#include", "__global__", "__device__", "extern ", "template", "u
 
 
 def _syntax_hint(file: str, content: bytes, text: str) -> str | None:
-    """What the file is instead of Python, where that can be seen. text: the line of the error."""
+    """Return a hint on what the file is instead of Python, or None. text: the line of the error."""
     if text.startswith(("<<<<<<<", "=======", ">>>>>>>")):
         return "this is the mark of a merge conflict"
     if text.startswith("```"):

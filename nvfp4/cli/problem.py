@@ -21,7 +21,7 @@ leaderboard = "nvfp4_gemv"
 _names_its_leaderboard = re.compile(r"(?:#|//)!POPCORN\s+leaderboards?\s+(.+)", re.IGNORECASE)
 _largest_file_bytes = 4 << 20
 _extras = "extras.py"
-"""Of a problem of the user's: what the contest's files do not say. See docs/problems.md."""
+"""The file of a user's problem with what the contest's files do not say; see docs/problems.md."""
 
 
 class ProblemError(SetupError):
@@ -46,12 +46,12 @@ class Shape:
 
     @property
     def names(self) -> str:
-        """Of its dimensions, as the heading of a column."""
+        """The names of its dimensions, as the heading of a column."""
         return " x ".join(name for name, _ in self.sizes)
 
     @property
     def elements(self) -> int:
-        """About how much work there is: the product of the sizes."""
+        """A measure of the work: the product of the sizes."""
         return math.prod(
             max(map(int, numbers), default=1) * len(numbers)
             for numbers in (re.findall(r"\d+", value) for _, value in self.sizes)
@@ -66,16 +66,16 @@ def shape_of(line: str) -> Shape:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is judged, and by what."""
+    """A problem: its cases, and the files by which submissions are judged."""
 
     folder: Path
     tests: list[str]
     """Lines of a case file."""
     benchmarks: list[str]
     name: str = leaderboard
-    """Of the leaderboard."""
+    """The name of the leaderboard."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """What stands beside a submission where it is judged, by name."""
+    """The files beside a submission where it is judged, by name."""
     ranking_by: str = "geom"
     """geom, mean, or last: only the last benchmark ranks."""
     template: Path | None = None
@@ -126,7 +126,7 @@ class Problem:
 
     @property
     def flush(self) -> str:
-        """What its own eval.py empties the L2 cache with; see ``gpu.timing``."""
+        """How its own eval.py empties the L2 cache: contest or fill; see ``gpu.timing``."""
         large = b"clear_l2_cache_large" in self.files.get("eval.py", b"")
         return "contest" if self.is_bundled or large else "fill"
 
@@ -254,7 +254,7 @@ def _defines(source: bytes, name: str) -> bool:
 
 
 def leaderboard_of(folder: Path) -> str:
-    """What the list of problems above a folder calls it, or else the folder's own name."""
+    """Return a folder's name in the list of problems above it, or else the folder's own name."""
     folder = folder.resolve()
     for above in list(folder.parents)[:3]:
         for path in sorted(above.glob("*.yaml")):

@@ -35,8 +35,8 @@ _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 
 _most_at_once = 12
 _most_on_a_gpu = 7
-"""What empties its cache takes 9 GiB of memory in each judgement; and its driver makes one context
-after the other, however many wait for theirs."""
+"""Judgements at once on a GPU. Each takes 9 GiB of memory to empty the cache, and the driver makes
+one context at a time, however many processes wait for theirs."""
 
 _loaded = 2
 """Judgements on a GPU at once: one has its turn while another is started."""
@@ -182,7 +182,7 @@ def run_corpus(
 
 
 def _find(specimen: Specimen, verdict: Verdict) -> Finding:
-    """What a verdict says of a specimen."""
+    """Return the finding on a specimen, by its verdict."""
     said = [each.message for each in verdict.results if each.failure and each.message]
     said += [verdict.mistake.message] if verdict.mistake else []
     if specimen.caught is None:

@@ -1,4 +1,4 @@
-"""What was found out about a submission, and the JSON object it becomes."""
+"""The verdict on a submission, and the JSON object it becomes."""
 
 import math
 import statistics
@@ -130,7 +130,7 @@ class BenchmarkResult:
 
 
 def _fill_failure(result: TestResult | BenchmarkResult) -> None:
-    """A case that failed has a failure, be it that nobody knows its code, with a message."""
+    """Give a case that failed a failure with a message; its code is UNKNOWN if there was none."""
     if result.status == "fail" or result.failure is not None:
         known = result.failure or Failure(UNKNOWN)
         first_line = (result.message or "").partition("\n")[0]
@@ -157,7 +157,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Warning:
-    """What happened, and what to do about it."""
+    """A warning: what happened, and what to do about it."""
 
     code: str
     message: str
@@ -443,7 +443,7 @@ def read_benchmark(
 
 
 def _of_any_case(values: dict[str, str], key: str) -> dict[str, Any]:
-    """What tests and benchmarks have alike. What was told twice may have been dropped once."""
+    """Return the values of any case. One that was written twice may have been dropped once."""
     dropped = values.get(f"{key}.dropped", "").split(",")
     return {
         "error_share": number(values, f"{key}.error_share"),
@@ -462,13 +462,14 @@ def _full_range(said: str | None) -> str | None:
 
 
 def _failure(values: dict[str, str], key: str, not_judged: Failure) -> Failure:
-    """What the judge wrote of a case that has not passed. It may not have had the room."""
+    """Return the failure that the judge wrote of a case that has not passed; of code UNKNOWN if it
+    was dropped, ``not_judged`` if the case has no status."""
     told = read_failure(visible_json(values.get(f"{key}.failure")))
     return told or (Failure(UNKNOWN) if f"{key}.status" in values else not_judged)
 
 
 def number(values: dict[str, str], key: str) -> float | None:
-    """A finite number that is not negative; None for anything else."""
+    """Return a finite number that is not negative; None for anything else."""
     try:
         value = float(values[key])
     except (KeyError, ValueError):
@@ -477,19 +478,19 @@ def number(values: dict[str, str], key: str) -> float | None:
 
 
 def count(values: dict[str, str], key: str) -> int | None:
-    """The same as a whole number."""
+    """Return a number as ``number`` does, cut to a whole one."""
     value = number(values, key)
     return None if value is None else int(value)
 
 
 def microseconds(values: dict[str, str], key: str) -> float | None:
-    """The same of a number in nanoseconds."""
+    """Return a number of nanoseconds, read by ``number``, in microseconds."""
     ns = number(values, key)
     return None if ns is None else ns / 1e3
 
 
 def samples_us(text: str, runs: int | None) -> list[float] | None:
-    """As many times as there were runs; None where they are not there, or there was no room."""
+    """Return one time for each run, in microseconds; None if there are not as many."""
     try:
         times_us = [float(each) / 1e3 for each in text.split(",")]
     except ValueError:

@@ -1,1 +1,1 @@
-"""What every problem has: a tree of tensors for inputs and outputs, and a referee."""
+"""The interface of a problem: a tree of tensors for inputs and outputs, and a referee."""

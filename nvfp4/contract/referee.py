@@ -1,4 +1,4 @@
-"""What the judge asks about a problem: inputs, and whether an output is right."""
+"""The judge's interface to a problem, which draws inputs and checks outputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,33 +12,33 @@ from nvfp4.records.cases import Case
 
 @dataclass(frozen=True)
 class Published:
-    """What a problem says of a case without drawing its inputs."""
+    """Figures of a case that a problem knows without drawing its inputs."""
 
     least_bytes: int = 0
-    """What any kernel has to move; 0 where that is not known."""
+    """Bytes that any kernel has to move; 0 if unknown."""
     figures: dict[str, float] = field(default_factory=dict)
     """Times in microseconds: sol_us, b200_floor_us; elements, which instructions are counted by."""
 
 
 @dataclass(frozen=True)
 class CasePlan:
-    """What is known of a case before a call."""
+    """Facts about a case that are known before a call."""
 
     inputs: Tree
     outputs: frozenset[int]
     """Storages of the inputs that a submission may write to."""
     expected: Tree
-    """What custom_kernel returns, packed."""
+    """The tree that custom_kernel returns, packed."""
     room_bytes: int
     """The most that an output may have, in steps of 256 bytes a tensor."""
     least_bytes: int = 0
-    """As of ``Published``."""
+    """See ``Published``."""
     checks_shape: bool = True
     """Whether the problem's checker refuses any other structure or shape."""
     noise: frozenset[int] = frozenset()
     """Those outputs whose contents do not matter: they hold noise before a call."""
     strict_inputs: bool = False
-    """Whether a submission fails that writes to another input; it is only told otherwise."""
+    """Whether a submission that writes to another input fails; otherwise it is only reported."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Drawn:
 
     @property
     def data(self) -> Any:
-        """As custom_kernel gets them."""
+        """The inputs as custom_kernel gets them."""
         return build(self.tree, self.storages)
 
 
 @dataclass(frozen=True)
 class Output:
-    """What custom_kernel returned."""
+    """The data that custom_kernel returned."""
 
     tree: Tree
     """Packed."""
@@ -94,7 +94,7 @@ class Checked:
 
 
 class Referee(Protocol):
-    """Of one problem. Every method may raise the judge's CaseFailed."""
+    """The referee of one problem. Every method may raise the judge's CaseFailed."""
 
     draws_full_range: bool
     """Whether there is a second kind of inputs."""
@@ -112,16 +112,16 @@ class Referee(Protocol):
         """Raise CaseError for a case outside the problem."""
 
     def published(self, case: Case) -> Published:
-        """What the problem says of a case that was prepared."""
+        """Return the figures of a case that was prepared."""
 
     def plan(self, case: Case) -> CasePlan:
-        """What is known of a case before a call."""
+        """Return the facts about a case that are known before a call."""
 
     def draw(self, case: Case, seed: int) -> Drawn:
-        """The inputs of a case as the contest draws them for a seed."""
+        """Return the inputs of a case as the contest draws them for a seed."""
 
     def redraw(self, case: Case, seed: int) -> Drawn:
-        """Inputs of the same kind that are cheap to draw and to check."""
+        """Return inputs of the same kind that are cheap to draw and to check."""
 
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
         """Whether an output is right. explain: look for the likely cause if it is not."""

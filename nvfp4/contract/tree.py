@@ -17,7 +17,7 @@ from nvfp4.records.channel import NotPlain, record
 _plain = (bool, int, float, str, type(None))
 
 most_leaves = 4096
-"""Of a tree that another process has made."""
+"""Limit on the leaves, and on the storages, of a tree that another process has made."""
 
 _deepest = 32
 _LARGEST = 2**50
@@ -70,7 +70,7 @@ class Tree:
 
     @property
     def first_leaves(self) -> list[Leaf]:
-        """Of each storage the first leaf: others are views of the same memory."""
+        """The first leaf of each storage; other leaves are views of the same memory."""
         found: dict[int, Leaf] = {}
         for leaf in self.leaves:
             found.setdefault(leaf.storage, leaf)
@@ -290,9 +290,9 @@ _aligned_bytes = 256
 
 
 def packed(tree: Tree) -> Tree:
-    """The same data where each leaf fills a storage of its own, its dimensions in the order in
-    which they lie now. A dense leaf keeps its strides, those of single elements too: torch copies
-    many of these by one kernel."""
+    """Return the tree of the same data where each leaf fills a storage of its own; its dimensions
+    keep their order in memory. A dense leaf keeps its strides, also those of dimensions of size 1:
+    torch copies many such leaves by one kernel."""
     leaves, storages = [], []
     for number, leaf in enumerate(tree.leaves):
         size = torch.Size(leaf.shape)

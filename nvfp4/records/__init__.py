@@ -1,1 +1,1 @@
-"""What processes tell each other, as typed records. Imports the standard library alone."""
+"""Typed records that processes exchange. Imports the standard library alone."""

@@ -14,15 +14,15 @@ class Case:
     """One line of a case file."""
 
     spec: str
-    """As written."""
+    """The line as written."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Of generate_input. The seed may have been combined with a secret one."""
+    """Arguments of generate_input. The seed may have been combined with a secret one."""
     full_range: bool = False
     """Whether the inputs are the second kind that the problem has."""
 
     @property
     def seed(self) -> int:
-        """Of the inputs; 0 where the problem takes none."""
+        """The seed of the inputs; 0 where the problem takes none."""
         return int(self.arguments.get("seed", 0))
 
 
@@ -80,7 +80,7 @@ def case_line(arguments: dict[str, Any]) -> str:
 
 
 def dimensions(line: str) -> dict[str, str]:
-    """What a line says but for the seed and the kind of inputs, as text by name."""
+    """Return the values of a line, without seed and kind of inputs, as text by name."""
     pairs = (part.partition(":") for part in line.split(";"))
     named = {name.strip(): value.strip() for name, _, value in pairs}
     return {name: value for name, value in named.items() if name not in ("seed", "inputs")}

@@ -34,8 +34,8 @@ class AccessCost:
 
 @dataclass(frozen=True)
 class ReadCost:
-    """What a line reads of a buffer: bytes, each counted once a request of a warp, and how many
-    different ones there are.
+    """Reads of a buffer by a line. requested_bytes: each byte counted once for each request of a
+    warp. distinct_bytes: how many different bytes there are.
     """
 
     buffer: str

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LONGEST_BYTES, LONGEST_CAUSES = 1200, 1700
-"""Of a failure as JSON without its causes, and of these: the bot's pipe is small."""
+"""Limits on a failure as JSON without its causes, and on these: the bot's pipe is small."""
 
 LONGEST_TEXT, LONGEST_NAME = 300, 60
 MOST_ARGUMENTS, MOST_CAUSES, MOST_PLACES = 16, 4, 4
@@ -24,10 +24,10 @@ LARGEST = 2**53
 UNKNOWN = "unknown"
 
 BY_JUDGE, BY_SUBMISSION = "judge", "submission"
-"""Whose word a failure or a finding is; the latter means that of the submission's own process."""
+"""The source of a failure or a finding; the latter is the submission's own process."""
 
 ADVICE = frozenset({"software_conversion", "own_stream"})
-"""Codes of findings that fail a case under no option: what they tell is no mistake."""
+"""Codes of findings that never fail a case, whatever the options: they report no mistake."""
 
 _code = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
@@ -83,8 +83,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a kernel did that the manual forbids and hardware tolerates. count: how often. told_by:
-    as of a failure."""
+    """An action of a kernel that the manual forbids and hardware tolerates. count: how often.
+    told_by: see Failure."""
 
     code: str
     message: str = ""

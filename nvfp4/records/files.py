@@ -1,7 +1,7 @@
 """Files of folders that a submission can write, anonymous ones, and those that are replaced whole.
 
-Whatever lies in such a folder may be a link to a file of the user's, a pipe that nobody writes to,
-or have no end: processes that are not confined read it here.
+A file in such a folder may be a link to a file of the user's, a pipe without a writer, or endless:
+processes that are not confined read it here.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""What a worker asks of the executor, which is its GPU, over a socket of their own.
+"""Requests of a worker to the executor, which is its GPU, over a socket of their own.
 
 Bytes travel in a window of memory that both map. ``place`` is the line and column of the submission
 that asks, empty where none does.

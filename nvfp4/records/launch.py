@@ -57,13 +57,13 @@ class Memory(Protocol):
     """The global memory that a launch may touch."""
 
     def freed(self) -> list[Buffer]:
-        """What was known and is not there any more, the latest first; for messages."""
+        """Return the known buffers that were freed, the latest first; for messages."""
 
     def known(self) -> list[Buffer]:
-        """What can be told without a search."""
+        """Return the buffers that are known without a search."""
 
     def search(self) -> Iterator[list[Buffer]]:
-        """Everything again, after a search that goes farther each time."""
+        """Yield all buffers again, after a search that goes farther each time."""
 
 
 class ListedMemory:
@@ -73,21 +73,21 @@ class ListedMemory:
         self._buffers, self._freed = list(buffers), list(freed)
 
     def freed(self) -> list[Buffer]:
-        """What was known before."""
+        """Return the buffers that were freed."""
         return self._freed
 
     def known(self) -> list[Buffer]:
-        """All of it."""
+        """Return all buffers."""
         return self._buffers
 
     def search(self) -> Iterator[list[Buffer]]:
-        """Nothing more is to be found."""
+        """Return an empty iterator: all buffers are known."""
         return iter(())
 
 
 @dataclass(frozen=True)
 class Note:
-    """What whoever captured a launch has to say about it; it becomes a finding of the report.
+    """A remark on a launch by the code that captured it; it becomes a finding of the report.
 
     file, line: in the user's source.
     """
@@ -101,11 +101,12 @@ class Note:
 
 Examine = Callable[[str, str], None]
 """Takes a module's PTX and a kernel's name, and raises what keeps the kernel from being judged at
-all. It is asked before a launch is refused as CUDA would: then nobody knows enough to blame it."""
+all. It is called before a launch is refused as CUDA would: if it raises, too little is known to say
+that the launch is wrong."""
 
 
 def anything_goes(ptx: str, kernel: str) -> None:
-    """Raises nothing."""
+    """Accept every kernel."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class NotInstalled(UnsupportedCall):
 
 
 class NeedsGpu(UnsupportedCall, NotImplementedError):
-    """What only a GPU can do; a RuntimeError, as torch raises."""
+    """An operation that only a GPU can do; a RuntimeError, as torch raises."""
 
 
 class MissingAttribute(UnsupportedCall, AttributeError):
@@ -92,7 +92,7 @@ class KernelFault(Exception):
 
 
 class KernelNotEmulated(KernelFault):
-    """The same where that says nothing of the submission."""
+    """A fault of an emulated kernel that says nothing of the submission."""
 
     refusal = True
 
@@ -102,12 +102,12 @@ _listener: Callable[[str], None] | None = None
 
 def tell_refusals(listener: Callable[[str], None] | None) -> None:
     """Call `listener` with a sentence whenever something is refused that a GPU does: compiled code
-    may end the process instead of handing the error on. None for nobody."""
+    may end the process instead of handing the error on. None removes the listener."""
     global _listener
     _listener = listener
 
 
 def refused(message: str) -> None:
-    """Tell whoever listens."""
+    """Pass a message to the listener, if there is one."""
     if _listener is not None:
         _listener(message)

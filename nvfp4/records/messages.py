@@ -1,4 +1,4 @@
-"""What the judge asks of the worker and what that answers, as records.
+"""Requests of the judge to the worker and their answers, as records.
 
 On the channel a record is a JSON object with the name of its class under "is".
 """
@@ -11,7 +11,7 @@ from nvfp4.records.channel import BadMessage, Message, NotPlain, record
 T = TypeVar("T")
 
 explained_name = "explained.json"
-"""What the executor leaves in its folder for the judge."""
+"""The file that the executor leaves in its folder for the judge."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class End:
 
 @dataclass(frozen=True)
 class Ended:
-    """What the executor knows of a call. reports: as ``emulator.LaunchReport.to_dict``. notes: code
+    """The executor's account of a call. reports: as ``emulator.LaunchReport.to_dict``. notes: code
     and message of the findings that the submission's process has added. why: why counts may leave
     out work of the call, empty where they do not. fault, failure: the first fault, empty if there
     was none. predicted: as ``records.prediction``, empty

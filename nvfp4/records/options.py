@@ -1,4 +1,4 @@
-"""What the user chose for a judgement: one record, which every process gets as one JSON text.
+"""The user's options for a judgement: one record, which every process gets as one JSON text.
 
 An option stands in ``cli/parameters.py``, as click declares it, and here. Of the two names one
 must be the other's.
@@ -75,7 +75,7 @@ class Options:
 
 
 def options_of_environment() -> Options:
-    """What this process was told; the defaults where it was told nothing. Raises ValueError."""
+    """Return the options in the environment, or the defaults. Raises ValueError."""
     found = json.loads(os.environ.get(VARIABLE) or "{}")
     known = {each.name for each in fields(Options)}
     if not isinstance(found, dict) or not found.keys() <= known:
@@ -84,5 +84,5 @@ def options_of_environment() -> Options:
 
 
 def called_by_the_command() -> bool:
-    """Whether somebody reads the results who knows of more than times."""
+    """Whether the `nvfp4` command reads the results: it knows of more than times."""
     return VARIABLE in os.environ

@@ -30,7 +30,7 @@ class Prediction:
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """The prediction as text for people."""
         if self.us is None or self.low_us is None or self.high_us is None:
             return f"no prediction: {self.missing}"
         bound = f", bound by {self.bound}" if self.bound else ""
@@ -61,8 +61,8 @@ def read_prediction(value: object) -> Prediction | None:
 
 
 def geometric_mean(predictions: Sequence[Prediction | None]) -> Prediction | None:
-    """Of several calls; None unless there is a time of each. A model errs alike in all of them, so
-    that the interval is no narrower than theirs."""
+    """Return the geometric mean of several predictions; None unless each has a time. A model errs
+    alike in all of them, so the interval is no narrower than theirs."""
     known = [each for each in predictions if each is not None and each.us is not None]
     if not known or len(known) < len(predictions):
         return None

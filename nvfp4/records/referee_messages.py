@@ -1,4 +1,4 @@
-"""What the judge asks of a referee's process and what that answers."""
+"""Requests of the judge to a referee's process and their answers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Prepare:
-    """Import the problem's files. cases: of all that will be asked for; each must fit."""
+    """Import the problem's files. cases: all that will be asked for; each must fit."""
 
     cases: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the problem says of each case; see ``contract.referee.Published``."""
+    """Figures of each case; see ``contract.referee.Published``."""
 
     least_bytes: list[int]
     figures: list[dict[str, float]]
@@ -21,7 +21,8 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Draw:
-    """Draw the inputs of a case and compute what is expected. number: that it has from then on."""
+    """Draw the inputs of a case and compute what is expected. number: of this
+    case, from then on."""
 
     arguments: dict[str, Any]
     full_range: bool
@@ -30,7 +31,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class CaseDrawn:
-    """What there is. inputs, expected: trees; outputs: storages that the reference writes to or
+    """The drawn case. inputs, expected: trees; outputs: storages that the reference writes to or
     that nothing has set; noise: those of them whose contents do not matter."""
 
     inputs: dict[str, Any]

@@ -81,7 +81,7 @@ _LIBRARY = re.compile(r"/(?:(?:site|dist)-packages|lib/python[\d.]+)/|/nvfp4/")
 
 
 def _in_words(kind: type[BaseException], *words: str) -> Callable[[BaseException], bool]:
-    """Of errors that C++ raises, which have no more than their class and these words."""
+    """Return a test for errors of C++, which only their class and these words identify."""
     return lambda error: isinstance(error, kind) and any(each in str(error) for each in words)
 
 

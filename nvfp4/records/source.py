@@ -86,8 +86,8 @@ def show_as(path: str, name: str, text: str | None = None) -> None:
 
 
 def shown(path: str) -> str:
-    """What messages call a file: by the name given to it, inside its package or the working
-    directory, else by its path.
+    """Return the name of a file in messages: the name given to it, else its path inside its
+    package or the working directory, else its path.
     """
     name = _names.get(os.path.realpath(path))
     if name is not None:
@@ -126,7 +126,7 @@ def _quoted(place: SourceLine) -> Iterator[str]:
 
 
 def headed(place: SourceLine | None, message: str, hint: str | None, refusal: bool) -> str:
-    """What is refused before it runs, as `emulator.rendering` shows a fault."""
+    """Return the text on a refusal before the run, as `emulator.rendering` shows a fault."""
     code = "unsupported_call" if refusal else "launch_refused"
     lines = list(heading(place, "error", message, code))
     return readable("\n".join([*lines, f"  hint: {hint}"] if hint is not None else lines))

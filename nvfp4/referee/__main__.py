@@ -26,7 +26,7 @@ from nvfp4.records.referee_messages import (
 from nvfp4.sandbox.confinement import confine
 
 _most_bytes = 2 << 30
-"""Of inputs that are kept for a check; the last two are kept whatever they take."""
+"""Limit on inputs that are kept for a check; the last two are kept whatever their size."""
 
 
 class Service:

@@ -157,23 +157,24 @@ class FolderProblem:
         return flatten(data, on_host=self._on_host)[1]
 
     def expected_tree(self, inputs: Inputs) -> Tree:
-        """What custom_kernel is to return."""
+        """Return the tree that custom_kernel is to return."""
         return packed(flatten(inputs.expected, "output", self._on_host)[0])
 
     def least_bytes(self, arguments: dict[str, Any]) -> int:
-        """By the extras; 0 where they do not say."""
+        """Return the bytes that the extras give; 0 if they give none."""
         count = getattr(self._extras, "least_bytes", None)
         with _blaming("least_bytes of the extras"):
             return int(count(**arguments)) if count else 0
 
     def figures(self, arguments: dict[str, Any]) -> dict[str, float]:
-        """By the extras."""
+        """Return the figures that the extras give; none if they give none."""
         figures = getattr(self._extras, "figures", None)
         with _blaming("figures of the extras"):
             return {str(k): float(v) for k, v in figures(**arguments).items()} if figures else {}
 
     def check(self, inputs: Inputs, output: Any) -> tuple[bool, str]:
-        """What the problem's checker says. Raises ProblemFailed."""
+        """Return whether the problem's checker accepts an output, and its message. Raises
+        ProblemFailed."""
         data = build(inputs.tree, [each.clone() for each in inputs.storages], self._adopt)
         self._known = [(data, inputs.expected)]
         try:
@@ -186,8 +187,8 @@ class FolderProblem:
         return (not said, said) if isinstance(said, str) else (bool(said), "")
 
     def never_written(self, output: Any) -> str:
-        """A line that counts the elements of an output that still hold the bytes from before the
-        call, and names the first; "" where there is none."""
+        """Return a line that counts the elements of an output that still hold the bytes from before
+        the call, and names the first; "" where there is none."""
         tree, storages = flatten(output, "output", self._on_host)
         for leaf in tree.leaves:
             if not dtype_of(leaf.dtype).is_floating_point or leaf.itemsize < 2:

@@ -1,1 +1,1 @@
-"""What `nvfp4 tune` runs: a search for the fastest configuration on a GPU."""
+"""The implementation of `nvfp4 tune`: a search for the fastest configuration on a GPU."""

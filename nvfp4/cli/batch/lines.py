@@ -21,8 +21,9 @@ batch_codes = {
 """Codes of the object `error` in a line of `nvfp4 batch`, beside setup_codes."""
 
 Line = dict[str, Any]
-"""What `nvfp4 eval --json` prints, and: same_as, the path whose verdict it is or None; options, how
-it was judged; elapsed_s. Where nothing was judged it has passed and submission too.
+"""The object that `nvfp4 eval --json` prints, with more keys: same_as, the path whose verdict it is
+or None; options, how it was judged; elapsed_s. If nothing was judged, it still has passed and
+submission.
 """
 
 

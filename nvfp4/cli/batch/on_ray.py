@@ -41,7 +41,7 @@ class RayCluster:
         self._say_if_nothing_fits()
 
     def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
-        """As of Judges. What is judged where, Ray's dashboard shows."""
+        """See Judges. Ray's dashboard shows which submission is judged where."""
         ray = self._ray
         task = ray.remote(self._judge).options(max_retries=_retries, **self._resources())
         try:

@@ -1,4 +1,4 @@
-"""What the user of `nvfp4 batch` chose."""
+"""Options of `nvfp4 batch`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -9,7 +9,7 @@ from nvfp4.cli.batch.eval_process import Candidate
 from nvfp4.records.options import Options
 
 Told = Callable[[Candidate, dict[str, Any]], None]
-"""Is given each verdict as it comes."""
+"""A callback that is given each verdict as it comes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class BatchOptions:
         return Options(device=self.device, **chosen)
 
     def identity(self, kind: str) -> dict[str, Any]:
-        """What a verdict depends on beside the content. kind: cuda or cpu."""
+        """Return the settings that a verdict depends on besides the content. kind: cuda or cpu."""
         own = {"stop_early": self.stop_early, "limit_s": self.limit_s}
         return {"device": kind, **self.judging, **own}
 
@@ -66,6 +66,6 @@ class Judges(Protocol):
     kind: str
 
     def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
-        """Judges each once, and tells every verdict. An interrupt ends it; what was judged by then
-        is told.
+        """Judge each candidate once and pass every verdict to ``told``. An interrupt ends it; the
+        verdicts complete by then are passed on.
         """

@@ -42,7 +42,7 @@ class ThisMachine:
         self.kind = self._places[0].device.partition(":")[0]
 
     def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
-        """As of Judges. While a GPU judges one, another is loaded for it, and more are built."""
+        """See Judges. While a GPU judges one submission, the next is loaded and more are built."""
         processes = EvalProcesses(self._options.arguments, self._options.limit_s)
         problem, options = load_problem(), self._options.options
 
@@ -109,7 +109,7 @@ def gpu_places(gpus: Mapping[str, str]) -> list[Place]:
 
 
 def cpu_places(jobs: int | None = None) -> list[Place]:
-    """As many as asked for, or as cores and memory allow."""
+    """Return ``jobs`` places; without it as many as cores and memory allow, one at least."""
     count = jobs or max(1, min(core_count() // _cores_each, free_bytes() // _bytes_each))
     return [Place(f"cpu {number}", "cpu") for number in range(count)]
 

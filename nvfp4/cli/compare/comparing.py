@@ -92,7 +92,7 @@ class _Comparing:
     device: Device | None = None
 
     def timed(self) -> tuple[int, dict[str, Any]]:
-        """What changes in time from the first file to each of the others."""
+        """Return the exit code, and the change in time from the first file to each other one."""
         self._judged([])
         labels, specs = list(self.files), self.problem.benchmarks
         times = self._times(specs)
@@ -115,7 +115,7 @@ class _Comparing:
         return {"slower": exits.failed, "unclear": exits.unclear}.get(word, exits.passed), found
 
     def counted(self) -> tuple[int, dict[str, Any]]:
-        """What the emulated benchmarks count, and a model predicts."""
+        """Return the exit code, and counts and predicted times of the emulated benchmarks."""
         verdicts = self._judged(self.problem.benchmarks)
         show_counts(self.console, list(self.files), verdicts)
         counts = [
@@ -174,7 +174,7 @@ class _Comparing:
         return [list(of_file) for of_file in zip(*rounds, strict=True)]
 
     def _wrong(self, failed: dict[str, Any], specs: list[str]) -> _Wrong:
-        """As the benchmarks of the file would have failed."""
+        """Return the error for a file: its benchmark with the failure, the others skipped."""
         label = list(self.files)[failed["file"]]
         benchmarks = [BenchmarkResult(spec, "skipped", message="not run") for spec in specs]
         at, message = failed["case"] or 0, failed["message"]

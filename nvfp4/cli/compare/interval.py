@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 confidence = 0.9
-"""Of an interval. A test of equivalence at 5 % has both ends within the threshold."""
+"""The confidence of an interval. If both ends are within the threshold, a test of equivalence at
+5 % has passed.
+"""
 
 threshold = 0.005
-"""A smaller change is none, as a share of the first file's time."""
+"""A smaller change counts as none; a share of the first file's time."""
 
 Word = Literal["faster", "slower", "same", "unclear"]
 
@@ -19,8 +21,9 @@ Times = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Change:
-    """Of one shape or of the geometric mean: both times in microseconds, geometric means over the
-    rounds, the change as a share of the first, and the ends of its interval.
+    """The change of one shape or of the geometric mean over the shapes. change: as a share of the
+    first time. low, high: the ends of its interval. baseline_us, file_us: both times in
+    microseconds, geometric means over the rounds.
     """
 
     verdict: Word

@@ -21,7 +21,7 @@ _counts = {
     "distinct_bytes": "distinct bytes",
     "bank_conflicts": "bank conflicts",
 }
-"""Of an emulated call, as in docs/json.md, to what people call them."""
+"""Counts of an emulated call: the name in docs/json.md to the heading in a table."""
 
 
 def show_changes(

@@ -21,7 +21,7 @@ unverified_note = "unverified: what host code computes is not counted"
 
 
 def title(verdict: Verdict) -> str:
-    """What the table shows."""
+    """Return the title of the table of benchmarks."""
     if not verdict.emulated:
         unit, _ = _unit(verdict)
         return f"Benchmarks, times in {unit}{flushed(verdict.device)}"
@@ -31,7 +31,7 @@ def title(verdict: Verdict) -> str:
 
 
 def benchmark_columns(verdict: Verdict) -> list[Column]:
-    """Those of times, or of counts."""
+    """Return the columns of times, or of counts if the kernels were emulated."""
     return _counts(verdict.benchmarks) if verdict.emulated else _times(verdict)
 
 
@@ -75,7 +75,7 @@ def _times(verdict: Verdict) -> list[Column]:
 def b200_columns(
     benchmarks: list[BenchmarkResult], sol: tuple[str, int], floor: tuple[str, int]
 ) -> list[Column]:
-    """What a B200 can do at best. sol, floor: heading and rank of each column."""
+    """Return the columns of lower bounds on a B200. sol, floor: heading and rank of each."""
     bests = [microseconds(each.sol_us) for each in benchmarks]
     floors = [b200_floor(each.b200_floor_us) for each in benchmarks]
     return [

@@ -36,18 +36,18 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Of the widest cell or line of the heading."""
+        """The width of the widest cell or line of the heading."""
         headings = [cell_len(line) for line in self.heading.split("\n")]
         return max(*headings, *(text.cell_len for text in self.texts), 0)
 
     @property
     def empty(self) -> bool:
-        """Whether it says nothing in any row."""
+        """Whether no row has a value."""
         return all(text.plain in _nothing for text in self.texts)
 
 
 def fitted(columns: Sequence[Column], width: int | None) -> list[Column]:
-    """The columns to show on a screen of a width, None for one without end. Empty ones go too."""
+    """Return the columns to show on a screen of a width; None: no limit. Empty ones go."""
     shown = [each for each in columns if not each.rank or not each.empty]
     while width is not None and _width(shown) > width:
         last = max(shown, key=lambda each: each.rank)

@@ -9,10 +9,10 @@ from rich.text import Text
 
 
 class Output(Console):
-    """A console that says it when nobody reads any more, and lets the caller end the command."""
+    """A console that raises BrokenPipeError when its output is closed, to end the command."""
 
     def on_broken_pipe(self) -> NoReturn:
-        """Called where a write failed."""
+        """Called by rich when a write has failed."""
         raise BrokenPipeError
 
 
@@ -24,12 +24,12 @@ def new_console(stderr: bool = False) -> Console:
 
 
 def columns_of(console: Console) -> int | None:
-    """How wide the terminal is; None where nobody looks at one, and lines may have any length."""
+    """Return the width of the terminal; None if there is none: lines may have any length."""
     return console.width if console.is_interactive else None
 
 
 def rule_of(console: Console) -> str:
-    """What a line below a heading is made of."""
+    """Return the character that a line below a heading consists of."""
     return "-" if console.options.ascii_only else "─"
 
 

@@ -20,7 +20,7 @@ from nvfp4.records.cases import full_range_suffix
 _refresh_s = 0.25
 
 _case_activities = ("compiling", "emulating")
-"""What the submission's process may do during a case, beside running."""
+"""Activities of the submission's process during a case, besides running."""
 
 
 @contextmanager
@@ -89,7 +89,7 @@ class _Progress:
         self._activity = "starting"
 
     def observer(self) -> Observer:
-        """What is to be told."""
+        """Return the callbacks that update this display."""
         return Observer(
             happened=self._happened,
             phase=self._phase,
@@ -114,7 +114,7 @@ class _Progress:
         return Text(f"{counted}, {taken}: {now}", style="dim", no_wrap=True, overflow="ellipsis")
 
     def _happened(self, at_s: float | None) -> None:
-        """What is told from now on happened then; None: when it is told."""
+        """Set the time of the events that follow; None: each happens when it is reported."""
         self._told_s = at_s
 
     def _now(self) -> float:

@@ -38,7 +38,7 @@ def show_verdict(console: Console, verdict: Verdict) -> None:
 
 
 def plain_text(verdict: Verdict) -> str:
-    """What a person sees, without colours, a hundred columns wide."""
+    """Return the text that a person sees, without colours, a hundred columns wide."""
     page = io.StringIO()
     console = Console(file=page, width=_plain_columns, highlight=False, color_system=None)
     show_verdict(console, verdict)
@@ -75,14 +75,14 @@ def _show_benchmarks(console: Console, verdict: Verdict) -> None:
 
 
 def warning_lines(verdict: Verdict) -> Iterator[Text]:
-    """What the verdict should not be read without."""
+    """Yield each warning of the verdict and its hint."""
     for warning in verdict.warnings:
         yield Text.assemble(("warning: ", "yellow"), warning.message)
         yield Text(f"  {warning.hint}", style="dim")
 
 
 def device_line(device: Device) -> Text:
-    """What judges: the GPU, or that there is none."""
+    """Return a sentence on the judging device: the GPU, or that there is none."""
     if device.kind == "cuda":
         return Text(f"judging on {device.name} (sm_{(device.capability or '').replace('.', '')})")
     if device.emulates:
@@ -127,7 +127,7 @@ def returned_wrongly(test: TestResult) -> bool:
 
 
 def _same(test: TestResult) -> str:
-    """What two messages of the same failure have in common."""
+    """Return a message without the parts in which two of the same failure may differ."""
     message = _addresses.sub("", test.message or "")
     # The expected shape, and often the returned one, is that of the test.
     return re.sub(r"\d+", "", message) if returned_wrongly(test) else message

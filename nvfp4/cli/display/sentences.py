@@ -29,8 +29,8 @@ def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkRes
 
 
 def failure_lines(verdict: Verdict) -> Iterator[Text]:
-    """The messages of the first failures that decide, then of those that only warn, equal ones
-    once. Then of what nobody could judge."""
+    """Yield the messages of the first failures that decide, then of those that only warn, then of
+    the cases that could not be judged; equal ones once."""
     named = named_results(verdict)
     failed = [each for each in named if each[1].status == "fail"]
     deciding = [each for each in failed if not verdict.only_warns(each[1])]
@@ -90,7 +90,7 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
 
 
 def output_lines(verdict: Verdict) -> Iterator[Text]:
-    """What was printed in each case, equal outputs once, with the first case that has it."""
+    """Yield what each case printed; equal outputs once, with the first case that has it."""
     cases: dict[str, list[str]] = {}
     for what, result in named_results(verdict):
         if result.output:
@@ -184,7 +184,7 @@ def _case(result: TestResult | BenchmarkResult) -> str:
 
 
 def retargeting_lines(kernels: list[dict[str, Any]]) -> Iterator[str]:
-    """What was rewritten in each kernel, and what the times mean then."""
+    """Yield a sentence on what the times mean, and the rewritten instructions of each kernel."""
     if not kernels:
         return
     source, target = kernels[0]["source"], kernels[0]["target"]

@@ -10,27 +10,27 @@ from nvfp4.cli.problem import Shape
 from nvfp4.records.costs import Kernel, LineCost, ReadCost, all_lines, slots_a_pass
 
 noticeable = 0.02
-"""Of the cost of all kernels: what wastes less is not mentioned."""
+"""A share of the cost of all kernels; smaller waste is not mentioned."""
 
 _bad_ratio = 1.5
 _shared_share = 1 / 16
-"""Of all bytes that are read: what has fewer is loaded again and again by threads that share it,
-the question is how often."""
+"""A share of all distinct bytes that are read. A read of fewer is of data that threads share and
+load again and again: it is judged by how often."""
 
 _too_often = 0.3
-"""Of all sectors: how much of them may be loads of what all rows share."""
+"""The share of all sectors that loads of data shared by all rows may take."""
 
 _threads_to_spare = 16 * 32 * 148
 """Sixteen warps for each SM of a B200."""
 
 _many_instructions = 4.0
-"""Of a lane for each element of a: more are spent on decoding one value at a time."""
+"""Instructions of a lane for each element of a; more mean that values are decoded one by one."""
 
 _much_decoding = 0.15
-"""Of the instructions, at one line."""
+"""A share of the kernel's instructions, spent on decoding at one line."""
 
 _rarely = 20
-"""Times as often as it moves an address must stay where it is, to be called invariant."""
+"""An address is called invariant if it stays the same this many times as often as it moves."""
 
 _wide_bytes = 16
 _shown_opcodes = 3
@@ -61,8 +61,8 @@ class CostlyLine:
 
 @dataclass(frozen=True)
 class _Context:
-    """What a line is judged against. sectors, read_bytes: of all kernels; of the latter, distinct
-    ones."""
+    """Totals that a line is compared with. sectors, read_bytes: of all kernels; read_bytes counts
+    distinct bytes."""
 
     kernel: Kernel
     shape: Shape
@@ -72,7 +72,7 @@ class _Context:
 
 
 def costly_lines(kernels: list[Kernel], shape: Shape, top: int) -> list[CostlyLine]:
-    """The lines that cost most, what they waste counted twice; the costliest first."""
+    """Return the lines that cost most, the costliest first; waste counts twice."""
     slots = sum(kernel.slots for kernel in kernels)
     sectors = sum(line.sectors for _, line in all_lines(kernels))
     read_bytes = sum(_distinct(read) for _, line in all_lines(kernels) for read in line.reads)
@@ -88,7 +88,7 @@ def costly_lines(kernels: list[Kernel], shape: Shape, top: int) -> list[CostlyLi
 
 
 def line_advice(line: LineCost, context: _Context) -> list[Advice]:
-    """What a line wastes, the worst first."""
+    """Return the advice on a line, the largest waste first."""
     rules: tuple[Callable[[LineCost, _Context], Iterator[Advice]], ...] = (
         _uncoalesced,
         _bank_conflict,
@@ -107,7 +107,7 @@ def line_advice(line: LineCost, context: _Context) -> list[Advice]:
 
 
 def kernel_notes(kernel: Kernel) -> Iterator[str]:
-    """What is said about a kernel as a whole."""
+    """Yield sentences on a kernel as a whole."""
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
     if threads % 32:
         yield (
@@ -279,7 +279,7 @@ def _bit_work(opcodes: dict[str, int]) -> int:
 
 
 def _blameless(line: LineCost) -> str:
-    """What a line does that wastes nothing noticeable."""
+    """Return a sentence on a line that wastes nothing noticeable."""
     said = []
     if line.sectors:
         said.append("full sectors" if line.sectors <= 1.05 * line.least_sectors else "few sectors")

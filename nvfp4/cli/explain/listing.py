@@ -43,7 +43,7 @@ class Layout:
 
 
 def kernel_heading(kernel: Kernel) -> Iterator[str]:
-    """What is known of a kernel as a whole."""
+    """Yield the lines on a kernel as a whole."""
     parts = [f"grid {_extents(kernel.grid)}", f"block {_extents(kernel.block)}"]
     if kernel.launches > 1:
         parts.insert(0, f"{kernel.launches} launches, the first")
@@ -129,8 +129,8 @@ def _columns(kernel: Kernel) -> dict[str, Callable[[LineCost], str]]:
 
 
 def savings(kernels: list[Kernel], several: bool) -> Iterator[str]:
-    """What the predicted time would be if a line cost nothing, for the lines with the largest part
-    of it. Where nothing changes, another limit takes its place."""
+    """Yield the predicted time if a line cost nothing, for the lines with the largest part of it.
+    An unchanged time means that another limit takes the line's place."""
     timed = [
         (kernel, line)
         for kernel in kernels
@@ -145,7 +145,7 @@ def savings(kernels: list[Kernel], several: bool) -> Iterator[str]:
 
 
 def _elsewhere(kernel: Kernel, file: str, layout: Layout) -> Iterator[str]:
-    """What other files cost, and what comes from no line that is known."""
+    """Yield the cost of other files and of instructions whose source line is unknown."""
     for line in kernel.lines:
         if line.instructions and line.file != file:
             place = "(no line of the source is known)"

@@ -121,8 +121,8 @@ class History:
     """Judgements by number. Methods raise HistoryError where the file cannot be used.
 
     Many processes may write at once: a transaction locks the file, and one that is killed in the
-    middle is undone by whoever opens it next. There is no write-ahead log, because home folders
-    often lie on a network, where SQLite's does not work.
+    middle is undone by the next process that opens it. There is no write-ahead log, because
+    home folders often lie on a network, where SQLite's does not work.
     """
 
     def __init__(self, path: Path | None = None) -> None:

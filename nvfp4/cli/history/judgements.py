@@ -29,12 +29,13 @@ from nvfp4.records.failures import read_failure, read_findings
 from nvfp4.records.prediction import read_prediction
 
 off_variable = "NVFP4_NO_LOG"
-"""Of the environment: set to anything but 0, it switches the history off."""
+"""An environment variable: any value but 0 or the empty string switches the history off."""
 
 
 def keep(verdict: Verdict, content: bytes, history: History | None = None) -> int | None:
-    """The verdict's number in the history; None where it is not kept: if the history is switched
-    off, if an interrupt came before anything was judged, or with a warning on stderr.
+    """Keep a verdict and return its number in the history; None where it is not kept: if the
+    history is switched off, if an interrupt came before anything was judged, or, with a warning
+    on stderr, if writing failed.
 
     Never raises: a judgement counts whether or not it can be kept.
     """
@@ -137,7 +138,7 @@ def _result(kind: type[T], found: dict[str, Any]) -> T:
 
 
 def _record(kind: type[T], found: dict[str, Any]) -> T:
-    """What a later version has added is left out, what an earlier one lacked has its default."""
+    """Build a record. Unknown keys (of later versions) are ignored, missing ones have defaults."""
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in found.items() if name in known})
 

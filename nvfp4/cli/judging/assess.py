@@ -67,7 +67,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to judge. tests, benchmarks: lines of a case file of the problem.
+    """The cases to judge, and how. tests, benchmarks: lines of a case file of the problem.
     run_alone: whether the submission is run by itself first, as the bot does. inputs: of the tests.
     second_look: lines of further tests, with their inputs. stop_at: the status, pass or fail, with
     which a test ends the tests; None for neither. repeat: whether some tests run again in a fresh
@@ -147,7 +147,7 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
 
 
 def _mark_tests_without_kernels(verdict: Verdict) -> None:
-    """What host code computes in tests shows nothing of the kernels that are benchmarked."""
+    """Mark tests without a kernel unverified if a benchmark has one: they show nothing of it."""
     if not any(each.emulation for each in verdict.benchmarks):
         return
     for number, test in enumerate(verdict.tests):
@@ -208,7 +208,7 @@ def _failure_alone(ended: ProcessResult) -> str | None:
 
 Result = TypeVar("Result", TestResult, BenchmarkResult)
 Read = Callable[..., Result]
-"""As ``verdict.read_test``."""
+"""A function such as ``verdict.read_test``."""
 
 
 class _Listener:
@@ -280,7 +280,7 @@ class _Listener:
             self._observer.benchmark(result)
 
     def results(self) -> list[Any]:
-        """What is known of each case now that nothing more comes."""
+        """Return the result of each case once no more values come."""
         known = enumerate(self._lines)
         results = [self._read(self.seen, index, line) for index, line in known]
         return [

@@ -40,11 +40,11 @@ longest_line_bytes = 64 << 10
 """More than any line that eval.py writes: the rest of a longer one is left out."""
 
 OnResult = Callable[[str, str], "bool | None"]
-"""Is told each result; True ends the run."""
+"""A callback for each result; True ends the run."""
 
 activities = ("importing", "compiling", "emulating", "running")
-"""What a submission's process says that it is busy with, in a file in its folder, to which the
-submission can write as well: no other word is believed, and only the display depends on it."""
+"""The activities that a submission's process may report in a file in its folder. The submission
+can write to it as well: other words are ignored, and only the display depends on it."""
 
 _longest_word_bytes = 20
 
@@ -276,8 +276,8 @@ def _run(
     look: Callable[[], None] | None = None,
     turn: AbstractContextManager[object] | None = None,
 ) -> ProcessResult:
-    """Runs a judge with a result pipe where somebody listens; kills it after the time limit. turn:
-    as of a Bot."""
+    """Run a judge, with a result pipe if there is ``on_result``; kill it after the time limit.
+    turn: see Bot."""
     read_fd, write_fd = os.pipe()
     its_turn = Turn()
     files = {"POPCORN_FD": write_fd} if on_result else {}

@@ -20,8 +20,8 @@ from pathlib import Path
 from nvfp4.cli.judging.bot import Bot, stop_running
 
 _GIB_EACH, _MOST_GIB = 5, 12
-"""Of memory: what g++ and both halves of nvcc take beside each other, and what a build may take
-where there is so much.
+"""GiB of memory: what g++ and both halves of nvcc take when they run at once, and the most that a
+build may take.
 """
 
 _GIB_OF_A_JUDGEMENT = 6
@@ -30,7 +30,7 @@ _CORES_EACH = 2
 _CORES_OF_A_JUDGEMENT = 4
 
 _MOST_S = 180.0
-"""Of a build."""
+"""The time limit of a build."""
 
 _LOOK_S = 0.2
 
@@ -43,8 +43,8 @@ def builds(content: bytes) -> bool:
 
 
 def room(gpus: int = 1) -> tuple[int, int]:
-    """How many builds, one at least, there are cores and memory for beside judgements on so many
-    GPUs, and how many GiB each may take, so that all together leave the judgements theirs."""
+    """Return how many builds, one at least, have cores and memory beside judgements on ``gpus``
+    GPUs, and the GiB that each may take such that the judgements keep theirs."""
     cores = core_count() - _CORES_OF_A_JUDGEMENT * gpus
     gib = (free_bytes() >> 30) - _GIB_OF_A_JUDGEMENT * gpus
     many = max(1, min(cores // _CORES_EACH, gib // _GIB_EACH))

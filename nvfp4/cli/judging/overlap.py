@@ -18,11 +18,11 @@ from nvfp4.cli.verdict import Verdict
 
 
 class Abandoned(Exception):
-    """Nobody needs the results any more."""
+    """The results are not needed any more."""
 
 
 class Held:
-    """Keeps what an observer is told, with the time, until it is released."""
+    """Keeps the calls of an observer, with the time of each, until it is released."""
 
     def __init__(self, told: Any) -> None:
         self.abandoned = False
@@ -31,7 +31,7 @@ class Held:
         self._kept: list[tuple[float, str, tuple[Any, ...]]] | None = []
 
     def observer(self) -> Any:
-        """Whose methods raise Abandoned once it is."""
+        """Return an observer whose methods raise Abandoned once this is abandoned."""
         names = [each.name for each in fields(self._told) if each.name != "happened"]
         return type(self._told)(**{name: self._holding(name) for name in names})
 
@@ -84,8 +84,8 @@ class BesideTests:
             self.abandon()
 
     def start(self, judges: bool) -> None:
-        """As soon as it is known what judges; where there is a core to spare. judges: at once, for
-        kernels are emulated."""
+        """Start, if there is a core to spare; called once the judging device is known. judges: do
+        not wait for a turn to judge, because kernels are emulated."""
         if judges:
             self._may_judge.set()
         if self._future is None and (os.cpu_count() or 1) > 1:

@@ -119,7 +119,7 @@ class _JudgeServer:
 
 
 def _packages(folder: Path) -> tuple[str, ...]:
-    """What every process of the submission in a folder would load for itself."""
+    """Return the slow packages that every process of the submission in a folder would load."""
     with suppress(OSError):
         text = (folder / "submission.py").read_text(encoding="utf-8", errors="replace")
         return tuple(each for each in _slow_packages if f"import {each}" in text)

@@ -1,8 +1,8 @@
-"""What cannot be judged here, which is no fault of the submission.
+"""Cases that cannot be judged here, which is no fault of the submission.
 
-What is refused here may be right. A call that did not end in time fails where it should have ended
-by the cases that passed, or by what any kernel takes; otherwise nobody knows whether it would have
-been right.
+A call that is refused here may be right. A call that did not end in time fails if it should have
+ended, judged by the cases that passed or by the time that any kernel takes; otherwise it is unknown
+whether it would have been right.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ Result = TypeVar("Result", TestResult, BenchmarkResult)
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why nobody knows here whether a submission is right. code: of the case, which is skipped.
+    """Why it is unknown here whether a submission is right. code: of the case, which is skipped.
     words: the beginning of its message. way_out: what would help.
     """
 
@@ -72,23 +72,23 @@ refusals = {
     "not_judged.problem": no_reference,
     "not_judged.judge_ended": judge_ended,
 }
-"""By the code of a failure that says nothing of the submission."""
+"""Refusals by the code of a failure that says nothing of the submission."""
 
 _out_of_memory = "SIGKILL"
-"""Linux ends processes so where memory is short."""
+"""The signal by which Linux ends processes if memory is short."""
 
 _margin = 4.0
-"""So many times longer than cases that passed let expect, a call hangs."""
+"""A call hangs after this many times the duration expected from the cases that passed."""
 
 _slowest_s = 1 / 20_000
-"""An element at worst: of a kernel that computes with a single thread."""
+"""Seconds for an element at worst, in a kernel that computes with a single thread."""
 
 _bound_margin = 2.0
-"""So many times longer than that, a call hangs if none has passed."""
+"""If no case has passed, a call hangs after this many times that."""
 
 _shortest_s = {"timeout.import": 60.0, "timeout.call": 30.0, "kernel.runaway_kernel": 5.0}
-"""What had less cannot be said to hang: on a busy machine, host code may get a tenth of a core. Of
-a kernel the processor's time is known."""
+"""A call that had less time is not taken to hang: on a busy machine, host code may get a tenth of a
+core. Of a kernel the processor's time is known."""
 
 
 def refusal_of(failure: Failure) -> Refusal | None:
@@ -105,7 +105,7 @@ def is_ours(code: str | None) -> bool:
 
 
 def way_out(codes: set[str]) -> str:
-    """What would help where cases were left out by these codes."""
+    """Return what would help if cases were left out with these codes."""
     least_first = dict.fromkeys((judge_ended, too_slow, *reversed(refusals.values())))
     if "timeout.mode" in codes:
         codes = {*codes - {judge_ended.code}, too_slow.code}
@@ -114,7 +114,7 @@ def way_out(codes: set[str]) -> str:
 
 
 class Pace:
-    """How long the cases took that passed."""
+    """The durations of the cases that passed."""
 
     def __init__(self) -> None:
         self._passed: list[tuple[int, float]] = []
@@ -143,7 +143,7 @@ class Pace:
         return result if had_s is None or had_s > needed_s else _left_out(result, too_slow)
 
     def _longest_s(self, result: TestResult | BenchmarkResult) -> float:
-        """What takes longer hangs; compilation included where cases have passed."""
+        """Return the seconds after which a call hangs; with compilation if cases have passed."""
         if not self._passed:
             return _bound_margin * _slowest_s * _elements(result)
         (least, first_s), *_, (most, last_s) = sorted([min(self._passed), *self._passed])

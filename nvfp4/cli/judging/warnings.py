@@ -1,5 +1,5 @@
-"""What a verdict should not be read without: each policy looks at it and warns, or does not; so do
-the directives of the submission."""
+"""Warnings of a verdict: each policy examines it and may warn; so may the submission's
+directives."""
 
 import math
 from collections.abc import Callable
@@ -172,7 +172,7 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
 
 
 def warnings_before(content: bytes, problem: Problem) -> list[Warning]:
-    """What says that the submission is another problem's: its directives."""
+    """Return a warning if the submission's directives name another problem."""
     named = leaderboards_named(content)
     if not named or {problem.name, problem.folder.name} & set(named):
         return []

@@ -119,7 +119,7 @@ def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
 
 
 def script_hash(script: str) -> str:
-    """As a Content-Security-Policy names the only script that may run."""
+    """Return the hash by which a Content-Security-Policy names the only script that may run."""
     digest = hashlib.sha256(script.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 

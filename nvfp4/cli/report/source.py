@@ -66,7 +66,7 @@ def _cut(text: str) -> str:
 
 
 def _explained(subject: Subject) -> tuple[Explained | None, str]:
-    """What an emulated call of the first benchmark costs, and what that is or why there is none."""
+    """Return the cost of an emulated call of the first benchmark or None, and a sentence on it."""
     verdict = subject.verdict
     if not verdict.passed:
         return None, "Costs are counted for submissions that pass."

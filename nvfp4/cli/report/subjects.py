@@ -1,4 +1,4 @@
-"""What a report is about: judgements from the history, and files that are judged now."""
+"""Subjects of a report: judgements from the history, and files that are judged now."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +25,9 @@ class Subject:
 
 
 def load_subjects(names: Sequence[str], invocation: Invocation) -> list[Subject]:
-    """What the names stand for, the newest judgement without any. A file with a whole judgement of
-    the same contents is not judged again. Raises SetupError, and KeyboardInterrupt.
+    """Return the judgements that the names stand for; without names the newest one. A file is not
+    judged again if there is a whole judgement of the same contents. Raises SetupError, and
+    KeyboardInterrupt.
     """
     history = History()
     if not names:
