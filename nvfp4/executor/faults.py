@@ -1,5 +1,5 @@
-"""What stops a launch: faults as records and as text, and what a GPU would not take. What the
-submission's process says is not asked."""
+"""Errors that stop a launch: faults as records and as text, and launches that a GPU would refuse.
+Nothing here relies on the submission's process."""
 
 import math
 from pathlib import Path
@@ -17,8 +17,8 @@ from nvfp4.records.texts import cut, plain, short_name
 def fault_of(
     error: EmulatorError | CodedError, submission: Path, name: str, launched: SourceLine | None
 ) -> Fault:
-    """A fault with its place, or what no device takes. launched: the submission's line that asked
-    for what has failed."""
+    """Return a fault with its place, or a refusal that any device would give. launched: the
+    submission's line that requested the failed operation."""
     if isinstance(error, CodedError):
         text = headed(launched, error.message, error.hint, type(error).refusal)
         failure = {"code": error.verdict_code, "message": error.message, "hint": error.hint}

@@ -51,13 +51,13 @@ from nvfp4.records.options import Options
 from nvfp4.records.source import SourceLine, show_as
 
 most_kernels = 16
-"""Whose cost is explained."""
+"""Most kernels of a call whose cost is explained."""
 
 _most_text_bytes = 64 << 20
-"""Of all PTX of a submission's process."""
+"""Limit for all PTX of a submission's process."""
 
 _most_region_bytes = 4 << 30
-"""Of all memory of a submission that its launches may touch."""
+"""Limit for all memory of a submission that its launches may touch."""
 
 _IMPLICIT = (0, 1, 2)
 """The default stream by its names."""
@@ -170,7 +170,7 @@ class Gpu:
         self._worlds.forget_all_but(self._buffers())
 
     def end(self, request: End) -> Ended:
-        """What is known of the call."""
+        """End the call and return its reports, notes, fault, prediction and compiled loops."""
         call, told = self._call, self._told
         self._call, self._told = _Call(), len(COMPILED)
         asked, predicted = call.request, {}

@@ -41,16 +41,16 @@ _MOST_S = 20.0
 
 
 def compiled_since(number: int) -> list[str]:
-    """A line for each loop that this process has compiled, without the first `number`."""
+    """Return a line for each loop that this process has compiled, except the first `number`."""
     return [
         " ".join([name, *(_NAMES[each] for each in of)])
         for name, of in COMPILED[number:]
-        if all(each in _NAMES for each in of)  # others are compiled with whoever calls them
+        if all(each in _NAMES for each in of)  # others are compiled with their callers
     ]
 
 
 def load(folder: Path) -> None:
-    """Loads or compiles what is in this cache or belongs there; from then on it stays as it is."""
+    """Load the loops of this cache and compile those it lacks; it does not change afterwards."""
     for package in (emulator, model):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)

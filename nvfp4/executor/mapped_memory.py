@@ -14,7 +14,7 @@ _page_bytes = mmap.PAGESIZE
 _size_stays = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 _MOST_SHARED_BYTES = 4 << 30
-"""Of files that another process has made: when it closes them, they count for this one alone."""
+"""Limit for files of another process; once that closes them, only this process is charged."""
 
 _read_write, _shared, _private, _anonymous, _keep_others = 3, 0x01, 0x02, 0x20, 0x100000
 _failed = ctypes.c_void_p(-1).value
@@ -23,16 +23,16 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 class NotMappable(Exception):
-    """Something of this process lies there."""
+    """This process uses part of the address range."""
 
 
 class NotShareable(Exception):
-    """Another process's file may be mapped only if its size is known and stays."""
+    """The file of another process has an unexpected or unsealed size, or exceeds the limit."""
 
 
 class MappedMemory:
-    """Pages with zeros, which keep their contents for as long as they are asked for, and one file
-    beside them. Nothing that this process has otherwise is ever replaced."""
+    """Zeroed pages, which keep their contents for as long as they are requested, and one file.
+    Other mappings of this process are never replaced."""
 
     def __init__(self) -> None:
         self._pages = Ranges()
@@ -49,7 +49,7 @@ class MappedMemory:
         self._file = address, nbytes
 
     def map_shared(self, fd: int, nbytes: int, address: int) -> None:
-        """A file that stays until ``drop``. Raises NotMappable, NotShareable."""
+        """Map a file until ``drop``. Raises NotMappable, NotShareable."""
         if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _size_stays != _size_stays:
             raise NotShareable("the size of a shared file is not sealed")
         if os.fstat(fd).st_size != nbytes:

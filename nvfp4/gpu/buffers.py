@@ -67,25 +67,25 @@ def create_buffers(sizes: Sizes, device: torch.device) -> SharedBuffers:
 
 
 def open_buffers(sizes: Sizes, device: torch.device, fd: int) -> SharedBuffers:
-    """The same buffers in another process."""
+    """Open the buffers that another process created, given their sizes and file descriptor."""
     if device.type == "cuda":
         return SharedBuffers(_tensors(open_memory(fd, mapped_bytes(sizes), device), sizes))
     return SharedBuffers(_tensors(_file(fd, sizes), sizes), fd)
 
 
 def _with_guard(nbytes: int) -> int:
-    """Whole pages for a tensor, and an unused one after it."""
+    """Return the bytes of whole pages for a tensor and of one unused page after it."""
     return (-(-nbytes // page_bytes) + 1) * page_bytes
 
 
 def mapped_bytes(sizes: Sizes) -> int:
-    """Of the memory that buffers of these sizes lie in."""
+    """Return the size in bytes of the memory that holds buffers of these sizes."""
     return page_bytes + sum(_with_guard(nbytes) for nbytes in sizes.values())
 
 
 def offsets(sizes: Sizes) -> dict[str, int]:
-    """Where each buffer begins. Every one starts on a page of its own, as allocations on a device
-    are aligned, and lies between unused pages, so that what reaches past it is in no tensor."""
+    """Return the byte offset of each buffer. Each starts on its own page, as device allocations are
+    aligned, and lies between unused pages, so that an access past its end hits no tensor."""
     found, offset = {}, page_bytes
     for name, nbytes in sizes.items():
         found[name] = offset
@@ -98,7 +98,7 @@ def _tensors(place: Place, sizes: Sizes) -> dict[str, torch.Tensor]:
 
 
 def buffers_in(mapping: mmap.mmap, sizes: Sizes) -> SharedBuffers:
-    """Buffers in memory of this process."""
+    """Return buffers in memory of this process."""
     return SharedBuffers(_tensors(_mapped(mapping), sizes))
 
 

@@ -1,4 +1,4 @@
-"""What the model needs of an emulated launch, and of one that a compiler's flag would make."""
+"""Inputs of the model from an emulated launch, and from one that a compiler's flag would give."""
 
 import math
 import time
@@ -19,12 +19,12 @@ _MOST_INSTRUCTIONS = 200_000
 _LONGEST_S = 10.0
 
 Samples = dict[int, Sampled] | None
-"""As of `traffic.sampled`; None where thread blocks cannot run without others."""
+"""Result of `traffic.sampled`; None if thread blocks cannot run without others."""
 
 
 def counted(launch: Launch, report: LaunchReport, samples: Samples) -> Counted:
-    """A launch with what it has executed and asked of memory. samples: as of `accesses_of`, before
-    it ran."""
+    """Return a launch with its executed instructions and memory requests. samples: the result of
+    `accesses_of`, called before the launch ran."""
     assert report.work is not None
     return Counted(
         ptx=launch.ptx,
@@ -40,7 +40,7 @@ def counted(launch: Launch, report: LaunchReport, samples: Samples) -> Counted:
 
 
 def sampled(cost: KernelCost, samples: Samples) -> Counted:
-    """The same of a launch of which some CTAs ran for their costs. samples: see `accesses_of`."""
+    """Return a launch of which only some CTAs ran, for their costs. samples: see `accesses_of`."""
     assert cost.work is not None
     return Counted(
         ptx=cost.ptx,
@@ -54,8 +54,10 @@ def sampled(cost: KernelCost, samples: Samples) -> Counted:
 
 
 def accesses_of(launch: Launch) -> Samples:
-    """By statement; None where thread blocks cannot run without others. Before the launch: a kernel
-    could tell what it has left from what it finds."""
+    """Sample the accesses of each statement; None if thread blocks cannot run without others.
+
+    Call it before the launch, because a kernel could behave differently on its own results.
+    """
     try:
         return sampled_accesses(launch)
     except EmulatorError:

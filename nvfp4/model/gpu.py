@@ -1,4 +1,4 @@
-"""What the model knows of a GPU. The files beside this one fill it in, a source for each number."""
+"""Parameters of a GPU in the model. Each GPU has its own file, with a source for each number."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,9 @@ Curve = tuple[tuple[int, float], ...]
 class Gpu:
     """Latencies and intervals are in cycles of an SM, unless the name says otherwise.
 
-    The pipe for multiplications has a heavy and a light half. Intervals say for how many cycles a
-    warp instruction keeps its pipe, or its half of that one, in one of four schedulers busy.
+    The pipe for multiplications has a heavy and a light half. An interval is the number of cycles
+    for which a warp instruction keeps its pipe, or its half of that pipe, busy in one of four
+    schedulers.
     """
 
     name: str
@@ -58,5 +59,5 @@ class Gpu:
 
     @property
     def cycles_per_ns(self) -> float:
-        """Of an SM."""
+        """Clock of an SM, in cycles per ns."""
         return self.clock_mhz / 1e3

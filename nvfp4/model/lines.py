@@ -16,8 +16,8 @@ Place = tuple[str | None, int | None]
 
 
 def line_times(cost: KernelCost, samples: Samples, options: Options) -> dict[str, Any]:
-    """`predicted`, as of `records.prediction`; `lines`: by (file, line), us that the line is
-    answerable for, and the us of the kernel if it cost nothing, None where nobody asked."""
+    """`predicted`, as of `records.prediction`; `lines`: by (file, line), the us due to
+    the line, and the us of the call if it cost nothing, None where that is not computed."""
     gpu = GPUS[options.model]
     asked = sampled(cost, samples)
     clean = options.flush == "clean"

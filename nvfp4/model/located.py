@@ -19,8 +19,8 @@ class Lines:
 
 
 def located(ptx: str) -> str:
-    """The same text with a `.loc` of its own in front of each statement. Its line number is the
-    position of the statement in the text given. Raises PtxSyntaxError."""
+    """Return the PTX with a new `.loc` in front of each statement, whose line number is the
+    position of the statement in `ptx`. Raises PtxSyntaxError."""
     reader = _Reader(ptx)
     reader.read()
     return "".join([*reader.found, f'\n.file 1 "{_FILE}"\n'])
@@ -35,11 +35,11 @@ class _Reader(Cursor):
         self._copied = 0
 
     def read(self) -> None:
-        """The whole module."""
+        """Read the whole module."""
         while self.now.kind != "end":
             if self.now.text in LINE_DIRECTIVES:
                 self._line_directive()
-            elif self.now.text == ".section":  # debugging information, of lines that are no more
+            elif self.now.text == ".section":  # debugging information, of the old lines
                 self._copy()
                 self.at += 1
                 self.argument("directive")
@@ -88,7 +88,7 @@ class _Reader(Cursor):
             self._skip_to_here()
 
     def _copy(self) -> None:
-        """What has been read over since the last time."""
+        """Copy the text read since the last copy."""
         self.found.append(self.text[self._copied : self.now.start])
         self._copied = self.now.start
 

@@ -35,7 +35,7 @@ _WORD_BYTES = 4
 _WIDTH = re.compile(r"\.(256|128|64)\b")
 _BULK = frozenset(("UBLKCP", "UTMALDG", "UTMASTG", "UBLKPF"))
 _DEFAULT_LATENCY = 24
-"""Of a shuffle, a special register or a conversion: 20 to 30 cycles in every measurement (Jia et
+"""Cycles of a shuffle, a special register or a conversion: 20 to 30 in every measurement (Jia et
 al. 2018, table 4.1; Luo et al., arXiv 2402.13499, for Hopper)."""
 
 
@@ -61,9 +61,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class _Use:
-    """What an instruction keeps busy, and for how long. latency: cycles until its result is there;
-    of AWAIT, how many groups of copies may still be under way. own, shared: bytes that a request
-    fetches on the average, and the rates at which requests do. busy: cycles of the LSU.
+    """The resources that an instruction uses.
+
+    interval: cycles that it keeps its pipe busy. latency: cycles until its result is available; of
+    AWAIT, how many groups of copies may still be in flight. own, shared: average bytes that an
+    execution fetches from memory and from the L2. own_rate, shared_rate: the shares of executions
+    that fetch any. busy: cycles of the LSU.
     """
 
     kind: int
@@ -155,8 +158,8 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
 def _global_use(
     gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float
 ) -> _Use:
-    """Of an access to global memory. A load that leaves nothing in L1 fetches what other thread
-    blocks have fetched before."""
+    """Return the use of an access to global memory. A load that leaves nothing in L1
+    fetches again the bytes that other thread blocks have fetched."""
     busy = max(_words(each), access.lines / gpu.l1_lines)
     busy *= min(1.0, access.requests / executions)
     if each.name in _GLOBAL_STORES:
@@ -177,17 +180,17 @@ def _global_use(
 
 
 def _issue(gpu: Gpu, each: Instruction) -> float:
-    """For how many cycles an instruction keeps its scheduler busy."""
+    """Cycles for which an instruction keeps its scheduler busy."""
     return gpu.unpack_issue if each.name == "F2FP" and "UNPACK" in each.opcode else 1.0
 
 
 def _rate(rate: float) -> float:
-    """Of executions that fetch something."""
+    """Return a share of executions, at most 1; 1 in place of 0."""
     return min(1.0, rate) if rate > 0 else 1.0
 
 
 def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, float]:
-    """Which pipe of its scheduler an instruction keeps busy, and for how many cycles."""
+    """The pipe of its scheduler that an instruction keeps busy, and for how many cycles."""
     name = each.name
     if name in _NONE:
         return ISSUE, 1

@@ -31,7 +31,7 @@ from nvfp4.model.machine import (
     ISSUED, WAITS_PIPE, WAITS_FIXED, WAITS_MEMORY, WAITS_BANDWIDTH, WAITS_L2, WAITS_L1,
     WAITS_SHARED, WAITS_BARRIER, WAITS_START,
 ) = range(10)  # fmt: skip
-"""What a scheduler does in a cycle, or why it does nothing."""
+"""States of a scheduler in a cycle: it issues, or the reason why it does not."""
 
 REASONS = (
     "issue", "pipe", "latency", "memory_latency", "memory_bandwidth", "l2", "l1", "shared",
@@ -49,8 +49,8 @@ _LONGEST = 50_000_000
 
 @loop
 def memory_cycles(bytes_in_flight, curve_bytes, curve_cycles):  # type: ignore[no-untyped-def]
-    """What memory takes with so many bytes in flight on every SM; beyond the last point the
-    bandwidth stays what it is there."""
+    """Return the cycles that memory takes with `bytes_in_flight` on every SM; beyond the last point
+    of the curve the bandwidth is constant."""
     last = curve_bytes.shape[0] - 1
     if bytes_in_flight >= curve_bytes[last]:
         return curve_cycles[last] * bytes_in_flight / curve_bytes[last]
@@ -67,13 +67,13 @@ def simulate(  # type: ignore[no-untyped-def]
     shared_rate, trace, trace_start, of_warp, of_cta, resident, spacing, cta_start, load_share,
     curve_bytes, curve_cycles, l2_latency, port_bytes, branch,
 ):  # fmt: skip
-    """Cycles, negative where warps wait forever; the same by instruction and by reason; bytes of
-    memory that were fetched.
+    """Return the cycles, negative if warps wait forever; cycles by instruction and by reason; and
+    the bytes fetched from memory.
 
     trace: instructions in the order of execution, those of trace i from trace_start[i] on.
     of_warp: the trace of each warp of a kind of CTA. of_cta: the kinds of the CTAs that this SM
-    runs, `resident` of them at a time; they start at least `spacing` cycles apart. load_share: what
-    other SMs ask of memory over what this one does.
+    runs, `resident` of them at a time; they start at least `spacing` cycles apart. load_share: the
+    ratio of the memory requests of other SMs to those of this one.
     """
     warps = of_warp.shape[1]
     ctas = of_cta.shape[0]
@@ -364,13 +364,14 @@ def simulate(  # type: ignore[no-untyped-def]
                 stale = 15
     if alive.any():
         finish = -1.0
-    # A scheduler that has nothing to do any more, or never had, leaves the others to account for.
+    # A scheduler without warps is not counted: the others account for all cycles.
     whole = max(by_reason.sum(), 1.0)
     return finish, by_code * finish / whole, by_reason * finish / whole, fetched
 
 
 def run(*arguments: Any) -> tuple[float, Any, Any]:
-    """As `simulate`, without what only tests need. Raises NoPrediction."""
+    """Run `simulate` and return the cycles, in all, by instruction and by reason. Raises
+    NoPrediction if warps wait forever."""
     finish, by_code, by_reason, _ = simulate(*arguments)
     if finish < 0:
         raise NoPrediction("the model does not follow how the warps of a thread block wait")

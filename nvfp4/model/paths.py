@@ -39,16 +39,16 @@ _BITS = {"U16": 16, "S16": 16, "U8": 8, "S8": 8}
 _ANCHOR_WEIGHT, _WEIGHT = 20.0, 1.0
 _EDGE_COSTS = {PLAIN: 1e-4, PARTED: 2e-2, DIVERGING: 1e-1, UNKNOWN: 10.0}
 _BACKWARDS = 1e-2
-"""What the shortest of several equally good flows saves. Far less than a count that is missed.
-Backwards costs more than forwards: a loop that runs n times is left and taken up n - 1 times, and
-not n times without ever being entered."""
+"""Costs of edges, which select the shortest of several equally good flows; far below the cost of
+missing a count. An edge backwards costs more than one forwards, so that a loop that runs n times is
+entered and repeats n - 1 times, instead of n times without being entered."""
 _INTEGRAL = 1e-5
 _LIMIT_S = 2.0
 _MOST_CUTS = 20
 MOST_STEPS = 4_000_000
 _TOLERANCE, _TOLERANCE_OF_OTHERS = 0.03, 0.5
-"""By how much executed machine code may differ from what the emulator has counted: of loads,
-stores, shuffles and barriers, and of others, which compilers remove, join or move out of loops."""
+"""Relative difference allowed between machine code and the emulator's counts: for loads, stores,
+shuffles and barriers, and for others, which compilers remove, join or move out of loops."""
 _SMALL = 0.05
 _NEGLIGIBLE = 4.0
 """Executions of a warp."""
@@ -62,7 +62,7 @@ class Trace:
     executions: Array
 
     def without(self, numbers: set[int]) -> "Trace":
-        """The same without some instructions; a warp still leaves by its last one."""
+        """Return the trace without some instructions; the last one stays, as it ends the warp."""
         kept = ~np.isin(self.steps, list(numbers))
         kept[-1] = True
         steps = self.steps[kept]
@@ -80,8 +80,8 @@ class Paths:
         self._known: dict[tuple[tuple[int, int], ...], Trace] = {}
 
     def trace(self, runs: dict[int, int]) -> Trace:
-        """runs: how often a warp executes each statement. Raises NoPrediction if no way through the
-        machine code agrees with that."""
+        """Return the trace of a warp. runs: how often it executes each statement. Raises
+        NoPrediction if no way through the machine code agrees with that."""
         key = tuple(runs.items())
         if key not in self._known:
             flow = _Flow(self._graph, self._copies, runs)
@@ -268,7 +268,7 @@ class _Flow:
             if self._is_small(island, taken):
                 edges = self._graph.edges
                 return [0 if edges[e][0] in island else times for e, times in enumerate(taken)]
-            # Loops that nothing leads to: whoever runs them has come there.
+            # Loops that no flow enters: a warp that runs one must have entered it.
             entries = {e for node in island for e in self._entering[node]}
             ways = [e for e in entries if self._graph.edges[e][0] not in island]
             inside = [e for e in entries if self._graph.edges[e][0] in island]

@@ -1,7 +1,7 @@
-"""Kernels whose tensor cores are fed by the copy engine: the slowest of what runs side by side.
+"""Kernels whose tensor cores are fed by the copy engine: the slowest of the concurrent units.
 
-Warps of such a kernel wait for each other by mbarriers, of which the simulation of an SM knows
-little. What a thread block copies and multiplies is known all the same, and takes its time.
+Warps of such a kernel wait for each other by mbarriers, which the simulation of an SM hardly
+models. The copies and products of a thread block are known nevertheless, and so is their time.
 """
 
 import re
@@ -22,8 +22,9 @@ def slowest(
     share: float,
     cycles_a_byte: float,
 ) -> tuple[str, float]:
-    """What takes the most cycles of an SM, and how many; none where no product was executed. share:
-    of the launch's CTAs that the SM runs. cycles_a_byte: of memory, with what it has in flight."""
+    """Return the unit that takes the most cycles of an SM, and the cycles; 0 if the launch executes
+    no product. share: the share of the launch's CTAs that the SM runs. cycles_a_byte: of memory, at
+    its number of bytes in flight."""
     products = 0
     warps = Counter(kind for cta in work.of_cta.values() for kind in work.ctas[cta])
     for kind, times in warps.items():

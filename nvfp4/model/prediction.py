@@ -37,17 +37,17 @@ _SCHEDULERS = 4
 _TENSOR_MEMORY = ("UTC", "LDTM", "STTM")
 _MOST_KERNELS = 8
 _MOST_KINDS = 256
-"""Of warps, each of which has a trace of its own."""
+"""Most kinds of warps; each kind has its own trace."""
 _MOST_STEPS = 20_000_000
 """Instructions of an SM that are simulated, in about two seconds."""
 _MOST_MISSED = 0.03
-"""The share of a launch's sectors that may be asked for where no sampled thread block came, and of
-its bytes that the machine code may not fetch."""
+"""The share of a launch's sectors that may be requested by statements which no sampled thread block
+executed, and of its bytes that the machine code may not fetch."""
 _LONGEST_NAME = 60
 _LONGEST_WHY = 200
 
 Simulated = tuple[float, Any, Any]
-"""Cycles of an SM, and by instruction and by reason, what they are spent on."""
+"""Cycles of an SM: in all, by instruction and by reason."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,10 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of a call under the contest's clock. low_us, high_us: hold the truth in four cases of five.
-    parts: us by reason, launch included. bound: the largest, in words.
+    """The predicted time of a call under the contest's clock.
+
+    low_us, high_us: the interval that contains the measured time in four cases of five. parts: us
+    by reason, launch included. bound: the largest part, in words.
     """
 
     gpu: str
@@ -112,7 +114,7 @@ class Prediction:
 
 
 def no_prediction(gpu: str, why: str) -> dict[str, Any]:
-    """The same where there is no time."""
+    """Return the record of a prediction that failed, with the reason as `missing`."""
     return asdict(records.Prediction(gpu, None, None, None, None, missing=why[:_LONGEST_WHY]))
 
 
@@ -126,13 +128,13 @@ def _plain(kernel: KernelTime) -> dict[str, Any]:
 
 
 def _short(number: float) -> float:
-    """With as many digits as can mean something."""
+    """Round a number to four significant digits."""
     return float(f"{number:.4g}")
 
 
 def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Prediction:
-    """The time of a call. clean: after a flush that leaves nothing in the L2 to be written back.
-    Raises NoPrediction."""
+    """Predict the time of a call. clean: after a flush that leaves nothing in the L2 to be written
+    back. Raises NoPrediction."""
     kernels = [kernel_time(gpu, each, clean) for each in launches]
     parts: dict[str, float] = defaultdict(float)
     parts["launch"] = gpu.launch_us + gpu.kernel_gap_us * max(0, len(kernels) - 1)
@@ -170,7 +172,7 @@ _BOUNDS = {
 
 
 def bound_of(gpu: Gpu, parts: dict[str, float], kernels: list[KernelTime]) -> str:
-    """What takes the most of a call's time, in words."""
+    """Describe the part that takes most of a call's time, apart from the launch."""
     largest = max((r for r in parts if r != "launch"), key=parts.__getitem__, default="launch")
     text = _BOUNDS[largest]
     busy = max((each.sms for each in kernels), default=0)
@@ -182,8 +184,8 @@ def bound_of(gpu: Gpu, parts: dict[str, float], kernels: list[KernelTime]) -> st
 def kernel_time(
     gpu: Gpu, asked: Counted, clean: bool, without: frozenset[int] = frozenset()
 ) -> KernelTime:
-    """One launch from its first thread block to its last. without: lines of the PTX whose machine
-    code is left out. Raises NoPrediction."""
+    """Predict one launch, from its first thread block to its last. without: lines of the PTX whose
+    machine code is left out. Raises NoPrediction."""
     code, found = _paths(asked.ptx, asked.kernel, gpu.arch)
     work = asked.work
     if asked.undefined:
@@ -340,8 +342,8 @@ def pipelined(
 def _all_ctas(
     simulate: Callable[..., Simulated], steps: int, of_cta: Array, few: int, ctas: int
 ) -> Simulated:
-    """As `simulated`, of an SM that executes `steps` instructions. Of many equal CTAs that take
-    long, a few are simulated: what another few take beyond them is what all others do."""
+    """Simulate all CTAs of an SM that executes `steps` instructions. If these are too many and the
+    CTAs equal, simulate `few` and twice `few` CTAs and extrapolate. Raises NoPrediction."""
     if steps <= _MOST_STEPS:
         return simulate(of_cta, ctas=ctas)
     if (

@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler makes of PTX: registers of each kernel, and SASS by line of source."""
+"""Results of NVIDIA's assembler for PTX: registers of each kernel, and SASS by line of source."""
 
 import importlib.util
 import os
@@ -112,7 +112,7 @@ def ended(words: list[str]) -> tuple[bool, str]:
 
 
 def ran(words: list[str]) -> str | None:
-    """What a program prints; None if it fails."""
+    """Run a program and return its output; None if it fails."""
     succeeded, said = ended(words)
     return said if succeeded else None
 
@@ -124,7 +124,7 @@ def _refusal(said: str) -> str | None:
 
 
 def of_entry(said: str, entry: str) -> tuple[int | None, int | None]:
-    """Registers and spilled bytes of a kernel in what `ptxas -v` prints."""
+    """Registers and spilled bytes of a kernel, in the output of `ptxas -v`."""
     _, _, after = said.partition(f"'{entry}' for")
     registers, spilled = _registers.search(after), _spilled.search(after)
     return (
@@ -134,7 +134,7 @@ def of_entry(said: str, entry: str) -> tuple[int | None, int | None]:
 
 
 def stack_bytes(said: str, entry: str) -> int:
-    """Of local memory that a thread of a kernel has, in what `ptxas -v` prints."""
+    """Bytes of local memory of a thread of a kernel, in the output of `ptxas -v`."""
     stack = _stack.search(said.partition(f"properties for {entry}")[2])
     return int(stack[1]) if stack else 0
 
@@ -151,9 +151,9 @@ def _disassembled(cubin: Path, entry: str) -> tuple[list[SassLine], str | None]:
 
 
 def read_sass(text: str, entry: str, own: str = "submission.py") -> list[SassLine]:
-    """The instructions of a kernel in what `nvdisasm -g` prints, with their lines of source.
+    """Return the instructions of a kernel in the output of `nvdisasm -g`, with their source lines.
 
-    Of those that code was inlined into, the innermost in the file called `own` counts.
+    For inlined code, the line is the innermost one in the file called `own`.
     """
     found: list[SassLine] = []
     inside = False

@@ -31,9 +31,10 @@ _MOST_CTAS = 4
 
 @dataclass(frozen=True)
 class Sampled:
-    """A statement in the sampled thread blocks. lines: of 128 bytes, in each request. first: the
-    share of its sectors that the thread block had not asked for before; first_requests: the share
-    of its requests that have such sectors.
+    """A statement's accesses in the sampled thread blocks.
+
+    lines: lines of 128 bytes in each request. first: the share of its sectors that the thread block
+    had not requested before; first_requests: the share of its requests that have such sectors.
     """
 
     lines: float
@@ -43,10 +44,11 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Access:
-    """What a statement asks for over a launch. requests: of warps. memory, l2: bytes that come from
-    there; memory_requests, l2_requests: how many requests fetch some. lines: of 128 bytes, in
-    each request. passes: of shared memory, in all. copied: bytes that the copy engine moves, of
-    which copied_fresh come out of memory.
+    """The memory accesses of a statement over a launch.
+
+    requests: of warps. memory, l2: bytes that come from there; memory_requests, l2_requests: how
+    many requests fetch some. lines: lines of 128 bytes in each request. passes: of shared memory,
+    in all. copied: bytes that the copy engine moves, of which copied_fresh come from memory.
     """
 
     requests: int = 0
@@ -62,7 +64,7 @@ class Access:
 
 
 def access(asked: Asked, sampled: Sampled | None) -> Access:
-    """What a statement asks for. sampled: None if no sampled thread block came there."""
+    """Return the accesses of a statement. sampled: None if no sampled thread block executed it."""
     if asked.copied:
         fresh = min(asked.copied, asked.fresh * SECTOR_BYTES)
         return Access(requests=asked.requests, copied=asked.copied, copied_fresh=fresh)
@@ -82,7 +84,7 @@ def access(asked: Asked, sampled: Sampled | None) -> Access:
 
 
 class _Sample(Tally):
-    """Sectors in the order in which they were asked for."""
+    """Record the sectors in the order in which they are requested."""
 
     def __init__(self, blocks: int, warps: int, ctas: int) -> None:
         super().__init__(blocks)
@@ -100,7 +102,7 @@ class _Sample(Tally):
         batch: int,
         reads: bool,
     ) -> None:
-        """As Tally, which remembers bytes and not sectors."""
+        """Record sectors, where Tally records bytes."""
         address = asked.address
         if not address.size:
             return

@@ -1,8 +1,9 @@
-"""What no other GPU can run is refused before torch builds it.
+"""Refuse sources that this GPU cannot run before torch builds them.
 
-A build with torch's headers takes a minute or more, and only its PTX tells. Sources that name an
-instruction which this GPU lacks are compiled for the device alone first, with the slim headers, in
-seconds. What these do not suffice for, and what can be rewritten, is built as ever.
+A build with torch's headers takes a minute or more, and only its PTX shows the instructions used.
+Sources that name an instruction which this GPU lacks are therefore first compiled for the device
+alone with the slim headers, in seconds. If these do not suffice, or if the PTX can be rewritten,
+the normal build follows.
 """
 
 import re
@@ -43,7 +44,7 @@ def refuse_early(nvcc: Path, arch: str, number: int, named: Mapping[str, Any]) -
 
 
 def _ptx(command: list[str | Path], source: Path) -> str | None:
-    """What nvcc makes of a source; None where the slim headers are not enough."""
+    """Compile a source to PTX; None if the slim headers are not enough."""
     from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
     words = [*command, *COMMON_NVCC_FLAGS]
@@ -63,7 +64,7 @@ def _ptx(command: list[str | Path], source: Path) -> str | None:
 
 
 def _names_what_is_missing(source: Path, target: Target) -> bool:
-    """Whether a text has the name of an instruction that the target lacks."""
+    """Whether a source names an instruction that the target lacks."""
     try:
         text = source.read_text(encoding="utf-8", errors="replace")
     except OSError:

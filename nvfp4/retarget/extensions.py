@@ -45,7 +45,7 @@ _OF_THE_MACHINE = re.compile(
     r"|permission|read-only|unavailable",
     re.IGNORECASE,
 )
-"""What may be otherwise the next time, though the source is the same."""
+"""Errors that may not recur in the next build of the same source."""
 
 _FAILED_STEP = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+?)(?:\.o)? *$", re.MULTILINE)
 _NEXT_STEP = re.compile(r"^(?:FAILED: |\[\d+/\d+\] |ninja: )", re.MULTILINE)
@@ -54,12 +54,12 @@ _MAPPED = re.compile(r"(/.*\.so)$", re.MULTILINE)
 
 
 def start(retarget: str, arch: str, capability: Callable[[], tuple[int, int]]) -> None:
-    """From now on torch builds extensions for this GPU, and unless retarget is "never" through PTX
-    of `arch` where need be.
+    """Make torch build extensions for this GPU from now on; unless retarget is "never", through PTX
+    of `arch` where needed.
 
-    retarget: "auto" (where they cannot be built as they are) or "never". capability: says
-    the GPU's, once torch is about to build. A compiler that the user has chosen by PYTORCH_NVCC
-    stays. What another compiler has made, or the same one for another GPU, lies in another folder.
+    retarget: "auto" (where they cannot be built as they are) or "never". capability: returns that
+    of the GPU, called when torch is about to build. A compiler chosen by PYTORCH_NVCC is kept.
+    Each compiler and each GPU has its own folder of builds.
     """
     when_imported("torch.utils.cpp_extension", lambda: _prepare(retarget, arch, capability()))
 
@@ -111,7 +111,10 @@ def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_the_compiler_s_words(said: str, named: Mapping[str, Any]) -> str:
-    """What ninja said of a build, as it is told without a GPU. named: as of `Failure.of`."""
+    """Reduce the output of a failed ninja build to the compiler's errors, as shown without a GPU.
+
+    named: as of `Failure.of`.
+    """
     step = _FAILED_STEP.search(said)
     if step is None:
         return said
@@ -126,10 +129,9 @@ def _in_the_compiler_s_words(said: str, named: Mapping[str, Any]) -> str:
 def _explained(
     builder: Any, early: Callable[[Mapping[str, Any]], None] | None
 ) -> Callable[..., Any]:
-    """torch's function that builds, with errors in short. early: raises where no build can help.
-    Where a header of the contest's machines is missing, it raises NotInstalled. What has failed is
-    built again when asked for; errors of the source alone are not: all processes of a judgement
-    ask.
+    """torch's function that builds, with shortened errors. early: raises if no build can help.
+    Raises NotInstalled if a header of the contest's machines is missing. A failed build is repeated
+    on request, unless the source alone is at fault: every process of a judgement requests it.
     """
     original = builder._write_ninja_file_and_build_library
 
@@ -235,7 +237,7 @@ def _rules() -> str:
 
 
 class Extensions:
-    """What was rewritten in the extensions that this process has loaded."""
+    """The rewritten kernels of the extensions that this process has loaded."""
 
     def __init__(self, maps: Path = Path("/proc/self/maps")) -> None:
         """maps: the mapped files of this process, as Linux lists them."""

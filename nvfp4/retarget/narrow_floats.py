@@ -105,7 +105,7 @@ _DECODERS: dict[str, Callable[[Sequence], tuple[Text, ...]]] = {
     "e4m3x2": _e4m3,
     "e5m2x2": _e5m2,
 }
-"""What makes f16x2 of a pair: instructions, and the last one, whose result it is."""
+"""Decoders of a pair to f16x2: each emits instructions and returns the last, for the result."""
 
 
 def _spread(s: Sequence) -> str:

@@ -132,7 +132,7 @@ def _free_prefix(ptx: str) -> str:
 
 
 def _replacement(placed: _Placed, target: Target, prefix: str, module: Module) -> Sequence | None:
-    """What takes the place of an instruction; None where it may stay."""
+    """Return the replacement of an instruction, None if it may stay. Raises NotRetargetable."""
     node = placed.node
     why = refusal(node.opcode, target)
     try:
@@ -149,7 +149,7 @@ def _replacement(placed: _Placed, target: Target, prefix: str, module: Module) -
 
 
 def _header(module: Module, parser: _PlacingParser, target: Target) -> list[Edit]:
-    """The new `.version` and `.target`; before sm_90, what is said of clusters goes."""
+    """Edits for the new `.version` and `.target`; before sm_90, cluster directives are removed."""
     edits: list[Edit] = []
     for token, following in zip(parser.tokens, parser.tokens[1:], strict=False):
         end = following.start + len(following.text)

@@ -1,4 +1,4 @@
-"""What takes the place of instructions that a target lacks; `narrow_floats` has the conversions."""
+"""Replacements for instructions that a target lacks; `narrow_floats` has the conversions."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from nvfp4.emulator.ptx.types import type_bytes
 from nvfp4.retarget.sequence import Impossible, Sequence, rule, shown
 from nvfp4.retarget.targets import Target
 
-# Arithmetic that later architectures do in one instruction, on values that fit two.
+# Packed arithmetic, which later architectures do in one instruction.
 
 _HALF_PAIRS = ("u16x2", "s16x2")
 _ONE, _MINUS_ONE, _MINUS_ZERO = 0x3F80, 0xBF80, 0x8000  # in bf16

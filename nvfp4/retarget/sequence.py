@@ -20,14 +20,17 @@ Text = str | int
 
 
 class Sequence:
-    """Instructions in a scope of their own, with registers that nobody else has.
+    """Instructions in a separate scope, with registers of their own.
 
-    What only computes is not guarded; what sets a register of the kernel or touches memory has the
-    guard of the instruction that it stands for.
+    Instructions that only compute are not guarded; those that set a register of the kernel or
+    access memory have the guard of the instruction that they replace.
     """
 
     def __init__(self, node: Instruction, prefix: str) -> None:
-        """prefix: of the registers' names; no name of the module starts with it."""
+        """Create an empty sequence that replaces `node`.
+
+        prefix: of the registers' names; no name of the module starts with it.
+        """
         self.node = node
         self.parts = node.parts
         self.types = [part for part in self.parts if is_type(part)]

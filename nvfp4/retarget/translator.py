@@ -16,15 +16,15 @@ class Translator:
         self._driver = driver or installed_driver()
 
     def kernels(self) -> list[dict[str, Any]]:
-        """What was rewritten so far; see `RewriteReport.entries`."""
+        """Return an entry for each kernel rewritten so far; see `RewriteReport.entries`."""
         return [entry for report in self.reports for entry in report.entries()]
 
     def translate(self, ptx: str) -> str:
-        """PTX for this device and its driver; noted in `reports`. Raises NotRetargetable."""
+        """Rewrite PTX for this device and its driver; adds to `reports`. Raises NotRetargetable."""
         rewritten = rewrite(ptx, self.target, self._driver.newest_ptx())
         self.reports.append(rewritten.report)
         return rewritten.ptx
 
     def explain(self, ptx: str) -> None:
-        """Raises DriverError with the driver's words for translated PTX that it does not take."""
+        """Load translated PTX. Raises DriverError with the driver's message if it is refused."""
         self._driver.load(ptx)

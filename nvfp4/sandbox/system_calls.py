@@ -1,9 +1,9 @@
 """System calls that a submission never needs, which the kernel refuses to it (seccomp).
 
 They reach keys of the user, other processes, namespaces and mounts, sockets that no namespace
-confines, or take what all programs of the user share: memory that no process is charged for, files
-that others open, cores. A refused call returns an error and kills nobody: what tries one, such as
-a library that looks for a faster way, goes on without it.
+confines, or use up resources that all programs of the user share: memory that no process is charged
+for, leases on files that others open, cores. A refused call returns an error and does not end the
+process: a library that tries one for a faster path falls back to another.
 """
 
 import ctypes

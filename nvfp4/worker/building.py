@@ -17,11 +17,11 @@ from nvfp4.records.options import options_of_environment
 from nvfp4.sandbox.confinement import confine
 
 _NICEST = 19
-"""Only cores that nothing else wants: a call may be timed meanwhile."""
+"""The lowest priority, because a call may be timed at the same time."""
 
 
 def build_inside(script: Path, capability: tuple[int, int]) -> None:
-    """Confined to its folder, imports the script; calls it where that has built nothing."""
+    """Import the script, confined to its folder; call it if the import has built nothing."""
     os.nice(_NICEST)
     confine()
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
@@ -39,7 +39,7 @@ def build_inside(script: Path, capability: tuple[int, int]) -> None:
 
 
 def _pretend_a_gpu(capability: tuple[int, int]) -> None:
-    """As far as torch asks before it builds: its commands must be those of the judgement."""
+    """Report a GPU to torch, so that it builds with the same commands as in the judgement."""
     import torch
 
     torch.cuda.is_available = lambda: True
@@ -49,7 +49,7 @@ def _pretend_a_gpu(capability: tuple[int, int]) -> None:
 
 
 def _inputs(problem: str) -> tuple[object, ...]:
-    """For a call that is to build and cannot compute; nothing where no small case is known."""
+    """Return inputs for a call that only builds; empty if no small case is known."""
     if problem:
         return ()
     from nvfp4.problems.nvfp4_gemv.layout import small_inputs

@@ -130,13 +130,13 @@ class EmulatedRunner(Runner):
         return CaseOpened(opened[0].address)
 
     def _note(self, word: str) -> None:
-        """For nvfp4/cli/judging/bot.py; the submission can do as it likes with the file."""
+        """Write the activity for nvfp4/cli/judging/bot.py; the submission can change the file."""
         self.state.busy(word)
         with contextlib.suppress(OSError):
             (self._submission.parent / "activity").write_text(word)
 
     def data(self, buffers: SharedBuffers) -> Any:
-        """As of Runner, for a call that begins."""
+        """Return the inputs of custom_kernel and begin a call of the emulation."""
         self.launches.begin_call(self.inputs, buffers.tensors)
         return super().data(buffers)
 
@@ -146,7 +146,7 @@ class EmulatedRunner(Runner):
         return answer
 
     def _hand_over(self, output: Any) -> None:
-        """The executor takes an output."""
+        """Hand an output to the executor."""
         self.output = self.accepted(output)
         tensors = tensors_of(output)
         for tensor, leaf, at in zip(tensors, self.output.leaves, places(self.output), strict=False):

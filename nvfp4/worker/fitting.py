@@ -20,19 +20,19 @@ T = TypeVar("T")
 
 
 class Fitting:
-    """Whoever loads a submission on a GPU makes one before."""
+    """Retargeting of a submission; create one before the submission is loaded on a GPU."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._retargeting: Any = None
         self._extensions = extensions.Extensions()
         self._translator: Translator | None = None
-        self._capability = torch.cuda.get_device_capability  # which may be told otherwise later
+        self._capability = torch.cuda.get_device_capability  # which may be replaced later
         extensions.start(options.retarget, options.arch, self._capability)
 
     def natively_first(self, carry_out: Callable[[], T], again: Callable[[], T]) -> T:
-        """What ``carry_out`` returns. Where it fails because of the architecture, everything is
-        rewritten from then on, and ``again`` is called.
+        """Return the result of ``carry_out``. If it fails because of the architecture, start to
+        rewrite all code and return the result of ``again``.
         """
         try:
             return carry_out()
@@ -48,12 +48,12 @@ class Fitting:
         return again()
 
     def kernels(self) -> list[dict[str, Any]]:
-        """What was rewritten so far."""
+        """Return an entry for each kernel rewritten so far."""
         found = self._extensions.kernels()
         return found + (self._translator.kernels() if self._translator else [])
 
     def _start(self) -> None:
-        # It takes a second to import, which most submissions need not spend.
+        # The import takes a second, and most submissions do not need it.
         from nvfp4.retargeting import install
 
         self._translator = Translator(str(target_of(self._capability())))
@@ -123,13 +123,13 @@ class RetargetedCalls:
         return dataclasses.replace(answer, launches=self._rewritten())
 
     def _rewritten(self) -> list[dict[str, Any]]:
-        """What was rewritten so far; equal entries once."""
+        """Return an entry for each kernel rewritten so far, without duplicates."""
         found = self._fitting.kernels() if self._fitting else []
         return [each for n, each in enumerate(found) if each not in found[:n]][:most_kernels]
 
     def _natively_first(self, request: Any, fd: int | None) -> object:
-        """Carries out a request; where it fails because of the architecture, once more after the
-        submission was loaded again with everything rewritten.
+        """Carry out a request. If it fails because of the architecture, load the submission again
+        with all code rewritten and repeat the request.
         """
         assert self._fitting, "Load comes first"
 

@@ -1,4 +1,4 @@
-"""What custom_kernel may return, and as what it travels."""
+"""Checks of the output of custom_kernel, and the packed tree that is sent for it."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ _taken = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8),
     *(torch.int16, torch.int32, torch.int64),
 )
-"""What a checker compares, in place of the dtype that is expected."""
+"""Dtypes that a checker can compare, besides the expected one."""
 
 
 class Refused(Exception):
@@ -22,8 +22,8 @@ class Refused(Exception):
 
 
 def output_tree(output: Any, expected: Tree | None, device: str, room_bytes: int) -> Tree:
-    """The packed tree of what custom_kernel returned. Raises Refused for what the contest would not
-    accept. expected: None where the problem's checker takes more than one structure."""
+    """Return the packed tree of an output of custom_kernel. Raises Refused if the contest would not
+    accept it. expected: None if the problem's checker takes more than one structure."""
     wanted = expected.single if expected is not None else None
     if output is None or (wanted is not None and not isinstance(output, torch.Tensor)):
         raise _refused("None" if output is None else f"a {type(output).__name__}", wanted, device)

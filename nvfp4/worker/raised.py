@@ -18,11 +18,12 @@ _import_codes = {SyntaxError: "import.syntax", ImportError: "import.module"}
 def failure_of(
     error: BaseException, submission: Path, imported: bool, emulated: bool = True
 ) -> Failure:
-    """What is known of an error that ended a call, or the import of the submission.
+    """Return the failure record of an error that ended a call, or the import of the submission.
 
     A fault of a kernel has the code of its class, `kernel.out_of_bounds`, and its place. An
-    exception of Python has the innermost line of the submission. What we refuse counts for more
-    than what a submission makes of that. emulated: whether there is no GPU.
+    exception of Python has the innermost line of the submission. A refusal of the judge takes
+    precedence over the exception that the submission raises from it. emulated: whether there is no
+    GPU.
     """
     code = "call.exception" if imported else "import.exception"
     try:

@@ -126,27 +126,27 @@ class Runner:
         return self._kernel
 
     def data(self, buffers: SharedBuffers) -> Any:
-        """What custom_kernel gets."""
+        """Return the inputs of custom_kernel."""
         held = {**buffers.tensors, **self._host.tensors}
         flat = [held[name] for name in self.inputs.names]
         return build(self.inputs, flat, lambda each, at: self.adopt(each) if at == "cuda" else each)
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of the judge as the submission gets it."""
+        """Return a tensor of the judge in the form that the submission gets."""
         return tensor
 
     def targets(self, buffers: SharedBuffers) -> list[torch.Tensor]:
-        """Where the judge reads the tensors of an output."""
+        """Return the tensors in which the judge reads an output."""
         flat = parts(self.output, buffers.tensors[output_name])
         return tensors_of(build(self.output, flat))
 
     def accepted(self, output: Any) -> Tree:
-        """The tree of an output. Raises Refused for what the contest would not accept."""
+        """Return the tree of an output. Raises Refused if the contest would not accept it."""
         device = self.expected_device or self.device.type
         return output_tree(output, self._expected, device, self.room_bytes)
 
     def settle(self) -> None:
-        """Waits until the device is idle. Raises Refused if L2 cache was set aside."""
+        """Wait until the device is idle. Raises Refused if L2 cache was set aside."""
         if isinstance(self._timer, CudaTimer):
             self._timer.synchronize()
             if self._timer.l2_was_set_aside():
@@ -262,7 +262,7 @@ def own_traceback(error: BaseException, submission: Path) -> str:
 
 
 def _about_entry_point(module: ModuleType) -> str:
-    """What there is in place of a function custom_kernel."""
+    """Describe what a submission has in place of a function custom_kernel."""
     if hasattr(module, _entry_point):
         value = getattr(module, _entry_point)
         return f": it is {'None' if value is None else 'of type ' + type(value).__name__}"
@@ -276,7 +276,7 @@ def _about_entry_point(module: ModuleType) -> str:
 
 
 def _import_hint(error: ModuleNotFoundError) -> str | None:
-    """What to do about a module that is not there."""
+    """Return a hint for a module that is not installed."""
     name = (error.name or "").partition(".")[0]
     if name in packages:
         extra = "'nvfp4[triton]'" if name == "triton" else "the package that has it"
@@ -288,14 +288,14 @@ def _import_hint(error: ModuleNotFoundError) -> str | None:
 
 
 def flush_output() -> None:
-    """Sends what this process has printed on its way, that of compiled code included."""
+    """Flush the output of this process, that of compiled code included."""
     with contextlib.suppress(Exception):  # a submission may have replaced or closed it
         sys.stdout.flush()
     ctypes.CDLL(None).fflush(None)
 
 
 def send_lines_at_once() -> None:
-    """From now on a line is sent when it is printed, so that none is lost if this process dies."""
+    """Make output line-buffered, so that no line is lost if this process dies."""
     with contextlib.suppress(Exception):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     with contextlib.suppress(ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""What a submission raised, in its own terms: its frames, its file's name, the error last."""
+"""Tracebacks of submissions: only its own frames, under its file's name, the error last."""
 
 import contextlib
 import traceback
@@ -13,7 +13,7 @@ from nvfp4.records.texts import cut, plain
 
 
 def explained(error: BaseException, submission: Path, name: str) -> str:
-    """An exception as the participant is told of it. name: what the submission's file is called.
+    """Return an exception as shown to the participant. name: of the submission's file.
 
     A fault of an emulated kernel is shown as a compiler would show it, anything else as Python
     does, without the frames of libraries.

@@ -1,1 +1,1 @@
-"""What runs: threads, registers, memory and barriers. Nothing here knows an instruction."""
+"""Threads, registers, memory and barriers, independent of any instruction."""

@@ -24,10 +24,10 @@ class Waiting:
 
 @dataclass
 class Opening:
-    """What happened when a barrier opened.
+    """The lanes that took part when a barrier opened.
 
     ctas: CTAs where it opened. came, stayed: bool[CTAs, warps], warps that arrived and warps that
-    waited. released: lanes that go on.
+    waited. released: lanes that continue.
     """
 
     ctas: Array
@@ -37,7 +37,7 @@ class Opening:
 
 
 def _divided(kept: list[Waiting], done: Array, grid: Grid) -> tuple[list[Waiting], list[Waiting]]:
-    """Those that a barrier still keeps, and those that it releases where it is done."""
+    """The lanes that a barrier still holds, and those it releases where it is done."""
     parts = [(each, done[grid.cta[each.lanes]]) for each in kept]
     still, released = (
         [Waiting(each.lanes[free == go], each.block) for each, free in parts if (free == go).any()]
@@ -72,11 +72,11 @@ class CtaBarrier:
         self.waiting: list[Waiting] = []
 
     def untouched(self) -> bool:
-        """Whether nobody has arrived since it last opened."""
+        """Whether no thread has arrived since it last opened."""
         return not self.waiting and not self.arrived.any()
 
     def arrive(self, lanes: Array, expected: Array, votes: Array | None, stay: bool) -> None:
-        """These lanes arrive. expected: threads, one entry a lane, 0 for all that live."""
+        """Record that these lanes arrive. expected: threads, one entry a lane, 0 for all alive."""
         cta, thread = self.grid.cta[lanes], self.grid.thread[lanes]
         self.expected[cta] = expected
         self.came[cta, thread] = True
@@ -91,7 +91,7 @@ class CtaBarrier:
         return total.astype(np.int64)
 
     def keep(self, lanes: Array, block: int) -> None:
-        """These lanes go on at a block once the barrier opens."""
+        """Hold these lanes; they continue at `block` once the barrier opens."""
         if lanes.size:
             self.waiting.append(Waiting(lanes, block))
 
@@ -114,7 +114,7 @@ class CtaBarrier:
         return Opening(ctas, came, stayed, released)
 
     def status(self, waiting: Waiting) -> str:
-        """What these lanes wait for, in words."""
+        """Describe what these lanes wait for."""
         cta = int(self.grid.cta[waiting.lanes[0]])
         count = int(self.expected[cta]) or "all living"
         return f"{self.name} ({int(self.arrived[cta])} of {count} threads)"
@@ -123,8 +123,9 @@ class CtaBarrier:
 class ClusterBarrier:
     """The barriers of all clusters of a batch.
 
-    grid: of clusters. came: bool[clusters, threads], who has arrived in the phase under way. owes:
-    who has arrived, and not yet waited for that. phases: int64[clusters], how many have completed.
+    grid: of clusters. came: bool[clusters, threads], threads that have arrived in the current
+    phase. owes: threads that have arrived and have not yet waited for that. phases:
+    int64[clusters], completed phases.
     """
 
     def __init__(self, grid: Grid, clocks: Clocks) -> None:
@@ -195,6 +196,6 @@ class ClusterBarrier:
         return Opening(np.flatnonzero(done), none, none, released)
 
     def status(self, waiting: Waiting) -> str:
-        """What these lanes wait for, in words."""
+        """Describe what these lanes wait for."""
         came = self.came[self.grid.cta[waiting.lanes[0]]]
         return f"the barrier of the cluster ({int(came.sum())} threads have come)"

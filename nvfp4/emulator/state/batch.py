@@ -254,7 +254,7 @@ class Batch:
         return found
 
     def held(self, kind: type[T]) -> T | None:
-        """The same, or None where nobody has asked for it."""
+        """Return the object of this kind if it exists already, else None."""
         return self._kept.get(kind)
 
     def barrier(self, number: int) -> CtaBarrier:
@@ -264,7 +264,7 @@ class Batch:
         return self.barriers[number]
 
     def all_barriers(self) -> list[CtaBarrier | ClusterBarrier]:
-        """Those of CTAs and of clusters."""
+        """The barriers of CTAs and of clusters."""
         return [*self.barriers.values(), self.cluster_barrier]
 
     def open_barrier(self, barrier: CtaBarrier | ClusterBarrier) -> None:
@@ -323,7 +323,7 @@ class Execution(NamedTuple):
         return np.flatnonzero(self.group.spread(self.guard))
 
     def some_positions(self) -> Array | None:
-        """As `positions`, but None if all lanes take part."""
+        """Positions in the group of the lanes that take part; None if all lanes do."""
         if self.guard is None:
             return None
         mask = self.group.spread(self.guard)

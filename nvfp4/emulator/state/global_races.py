@@ -1,10 +1,10 @@
-"""Who touched a byte of global memory last, and whether anything orders the two accesses.
+"""The last accesses to each byte of global memory, and whether a later one is ordered after them.
 
 Only buffers that the launch writes are watched, from their first write on: what is only read costs
 nothing. `GlobalRaces.missed` tells when reads before that write may matter.
 
 A cell is two bytes. It remembers its last plain writer and two readers, of two warps if there are;
-an atomic access counts as a reader that other atomics may join. A stamp is 0 for nobody, else
+an atomic access counts as a reader that other atomics may join. A stamp is 0 for none, else
 (CTA + 1) << 36 | clock << 18 | bytes of the cell << 16 | atomic << 15 | thread, with the linear
 number in the grid of the cluster's first CTA, and the thread in the cluster. Below, a CTA is a
 cluster.
@@ -15,9 +15,9 @@ Locations share a few channels, so a race can go unnoticed but none is reported 
 is recorded with the warp's clocks and the channel's epoch; a warp has heard of it if it knows that
 epoch, which is a column of `Clocks.known`.
 
-Most atomics are relaxed: what came before them need not be visible yet to who sees them, unless a
-fence lies between. Hardware hardly ever makes a difference, so this is no race. A release keeps
-beside its clocks those that a fence has published, which tell the two apart.
+Most atomics are relaxed: earlier accesses need not be visible to a thread that sees the atomic,
+unless a fence lies between. Hardware hardly ever makes a difference, so this is no race. A release
+keeps, beside its clocks, the clocks that a fence has published, which tell the two cases apart.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ def _holder(address, starts, ends, near):  # type: ignore[no-untyped-def]
 
 @loop
 def _near(stamp, other):  # type: ignore[no-untyped-def]
-    """Whether two stamps are of one warp; 0 is nobody's."""
+    """Whether two stamps are of the same warp; a stamp of 0 is of none."""
     same_owner = stamp >> _OWNER == other >> _OWNER
     return stamp != 0 and same_owner and (stamp ^ other) & (THREAD & ~31) == 0
 
 
 @loop
 def _worse(stamp, than, mine):  # type: ignore[no-untyped-def]
-    """Of two stamps that race with mine, the one of another warp; 0 is none."""
+    """Choose between two stamps that race with mine: prefer that of another warp; 0 is none."""
     return stamp if than == 0 or _near(than, mine) else than
 
 

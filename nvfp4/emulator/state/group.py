@@ -23,7 +23,7 @@ class RegisterFile:
     def __init__(self, shape: tuple[int, int], defaults: list[Array]) -> None:
         self.shape = shape
         self.arrays = list(defaults)
-        # Arrays that were made here and that nobody else has seen may be written in place.
+        # Arrays that were created here and are not shared may be written in place.
         self.owned: dict[int, Array] = {}
 
     def write(self, lanes: Array, registers: Mapping[int, Array], which: int) -> None:

@@ -1,4 +1,4 @@
-"""What all batches of a launch have in common."""
+"""State that all batches of a launch share."""
 
 import math
 import time
@@ -70,7 +70,7 @@ class LaunchState:
     memory, and the first KiB, which is the system's. check: look for findings. races: None unless
     checked. rounds: whether results of floating-point atomics depend on the order, if only by
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
-    cluster: its CTAs along x, y and z. explicit_cluster: whether somebody has asked for clusters.
+    cluster: its CTAs along x, y and z. explicit_cluster: whether clusters were requested.
     hazards: what launches before it may still write.
     loads_under_way: of shared and tensor memory, by PTX line; see `flow.loads_under_way`.
     waits_not_looked_at: for mbarriers, by PTX line; see `flow.waits_not_looked_at`.
@@ -78,11 +78,11 @@ class LaunchState:
     were not there, and if memory is not tracked, the stores that have written some.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
     undefined_results: the instructions, by their index, that have passed on undefined bits.
-    output: what the kernel printed. fault: what has stopped the launch. tally: counts by
-    instruction, if somebody wants them. work: what each warp executes.
-    deadline: when to give up, began: when it was begun, both on the monotonic clock; cpu_began: on
-    that of the process. witness: of a race that is looked into. not_started: clusters that wait for
-    the others of the launch.
+    output: text that the kernel printed. fault: the error that stopped the launch. tally: counts by
+    instruction, if requested. work: counts what each warp executes.
+    deadline, began: when to give up and when it started, both on the monotonic clock; cpu_began: on
+    the CPU clock of the process. witness: of a race under investigation. not_started: clusters that
+    wait for the others of the launch.
     """
 
     kernel: str
@@ -133,11 +133,14 @@ class LaunchState:
 
 
 MOST_CTAS_OF_A_CLUSTER = 16
-"""More than 8 only where the host code has asked for a size that not every device has."""
+"""More than 8 only if the host code has allowed a non-portable cluster size."""
 
 
 def check_cluster(kernel: str, grid: Dim3, cluster: Dim3, required: Dim3 | None) -> None:
-    """What a device takes for a grid of clusters. required: by the kernel. Raises LaunchError."""
+    """Check that a device accepts this grid of clusters. Raises LaunchError if it does not.
+
+    required: the cluster size that the kernel declares, if any.
+    """
     if required is not None and cluster != required:
         raise LaunchError(f"{kernel} requires clusters of {required} CTAs, not {cluster}")
     size = math.prod(cluster)
@@ -155,7 +158,7 @@ def check_cluster(kernel: str, grid: Dim3, cluster: Dim3, required: Dim3 | None)
 
 
 def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
-    """Limits of every device of compute capability 9 and 10. Raises LaunchError."""
+    """Check the limits of devices of compute capability 9 and 10. Raises LaunchError."""
     x, y, z = block
     if min(*grid, *block) < 1:
         raise LaunchError(f"grid {grid} and block {block} must be positive")

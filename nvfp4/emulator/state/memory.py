@@ -99,12 +99,12 @@ class GlobalMemory:
                 self.kept[buffer.address] = (buffer, contents(buffer).copy())
 
     def flags(self, buffer: Buffer) -> Array:
-        """How the sectors of a buffer were touched so far."""
+        """Flags of the accesses to each sector of a buffer so far."""
         first = int(self.sector0[bisect_right(self.addresses, buffer.address) - 1])
         return self.touched[first : first + _sectors(buffer)]
 
     def sector_base(self, index: int) -> int:
-        """What to add to an address's sector number to find it in `touched`, in a buffer."""
+        """Offset from the sector number of an address in a buffer to its index in `touched`."""
         return int(self.sector0[index]) - (self.buffers[index].address >> 5)
 
     def nearest(self, address: int) -> tuple[Buffer, int] | None:
@@ -119,7 +119,7 @@ class GlobalMemory:
 
     def describe(self, address: int, element: bool = True) -> str:
         """An address in words, `c[4, 0, 0], byte 8 of c (4096 bytes)`. Never the address itself,
-        which is another one in every run. element: whether to name that."""
+        which differs from run to run. element: whether to name the element."""
         if address < NULL_PAGE_BYTES:
             return f"byte {address} from a null pointer" if address else "a null pointer"
         found = self.nearest(address)

@@ -224,8 +224,9 @@ def visit_shared(  # type: ignore[no-untyped-def]
 
 @loop
 def shuffle(mode, rows, step, clamp, shuffled, valid):  # type: ignore[no-untyped-def]
-    """What each lane reads in a shfl, mode 0 up, 1 down, 2 bfly, 3 idx, and whether that lane is in
-    range: out of range it reads its own. All are [warps, 32], step and clamp operands b and c."""
+    """Write the value each lane reads in a shfl to `shuffled`, and whether its source lane is in
+    range to `valid`; out of range, a lane reads its own value. mode: 0 up, 1 down, 2 bfly, 3 idx.
+    All arrays are [warps, 32]; step and clamp are the operands b and c."""
     for warp in range(rows.shape[0]):
         for lane in range(32):
             b = np.int64(step[warp, lane]) & 31

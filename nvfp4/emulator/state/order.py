@@ -1,4 +1,4 @@
-"""The order in which CTAs and warps run, and the contents of what nobody has set."""
+"""The order in which CTAs and warps run, and the contents of uninitialised memory."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,7 +7,7 @@ import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
 
-# CTAs of a batch run in so many turns; within a turn they run side by side.
+# Turns in which the CTAs of a batch run; within a turn they run concurrently.
 CTA_TURNS = 8
 
 
@@ -67,12 +67,12 @@ class Order:
 
     @property
     def shifts_copies(self) -> bool:
-        """Whether bulk copies to shared memory land when their mbarrier is looked at, and cp.async
-        at once; otherwise bulk copies land at once, and cp.async when it is waited for."""
+        """Whether bulk copies to shared memory complete when their mbarrier is tested, and cp.async
+        at once; otherwise bulk copies complete at once, and cp.async when it is waited for."""
         return self.number % 2 == 1
 
     def bytes(self, nbytes: int, salt: int = 0) -> Array:
-        """Contents of memory that nobody has written: uint8[nbytes]."""
+        """Contents of uninitialised memory: uint8[nbytes]."""
         if self.values == 2:
             return np.zeros(nbytes, np.uint8)
         noise = _noise(salt, nbytes)

@@ -1,25 +1,25 @@
-"""Who touched a byte of shared memory last, and whether a barrier lies between.
+"""The last accesses to each byte of shared memory, and whether a barrier orders a later one.
 
 Each cluster, which mostly is one CTA, has a clock for each of its warps, those of its first CTA
 first, and behind them one for the asynchronous copy engine of each of its CTAs.
 `known[cluster, w, v]` is the latest clock of v that warp w has heard of through barriers; a warp's
 own clock is `known[cluster, w, w]` and moves on at each synchronisation. The last columns of
-`known` are for what clusters tell each other through global memory (see `global_races`). Warps
+`known` are for synchronisation between clusters through global memory (see `global_races`). Warps
 synchronise as a whole, so that a race can go unnoticed when part of a warp takes part, but none is
 reported wrongly.
 
 Each cell remembers its last writer and two readers, of two warps if there are. A cell is a word of
 four bytes, until an access touches some of its bytes only: then each byte has a cell of its own,
-and the word's writer is SPLIT, until somebody writes all of the word. A stamp is
-clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is nobody. Threads are
+and the word's writer is SPLIT, until one access writes the whole word. A stamp is
+clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is none. Threads are
 counted through the cluster, and the copy engine of a CTA acts as a warp behind them. age and lane
 tell of the plain write that an atomic of the same warp follows, if there is one: 1 + the clock's
 steps since then, and the lane that wrote. Other atomics are in order with the atomic anyway, but
-not with the plain write. An age of _OLDEST is that of an atomic before which nobody has written. A
-read whose value may still be under way has the same bit as an atomic.
+not with the plain write. An atomic without such a write has the age _OLDEST. A read whose value may
+still be in flight has the same bit as an atomic.
 
-What the copy engine does is besides in another proxy than what threads do: `fenced[cluster, w]` is
-the latest clock of warp w that a proxy fence of any warp has covered.
+The copy engine accesses memory through another proxy than threads: `fenced[cluster, w]` is the
+latest clock of warp w that a proxy fence of any warp has covered.
 """
 
 from functools import cached_property
@@ -35,21 +35,21 @@ THREAD = (1 << 16) - 1
 _AGE, _LANE = 21, 16
 _OLDEST = (1 << 10) - 1
 UNDER_WAY = np.int64(0x7FFFFFFF)
-"""The clock of a copy that nobody has waited for: nothing comes after it."""
+"""The clock of a copy that no thread has waited for: no access is ordered after it."""
 WRITTEN_BEFORE = 1
 """The stamp of bytes that were written before any thread ran."""
 SPLIT = -1
-"""In place of a word's writer, where its bytes have cells of their own."""
+"""Stands for a word's writer if its bytes have separate cells."""
 CHANNELS = 8
-"""Columns of `known` for what CTAs tell each other."""
+"""Columns of `known` for synchronisation between CTAs."""
 
-# The worst that an instruction does is reported.
+# Only the worst fault of an instruction is reported.
 NO_FAULT, OVERTAKEN, UNFENCED, RACE_IN_WARP, UNINITIALISED, RACE = range(6)
 
 
 def cells(nbytes: int) -> Array:
-    """Cells of so many bytes, of which none is written: int64[words and then bytes, 3], a writer
-    and two readers each. Those of bytes take no memory until their word is split."""
+    """Return unwritten cells for `nbytes` bytes: int64[words and then bytes, 3], a writer and two
+    readers each. Those of bytes take no memory until their word is split."""
     return np.zeros((nbytes // 4 * 5, 3), np.int64)
 
 
@@ -81,7 +81,7 @@ def split(stamps, offset):  # type: ignore[no-untyped-def]
 
 @loop
 def _join(stamps, begin, end, stamp):  # type: ignore[no-untyped-def]
-    """Record that one access has written all of these bytes, and nobody has read them since."""
+    """Join the split words within [begin, end): one access has written them, with no read since."""
     for word in range((begin + 3) >> 2, end >> 2):
         if stamps[word, 0] == SPLIT:
             stamps[word, 0] = stamp
@@ -151,7 +151,7 @@ def _followed(writer, stamp):  # type: ignore[no-untyped-def]
 
 @loop
 def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
-    """Of two stamps that race with what `thread` does, the one of another warp; 0 is none."""
+    """Choose between two stamps that race with `thread`: prefer that of another warp; 0 is none."""
     return stamp if than == 0 or in_warp(than, thread) else than
 
 
@@ -467,28 +467,28 @@ class Clocks:
 
     @cached_property
     def ordered(self) -> Array:
-        """What a fence of each warp has ordered before its later relaxed arrivals: as `known`."""
+        """Clocks that each warp's fence ordered before its later relaxed arrivals; as `known`."""
         return np.zeros_like(self.known[:, : self.warps])
 
     @cached_property
     def seen(self) -> Array:
-        """What relaxed waits have told each warp, which knows it from its next fence on."""
+        """Clocks seen by relaxed waits of each warp, known from its next fence on; as `known`."""
         return np.zeros_like(self.known[:, : self.warps])
 
     def learn_seen(self, cluster: Array, warp: Array) -> None:
-        """These warps executed a fence behind their relaxed waits."""
+        """Record that these warps executed a fence after their relaxed waits."""
         if "seen" in self.__dict__:
             self.known[cluster, warp] = np.maximum(
                 self.known[cluster, warp], self.seen[cluster, warp]
             )
 
     def order(self, cluster: Array, warp: Array) -> None:
-        """These warps executed a fence, which orders all that they know of."""
+        """Record that these warps executed a fence, which orders every access they know of."""
         self.learn_seen(cluster, warp)
         self.ordered[cluster, warp] = self.known[cluster, warp]
 
     def _by_cta(self) -> Array:
-        """What the threads of each CTA know: a view, int32[clusters, CTAs, warps, clocks]."""
+        """Return a view of the clocks known to each warp: int32[clusters, CTAs, warps, clocks]."""
         clusters, _, clocks = self.known.shape
         view: Array = self.known[:, : self.warps]
         return view.reshape(clusters, self._ctas, self._warps_of_cta, clocks)
@@ -501,7 +501,7 @@ class Clocks:
         return latest
 
     def meet_all(self) -> None:
-        """Every warp of every CTA met at a barrier of its CTA."""
+        """Record that every warp of every CTA met at a barrier of its CTA."""
         known = self._by_cta()
         heard = np.broadcast_to(known.max(axis=2, keepdims=True), known.shape)
         self.known[:, : self.warps] = heard.reshape(self.known[:, : self.warps].shape)

@@ -11,7 +11,7 @@ from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.records.launch import Dim3
 
 MULTIPROCESSORS = 148
-"""Of a B200. CTAs go to them in pairs, as far as %smid tells: nobody knows how a device does it."""
+"""SMs of a B200. %smid assigns CTAs to them in pairs; how a device does so is undocumented."""
 
 
 def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array) -> Array | None:

@@ -1,4 +1,4 @@
-"""What each instruction of a launch asks of memory, and where warps diverge. Kept on request.
+"""Memory requests of each instruction of a launch, and where warps diverge. Kept on request.
 
 Lines of source, not instructions, remember which bytes they have touched: an unrolled loop has
 hundreds of loads at one line.
@@ -232,7 +232,7 @@ def _worst(address: Array, lanes: Array, nbytes: int) -> BankConflict | None:
 
 
 def _conflict(address: Sequence[int], lanes: Sequence[int], nbytes: int) -> BankConflict | None:
-    """Of one pass of shared memory; None if each bank is asked for one word."""
+    """Return the bank conflict of one pass of shared memory; None if each bank serves one word."""
     words: list[dict[int, int]] = [{} for _ in range(BANKS)]
     for at, lane in zip(address, lanes, strict=True):
         for word in range(at >> 2, (at + nbytes + 3) >> 2):

@@ -1,4 +1,4 @@
-"""What tcgen05.fence says of a warp's operations on tensor memory and of those of others.
+"""Order that tcgen05.fence establishes between operations of different warps on tensor memory.
 
 Between two warps the tensor pipe keeps the order only if the first has executed
 tcgen05.fence::before_thread_sync behind its operation, the other tcgen05.fence::after_thread_sync
@@ -14,7 +14,7 @@ from nvfp4.emulator.state.batch import Batch
 
 
 class TensorFences:
-    """Of the warps of a batch, each named by (cluster, warp in it)."""
+    """The tcgen05 fences that the warps of a batch executed, by (cluster, warp in it)."""
 
     def __init__(self, batch: Batch) -> None:
         self.clocks = batch.shared.clocks
@@ -23,13 +23,13 @@ class TensorFences:
         self._relaxed: dict[tuple[int, int], tuple[int, int]] = {}
 
     def before(self, cluster: int, warp: int) -> None:
-        """A warp executes tcgen05.fence::before_thread_sync."""
+        """Record that a warp executes tcgen05.fence::before_thread_sync."""
         mine = self.clocks.known[cluster, warp]
         self._before.setdefault((cluster, warp), []).append(int(mine[warp]))
         mine[warp] += 1
 
     def after(self, cluster: int, warp: int) -> None:
-        """A warp executes tcgen05.fence::after_thread_sync."""
+        """Record that a warp executes tcgen05.fence::after_thread_sync."""
         self._after[cluster, warp] = self.clocks.known[cluster, warp].copy()
         self._relaxed.pop((cluster, warp), None)
 

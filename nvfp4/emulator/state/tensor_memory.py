@@ -103,7 +103,7 @@ class TensorMemory:
         self._noise = batch.launch.order.bytes(4 * LANES * COLUMNS, salt=4).view(np.uint32)
 
     def of(self, row: int) -> CtaTensorMemory:
-        """Of a CTA, by its place in the batch."""
+        """Return the tensor memory of a CTA, given its place in the batch."""
         found = self.rows.get(row)
         if found is None:
             parts = self.words[row], self.defined[row], self.owners[row]
@@ -111,12 +111,12 @@ class TensorMemory:
         return found
 
     def room_for(self, rows: Sequence[int], count: int) -> int | None:
-        """The first of so many columns next to each other that are free in these CTAs, one or a
-        pair; None while there are none."""
+        """The first of `count` adjacent columns that are free in these CTAs, one or a pair; None
+        while there are none."""
         free = np.logical_and.reduce([self.of(row).owners < 0 for row in rows])
         starts = range(0, COLUMNS - count + 1, LEAST_COLUMNS)
         shares = self.batch.shared.size < _SHARED_OF_TWO
-        # As if another CTA of the multiprocessor had the first columns.
+        # As if another CTA of the multiprocessor held the first columns.
         from_above = shares and self.batch.numbers[rows[0]] // len(rows) & 1
         for first in reversed(starts) if from_above else starts:
             if free[first : first + count].all():

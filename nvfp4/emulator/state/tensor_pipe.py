@@ -1,4 +1,4 @@
-"""The tensor pipe of each CTA: what its instructions touch, in order, and who may rely on it.
+"""The tensor pipe of each CTA: the accesses of its operations, and which warps may rely on them.
 
 The pipe executes tcgen05.mma, cp and shift in the order in which they were issued, on its own time;
 products of different shapes (M, N, K) only if the first is complete when the second is issued.
@@ -9,7 +9,7 @@ tcgen05.commit behind it has arrived at, or has heard of a warp that has. Warps'
 
 16 lanes of each column of tensor memory remember their last writer and, since then, the warp that
 read them last and the operation of the pipe that did. A stamp is clock << 16 | agent: a warp of the
-cluster + 1 with the warp's clock, or the pipe with the operation's number; 0 is nobody. Each 16
+cluster + 1 with the warp's clock, or the pipe with the operation's number; 0 is none. Each 16
 bytes of shared memory remember the last operation that read them.
 """
 
@@ -162,11 +162,13 @@ class _Pending:
 
 @dataclass
 class Pipe:
-    """Of a CTA or of a pair. issued, which: its operations, the first has number 1, and which of
-    those that were issued together. waiting: operations that are to be performed later, with their
-    numbers. seen: by warp, (operations known to be complete, clock of the warp when it learned
-    that), growing. pending: accesses under way by (warp, whether they write). places: who left the
-    stamp of a warp.
+    """The tensor pipe of a CTA or of a pair of CTAs.
+
+    issued, which: the group of operations issued together that each operation belongs to, and its
+    index in the group; the first operation has number 1. waiting: operations yet to be performed,
+    in order. seen: by warp, (operations known to be complete, clock of the warp when it learned
+    that), growing. pending: accesses in flight by (warp, whether they write). places: by stamp
+    of a warp, the place of the access that left it.
     """
 
     issued: list[_Together] = field(default_factory=list)
@@ -178,7 +180,7 @@ class Pipe:
     places: dict[int, Any] = field(default_factory=dict)
 
     def perform(self, count: int) -> None:
-        """Perform what waits, up to the operation with this number."""
+        """Perform the waiting operations up to the one numbered `count`."""
         while self.waiting and self.performed < count:
             self.waiting.pop(0)()
             self.performed += 1
@@ -221,15 +223,15 @@ class TensorPipe:
         return range(first, first + (self.group or 1))
 
     def of(self, row: int) -> Pipe:
-        """Of a CTA."""
+        """Return the pipe of a CTA."""
         return self._pipes[self.unit(row)]
 
     def of_lane(self, lane: int) -> Pipe:
-        """Of a lane's CTA."""
+        """Return the pipe of a lane's CTA."""
         return self.of(lane // self.batch.grid.threads)
 
     def forget(self, row: int, columns: slice) -> None:
-        """Nobody has touched these columns of a CTA since they were allocated."""
+        """Clear the stamps of these columns of a CTA, which have just been allocated."""
         if self.checked:
             self._stamps[row, :, columns] = 0
 
@@ -246,7 +248,10 @@ class TensorPipe:
         return f"warp {own}" + (f" of the CTA with rank {rank}" if rank else "")
 
     def issue(self, site: Any, lanes: Array, shape: Shape | None = None) -> Array:
-        """Lanes of different pipes issue an operation each; the numbers. shape: of a product."""
+        """Issue one operation for each lane, all of different pipes, and return their numbers.
+
+        shape: of a product.
+        """
         cluster, thread = np.divmod(lanes, self.batch.clusters.threads)
         warps = thread >> 5
         clocks = self.batch.shared.clocks.known[cluster, warps, warps]
@@ -275,7 +280,7 @@ class TensorPipe:
         return Issued(int(warps[i]), int(clocks[i]), site.lane(self.batch, lanes[i]), shape)
 
     def submit(self, lanes: Array, perform: Callable[[Array], None]) -> None:
-        """Perform operations that lanes have issued, now or late. perform: is given which."""
+        """Perform operations that lanes have issued, now or late. perform: gets their positions."""
         if not self.late:
             perform(np.arange(lanes.size))
             return
@@ -283,8 +288,8 @@ class TensorPipe:
             self.of_lane(lane).waiting.append(partial(perform, np.array([i])))
 
     def learn(self, lane: int, row: int, count: int, relaxed: bool = False) -> None:
-        """A lane's warp knows that so many operations of a CTA's pipe are complete. relaxed: from a
-        wait that did not acquire."""
+        """Record that a lane's warp knows `count` operations of a CTA's pipe to be complete.
+        relaxed: from a wait that did not acquire."""
         mine, warp = self._knowledge(lane)
         if relaxed and not self.complete_for(lane, row, count):
             self.fences.relax(lane // self.batch.clusters.threads, warp, count)
@@ -322,7 +327,7 @@ class TensorPipe:
         return found
 
     def wait(self, lane: int, writes: bool) -> None:
-        """The warp of a lane waits for its accesses of a kind."""
+        """Record that the warp of a lane has waited for its loads or its stores."""
         mine, warp = self._knowledge(lane)
         row = lane // self.batch.grid.threads
         pipe = self.of(row)

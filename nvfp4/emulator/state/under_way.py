@@ -18,8 +18,10 @@ from nvfp4.records.launch import Buffer
 
 @dataclass
 class Written:
-    """What a launch has written of a buffer. where: bool[nbytes]. before: its contents then, where
-    the next launch may have seen them."""
+    """The bytes of a buffer that a launch has written.
+
+    where: bool[nbytes]. before: the earlier contents, if the next launch may have seen them.
+    """
 
     buffer: Buffer
     where: Array
@@ -28,10 +30,12 @@ class Written:
 
 @dataclass
 class Footprint:
-    """What a launch leaves that may still run. read: by buffer, the sectors that it has read when
-    the next one might have begun, bool[sectors]. triggers: whether it has told that the next one
-    may begin, which otherwise does once its CTAs have ended. waits: whether it has waited for those
-    before it."""
+    """The accesses of a launch that may still run when the next one begins.
+
+    read: by buffer, the sectors read when the next launch might have begun, bool[sectors].
+    triggers: whether the launch has let the next one begin; otherwise that begins once its CTAs
+    have ended. waits: whether it has waited for earlier launches.
+    """
 
     kernel: str
     written: list[Written]
@@ -41,13 +45,13 @@ class Footprint:
 
 
 class UnderWay:
-    """By stream, the launches that a programmatic one may meet, the latest last."""
+    """Launches that a programmatic launch may overlap, by stream, the latest last."""
 
     def __init__(self) -> None:
         self._by_stream: dict[int, list[Footprint]] = {}
 
     def met_by(self, stream: int, programmatic: bool) -> list[Footprint]:
-        """Those that the next launch of a stream may meet."""
+        """The launches that the next launch of a stream may overlap."""
         return list(self._by_stream.get(stream, ())) if programmatic else []
 
     def ended(self, stream: int, programmatic: bool, left: Footprint) -> None:
@@ -59,7 +63,7 @@ class UnderWay:
 def footprint(
     kernel: str, memory: GlobalMemory, races: GlobalRaces | None, triggers: bool, waits: bool
 ) -> Footprint:
-    """Of a launch that has run. Without a race check nobody knows what it has written."""
+    """Return the footprint of a finished launch; without a race check its writes are unknown."""
     written = []
     for address, where in races.written() if races is not None else ():
         if address in memory.kept:
@@ -73,10 +77,10 @@ def footprint(
 
 
 class Hazards:
-    """What may still be written while a launch runs.
+    """Writes of earlier launches that may still be in flight while a launch runs.
 
-    early: whether it runs as early as it may: what is still to be written is not there until a
-    thread has waited. waited, triggered: whether a thread of it has.
+    early: whether it runs as early as it may: such writes are invisible until a thread has waited.
+    waited, triggered: whether a thread of the launch has waited or triggered.
     """
 
     def __init__(self, met: list[Footprint], memory: GlobalMemory, early: bool) -> None:
