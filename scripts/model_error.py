@@ -82,7 +82,7 @@ def count_one(path: str, arch: str, target: Path) -> None:
     from nvfp4.model.counting import accesses_of, counted
     from nvfp4.problems.nvfp4_gemv import reference
 
-    emulation = install_stand_in(ROOT / path, arch, check=False)
+    emulation = install_stand_in(ROOT / path, arch)
     with emulation:
         call = load(path)
         launches: list[Any] = []
