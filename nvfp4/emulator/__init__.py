@@ -60,22 +60,22 @@ def run(
 ) -> LaunchReport:
     """Execute one launch.
 
-    check: look for findings as well, which the report lists: races, missing warp synchronisation,
-    unwritten shared memory and unset registers. Faults are always looked for. orders: a launch with
-    findings runs in so many orders of warps and CTAs, and on other contents of what nothing has
-    set. If what it writes differs, the finding that can be the cause is raised. worlds: if given,
-    it is not: what differs goes there, and comes from there for later launches, since the caller
-    knows what is used in the end. under_way: what the launches before have left, for those that may
-    begin while they still run.
+    check: also look for findings, which the report lists: races, missing warp synchronisation,
+    unwritten shared memory and unset registers. Faults are always looked for. orders: the number of
+    orders of warps and CTAs in which a launch with findings runs, with different contents of
+    uninitialised memory and registers. If what it writes differs, the finding that can be the cause
+    is raised. worlds: if given, that finding is not raised: the differences are recorded there and
+    applied to later launches, since the caller knows which memory is used in the end. under_way:
+    what earlier launches left, for launches that may begin while those still run.
 
-    Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
+    Raises EmulatorError; its subclasses in emulator.errors name the kind of fault.
     """
-    # Numba takes half a second, which whoever only may launch something need not spend.
+    # Imported here because loading Numba takes half a second, which only a launch needs.
     from nvfp4.emulator.execution.launch import launch as execute
 
     own = Worlds()
     found = own if worlds is None else worlds
-    suspects = worlds is not None  # a launch alone may keep the tickets that its threads drew
+    suspects = worlds is not None  # a single launch may write out the tickets its threads drew
     with _own_failures():
         module = _module(launch.ptx)
         before = UnderWay() if under_way is None else under_way
@@ -93,8 +93,8 @@ def _module(ptx: str) -> LoadedModule:
 
 
 def cost_of(launch: Launch, most_instructions: int, tries: bool = False) -> KernelCost:
-    """What one launch costs by line of source. Runs as many of its CTAs as execute that many warp
-    instructions. tries: leave memory as it was. Raises EmulatorError.
+    """Return the costs of one launch by line of source. Runs CTAs until `most_instructions` warp
+    instructions have been executed. tries: leave memory as it was. Raises EmulatorError.
     """
     from nvfp4.emulator.execution.costs import cost_of as run_for_costs
 
@@ -104,7 +104,7 @@ def cost_of(launch: Launch, most_instructions: int, tries: bool = False) -> Kern
 
 def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int, int], Tally]) -> None:
     """Run some CTAs of a launch, with all of their clusters, and leave memory as it was. tally:
-    makes what counts, given how many basic blocks and CTAs there are. Raises EmulatorError.
+    makes the counter, given the numbers of basic blocks and of CTAs. Raises EmulatorError.
     """
     from nvfp4.emulator.execution.costs import sample as run_some
 
@@ -113,7 +113,7 @@ def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int, int], Tall
 
 
 def examine(ptx: str, kernel: str) -> None:
-    """Raises UnsupportedInstruction or PtxSyntaxError for a kernel that cannot be emulated,
+    """Raise UnsupportedInstruction or PtxSyntaxError for a kernel that cannot be emulated,
     whatever its launch."""
     with _own_failures():
         _module(ptx).kernel(kernel, check=False)
@@ -121,7 +121,7 @@ def examine(ptx: str, kernel: str) -> None:
 
 @contextmanager
 def _own_failures() -> Iterator[None]:
-    """Whatever the emulator stumbles over is its own fault, and no kernel's."""
+    """Raise EmulatorFailed in place of exceptions that are the emulator's own defects."""
     try:
         yield
     except (EmulatorError, CaptureError, MemoryError):
@@ -134,14 +134,14 @@ def _own_failures() -> Iterator[None]:
 
 
 def variable(ptx: str, name: str) -> Buffer:
-    """The memory of a __device__ or __constant__ variable of a module, whose value lasts from
-    launch to launch. Raises LaunchError if there is none.
+    """Return the memory of a __device__ or __constant__ variable of a module. Its value lasts from
+    launch to launch. Raises LaunchError if the module has no such variable.
     """
     return _module(ptx).variable(name)
 
 
 def forget_modules() -> None:
-    """The next launch of a PTX text loads it anew: its variables have their first values again."""
+    """Unload all modules. The next launch loads its PTX again, with variables at first values."""
     from nvfp4.emulator.execution.module import load_module
 
     load_module.cache_clear()

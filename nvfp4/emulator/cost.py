@@ -1,4 +1,4 @@
-"""What a launch costs, by line of source."""
+"""The costs of a launch by line of source."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace

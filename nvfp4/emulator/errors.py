@@ -109,11 +109,11 @@ class Related:
 class EmulatorError(Exception):
     """Base of all errors of the emulator.
 
-    code: the kind of error, for programs. refusal: whether it says nothing of the kernel, only of
-    what is not emulated; see docs/emulator.md. rule: what the manual says of it, in our words,
-    after the name of its section; None where that needs no proof. arguments: what the message says
-    in numbers and names, for programs too. related: other places that belong to it. output: what
-    the kernel had printed. seen: for a race, where exactly it is, until `related` says who else.
+    code: the kind of error, for programs. refusal: whether the error is about something that is not
+    emulated rather than about the kernel; see docs/emulator.md. rule: the manual's section and its
+    rule in our words; None where no rule need be cited. arguments: the numbers and names in the
+    message, for programs. related: other places that belong to the error. output: text that the
+    kernel had printed. seen: for a race, the access, until `related` names the other one.
     """
 
     code: ClassVar[str] = "emulator_error"
@@ -144,7 +144,7 @@ class EmulatorError(Exception):
         return self
 
     def because(self, consequence: str) -> EmulatorError:
-        """The same error with what follows from it."""
+        """Return a copy of this error whose message also names a consequence."""
         message = f"{self.message}; {consequence}"
         error = type(self)(message, where=self.where, hint=self.hint, arguments=self.arguments)
         error.related, error.output, error.seen = self.related, self.output, self.seen
@@ -433,8 +433,8 @@ class UnorderedLanes(MissingWarpSync):
 
 
 class OrderDependence(EmulatorError):
-    """What threads see of each other through atomics or barriers depends on the order in which
-    warps and CTAs run, and the result with it."""
+    """The result depends on the order in which warps and CTAs run, because what threads see of each
+    other through atomics or barriers does."""
 
     code = "order_dependent"
     rule = (

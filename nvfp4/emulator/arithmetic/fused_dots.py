@@ -29,7 +29,7 @@ _IN_F32 = ~((1 << 29) - 1)
 """The bits of a float64 that a float32 has, too."""
 _LEAST_NORMAL = 2.0**-126
 _HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int64)
-"""Of E2M1 codes."""
+"""Values of the 16 E2M1 codes, in halves."""
 _NO_SCALE = 1000
 """The exponent of a scale that is NaN."""
 

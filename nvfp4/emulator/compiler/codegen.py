@@ -73,18 +73,18 @@ class CompiledKernel:
 
     @cached_property
     def instructions(self) -> list[list[Instruction]]:
-        """Of each block."""
+        """The instructions of each block."""
         code = iter(self.program.code)
         return [[next(code) for _ in range(block.kinds.total())] for block in self.blocks]
 
     @cached_property
     def loads_under_way(self) -> frozenset[int]:
-        """As of `flow.loads_under_way`."""
+        """PTX lines of loads still under way; see `flow.loads_under_way`."""
         return flow.loads_under_way(self.program.code)
 
     @cached_property
     def waits_not_looked_at(self) -> frozenset[int]:
-        """As of `flow.waits_not_looked_at`."""
+        """PTX lines of waits with unused results; see `flow.waits_not_looked_at`."""
         return flow.waits_not_looked_at(self.program.code)
 
     def first_values(self, batch: Batch) -> list[Array]:

@@ -1,4 +1,4 @@
-"""What each instruction of a kernel reads, does and sets, before any text is generated.
+"""The operands, action and results of each instruction of a kernel, before code is generated.
 
 Special registers, symbol addresses, the carry flag and the shadows of registers that may hold
 undefined bits (see arithmetic.definedness) are extra registers behind the program's own.

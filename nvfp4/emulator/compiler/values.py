@@ -130,7 +130,7 @@ def guard_of(instruction: syntax.Instruction) -> str | None:
 
 
 def execution(guard: str | None) -> str:
-    """What an instruction is told of the threads that run it."""
+    """The expression for the Execution that an instruction gets: batch, group and guard."""
     return f"Execution(batch, group, {guard})"
 
 

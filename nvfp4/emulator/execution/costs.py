@@ -37,7 +37,7 @@ _Kind = tuple[str, int, int | None]
 """Opcode, bytes at each address, bytes between the addresses of neighbouring threads."""
 
 _NOTICEABLE_IDLE = 0.02
-"""Of the lanes of a block: fewer are not worth a branch's while."""
+"""Share of a block's lanes. Fewer idle lanes are not charged to a branch."""
 
 _FARTHEST = 64
 """Blocks that are searched for the branch that has divided a warp."""
@@ -46,11 +46,11 @@ _FARTHEST = 64
 def cost_of(
     module: LoadedModule, asked: Launch, most_instructions: int, tries: bool = False
 ) -> KernelCost:
-    """Run CTAs spread over the grid until so many warp instructions have been executed. tries:
-    leave memory as it was.
+    """Run CTAs spread over the grid until `most_instructions` warp instructions have been executed.
+    tries: leave memory as it was.
 
-    What those of a batch do is complete. A launch in which CTAs wait for each other cannot be
-    sampled: it runs as a whole. Raises EmulatorError.
+    Batches run to their end. A launch in which CTAs wait for each other cannot be sampled and runs
+    as a whole. Raises EmulatorError.
     """
     compiled = module.kernel(asked.kernel, check=False)
 

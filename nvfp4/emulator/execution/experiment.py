@@ -1,11 +1,11 @@
-"""Does it matter? A launch with findings runs again, in other orders and on other noise.
+"""Run a launch with findings again, in other orders and with other uninitialised contents.
 
-What comes out bit for bit the same in all runs was not harmed by what was found. Where memory
-differs, the first finding that can be the cause is to blame if anybody uses that memory: it is kept
-as a world of its own (`worlds`), in which later launches that touch it run, too. Missing warp
-synchronisation is never the cause: the lanes of a warp run together in every order. Nor is a
-missing fence: all see one memory here. Nor is a live mbarrier that is initialised again, or one
-that expects no arrivals.
+If all runs write the same bits, the findings did no harm. Where memory differs, the first finding
+that can be the cause is to blame if that memory is used later: it is kept as a separate world
+(`worlds`), in which later launches that touch it run, too. Missing warp synchronisation is never
+the cause, since the lanes of a warp run together in every order. Nor is a missing fence, since all
+threads see one memory here, nor a live mbarrier that is initialised again, nor one that expects no
+arrivals.
 """
 
 import re
@@ -137,8 +137,8 @@ def _name_both_places(testify: Testify, state: LaunchState, causes: list[Emulato
 def _name_where_new(
     testify: Testify, state: LaunchState, races: list[EmulatorError], worlds: Worlds
 ) -> None:
-    """The same for races that did no harm. Where one was named in an earlier launch, the lines are
-    the same and the threads may be others."""
+    """Add the other place to races that did no harm. If an earlier launch found the other place of
+    a race, its lines are reused, without its CTA and thread."""
     for race in races:
         place = place_of(race)
         if place in worlds.named:
@@ -154,7 +154,8 @@ def _name_where_new(
 def _try(
     run: Run, state: LaunchState, orders: list[Order], causes: list[EmulatorError], worlds: Worlds
 ) -> None:
-    """Run in these orders if there is a cause to; in worlds that the launch has touched anyway."""
+    """Run in each order if there is a cause, or if the launch touched memory that differs in the
+    world of that order."""
     for order in orders:
         world = worlds.of(order)
         touched = [
@@ -178,7 +179,8 @@ def _differences(
     touched: list[Buffer],
     cause: EmulatorError,
 ) -> list[Difference]:
-    """What comes out otherwise in an order and a world. Raises `cause` if that is a fault."""
+    """Return the buffers that differ when run in an order and a world. Raises `cause` if one run
+    faults and the other does not, or at another place."""
     kept = state.memory.kept
     written = (buffer for buffer, _ in kept.values())
     first = {b.address: (b, contents(b).copy()) for b in (*touched, *written)}
@@ -193,7 +195,7 @@ def _differences(
         return []  # a GPU may start all CTAs at once, which wait for each other then
     if fault is not None and _place_of(state.fault) != _place_of(other.fault):
         raise cause.because(fault.message) from fault
-    # Who comes first may decide in which order numbers are added.
+    # The order of threads may decide the order in which numbers are added.
     rounds = isinstance(cause, OrderDependence) or (state.rounds and order.number != 0)
     return [
         Difference(buffer, expected, left[address], cause)
@@ -251,15 +253,15 @@ def restore(kept: Kept) -> None:
         contents(buffer)[:] = before
 
 
-# --- instructions at which threads meet, so that it may matter who comes first ---------------
+# --- instructions whose effect may depend on the order of threads ----------------------------
 
 _CHANGES = frozenset(("and", "or", "xor", "add", "inc", "dec", "min", "max"))
-"""What atomics do to a value."""
+"""Operations of atomics that compute the new value from the old one."""
 
 
 def order_dependence(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
-    """What there is to say if a launch turns out to depend on the order of its threads; None if no
-    instruction was executed that can be the cause. runs: of each basic block.
+    """Return the error to raise if a launch depends on the order of its threads; None if it
+    executed no instruction that can be the cause. runs: how often each basic block ran.
     """
     return _about_the_first(
         filter(_orders_arrivals, _executed(kernel, runs)),
@@ -272,8 +274,8 @@ def order_dependence(kernel: CompiledKernel, runs: Array) -> OrderDependence | N
 
 
 def overwriting(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
-    """The same of an atomic that keeps nothing of what others did, in a kernel with some that do
-    something to what they find; None if there are no such two."""
+    """Return the error for an atomic or flag store that discards the old value, in a kernel whose
+    other atomics update theirs; None if the launch executed no such two instructions."""
     if not any(map(_changes_what_it_finds, _executed(kernel, runs))):
         return None
     return _about_the_first(
@@ -302,7 +304,7 @@ def _executed(kernel: CompiledKernel, runs: Array) -> Iterator[Instruction]:
 
 
 def overwriting_blocks(kernel: CompiledKernel) -> frozenset[int]:
-    """Those with such an atomic."""
+    """Return the blocks with an instruction that discards the old value, as for `overwriting`."""
     found = (i for i, each in enumerate(kernel.instructions) if any(map(_overwrites, each)))
     return frozenset(found)
 

@@ -60,11 +60,12 @@ _SHARED_BYTES_OF_A_MULTIPROCESSOR = 228 << 10
 _SHARE_OF_DEVICE = 3
 
 _LONGEST_SUSPECTED_S = 2.0
-"""A launch without a finding that takes longer does not run again: another shape has, of tests."""
+"""A launch without a finding that takes longer does not run again; other test shapes do."""
 _LEAST_AGAIN_S, _MOST_AGAIN = 5.0, 20.0
-"""How long a run in another order may take: so many times the first one's time."""
+"""Time limit of a run in another order: these seconds, or this multiple of the
+first run's time if that is longer."""
 _LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
-"""The same where there is no finding, or another order was in vain before."""
+"""Time limit where there is no finding, or where another order has run out of time before."""
 
 
 def launch(
@@ -124,8 +125,8 @@ class _Runs:
     def first(self) -> tuple[LaunchState, Array]:
         """The run in the first order, and how many warps ran each block.
 
-        What it saw too late or too coarsely is followed in a second one: buffers that were read
-        before anybody wrote them, and undefined bytes of memory.
+        A second run follows what the first one did not record: accesses to buffers that were read
+        before their first write, and undefined bytes of memory.
         """
         began = time.perf_counter()
         state, counts = self._run(Order())
@@ -149,8 +150,8 @@ class _Runs:
     def suspected(
         self, state: LaunchState, counts: Array
     ) -> tuple[OrderDependence | None, OrderDependence | None]:
-        """What other orders may show of a launch that has run without a finding, as of
-        `compare_orders`."""
+        """Return `suspected` and `overwriting` of `compare_orders` for a launch that has run
+        without a finding."""
         quick = self.check and state.fault is None and self._first_s < _LONGEST_SUSPECTED_S
         if not quick or self.together or self._waits:
             return None, None
@@ -266,7 +267,7 @@ def _spread(clusters: Array, size: int) -> Array:
 
 
 def cluster_of(asked: Launch, program: Program) -> Dim3:
-    """Of a launch, or of the kernel where the launch names none."""
+    """Return the cluster size of a launch, or the kernel's own where the launch names none."""
     return asked.cluster if asked.cluster != (1, 1, 1) else program.cluster or (1, 1, 1)
 
 
@@ -359,7 +360,7 @@ def _batch_size(state: LaunchState) -> int:
 
 
 def _whole_clusters(state: LaunchState, ctas: int) -> int:
-    """As many CTAs, or a few more or fewer: those of a cluster run together."""
+    """Return `ctas` rounded down to whole clusters, but at least one cluster."""
     size = math.prod(state.cluster)
     return max(1, ctas // size) * size
 

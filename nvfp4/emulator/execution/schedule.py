@@ -1,6 +1,6 @@
 """Which threads run next: groups by place in the program, the furthest behind first.
 
-Threads that diverge at a branch meet again because whoever is behind runs first; groups at one
+Threads that diverge at a branch meet again because the group behind runs first; groups at one
 place merge. Where the order gives warps turns, a place is a block in a turn: earlier turns run
 until all their threads wait or are done. A group in front of an instruction that needs more threads
 is held there, as the instruction's gate says; threads at a CTA barrier wait in it until it opens.
@@ -79,7 +79,7 @@ class Scheduler:
                 if idle > IDLE_WAKES:
                     break
                 self._wake()
-                # A try_wait gives up after a while: nobody else can run, so it is now.
+                # A try_wait times out eventually: now, since no other thread can run.
                 for group in self.groups.values():
                     group.excused = True
             place = self._choose()
@@ -102,7 +102,7 @@ class Scheduler:
         holder of a lock has more to do than one block."""
         self._favoured = False
         if len(self.groups) == 1:
-            self._turn_began = self._steps  # nobody else can run, and nobody has to wait for it
+            self._turn_began = self._steps  # no other group can run or waits for its turn
             return next(iter(self.groups))
         place = self._first()
         if self._steps - self._turn_began > TURN_STEPS or self._polls_in_vain(place):
@@ -193,7 +193,7 @@ class Scheduler:
             raise self._standstill.overtime(runs, number, group, now)
 
     def _refuse_standstill(self, place: int, group: Group) -> None:
-        """Raise if nobody can get any further, though threads run."""
+        """Raise if threads still run and none of them can make progress."""
         still = self._standstill.look(
             self._changed_at, self._steps, self.runs, place, group, self.groups
         )

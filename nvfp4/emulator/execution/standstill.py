@@ -1,8 +1,8 @@
 """Kernels that never end: deadlocks, loops in which nothing can change, loops that take too long.
 
-Nobody can end a loop whose threads come back to the same registers while memory stays as it is.
-Threads that poll memory and look at the time do not come back to the same registers: they stand
-still if all of them only poll, and for long enough nothing has changed.
+A loop never ends if its threads return to the same register values while memory does not change.
+Threads that poll memory and read the time do not return to the same values: they are taken to stand
+still if all of them only poll and memory has not changed for long enough.
 """
 
 import time
@@ -82,10 +82,10 @@ class Standstill:
             self._kept_looks, self._most_looks = 0, 2 * self._most_looks
         return False
 
-    # --- what is said -----------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------
 
     def error(self, runs: Array, groups: Mapping[int, Group]) -> EmulatorError:
-        """What is raised when `look` has answered yes. groups: those that can run."""
+        """Return the error to raise when `look` returns true. groups: those that can run."""
         reads = list(self.polling(runs))
         sites = reads or [self._loop(runs)]
         group = next(iter(groups.values()))
@@ -111,8 +111,8 @@ class Standstill:
         return error
 
     def overtime(self, runs: Array, number: int, group: Group, now: float) -> EmulatorError:
-        """What is raised when the time is up while a group runs block `number`. now: on the
-        monotonic clock."""
+        """Return the error for exceeding the time limit while a group runs block `number`. now: in
+        seconds on the monotonic clock."""
         launch = self.batch.launch
         seconds, cpu_s = now - launch.began, time.process_time() - launch.cpu_began
         site = self._loop(runs, number)
@@ -135,7 +135,8 @@ class Standstill:
         return self.kernel.blocks[number].end
 
     def polling(self, runs: Array) -> Iterator[Site]:
-        """What the loops wait for: polls in the blocks that have run, else loads."""
+        """Yield the instructions that the loops wait at: polls in the blocks that have run, else
+        loads."""
         ran = np.flatnonzero(runs - self._before).tolist()
         seen = set()
         for wanted in (_is_poll, lambda each: each.parts[0] == "ld"):
@@ -148,7 +149,8 @@ class Standstill:
                 return
 
     def arrivals(self, runs: Array) -> list[tuple[Site, int]]:
-        """What arrives at mbarriers, and how many warps have executed it; one a line."""
+        """Return the instructions that arrive at mbarriers, each with the number of warps that have
+        executed it; one for each line."""
         found: dict[object, tuple[Site, int]] = {}
         for number, warps in enumerate(runs.tolist()):
             for instruction in self.kernel.instructions[number]:
@@ -181,8 +183,8 @@ def _arrives(instruction: Instruction) -> bool:
 
 
 class _State:
-    """What decides how threads go on while memory stays as it is: where they are, and the registers
-    that are read from there on."""
+    """The state that decides how threads go on while memory does not change: their places, and the
+    registers that are live there."""
 
     def __init__(self, kernel: CompiledKernel, groups: Mapping[int, Group]) -> None:
         self.lanes = {place: group.lanes for place, group in groups.items()}

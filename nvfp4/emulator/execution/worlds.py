@@ -1,4 +1,4 @@
-"""What memory would hold if the launches so far had run in another order."""
+"""The contents of memory if the launches so far had run in another order."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,7 +81,7 @@ class Worlds:
         return self.by_order.setdefault(order, World())
 
     def forget_all_but(self, alive: list[Buffer]) -> None:
-        """Memory of other buffers than these has been given back."""
+        """Drop the differences in buffers that are not in `alive`, whose memory has been freed."""
         ranges = {(buffer.address, buffer.nbytes) for buffer in alive}
         for world in self.by_order.values():
             world.differences = [

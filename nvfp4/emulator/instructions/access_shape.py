@@ -1,4 +1,4 @@
-"""What a memory instruction reads or writes at each address, as its modifiers say: state spaces,
+"""The bytes that a memory instruction accesses at each address, and its modifiers: state spaces,
 cache hints, orders and scopes."""
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "mmio"))
 
 
 def verb(flag: int) -> str:
-    """What an access does, for messages."""
+    """Return "read" or "write", for messages."""
     return "write" if flag == WRITTEN else "read"
 
 
@@ -46,7 +46,7 @@ class Access:
 
     @property
     def alignment(self) -> int:
-        """What a global address must be a multiple of: the largest power of two in the bytes."""
+        """Alignment of a global address: the largest power of two that divides `nbytes`."""
         return self.nbytes & -self.nbytes
 
     @property

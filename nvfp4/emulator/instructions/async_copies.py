@@ -31,14 +31,14 @@ class _Packet:
     group: Array
 
     def part(self, which: Array) -> _Packet:
-        """Those copies of the packet: bool[copies]."""
+        """Return the packet of selected copies. which: bool[copies]."""
         if which.all():
             return self
         return _Packet(self.lane[which], self.offset[which], self.data[which], self.group[which])
 
 
 class PendingCopies:
-    """The cp.async copies of a batch that nobody has waited for yet."""
+    """The cp.async copies of a batch that no thread has waited for yet."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -117,7 +117,7 @@ def cp_async(site: Site) -> Action:
 def _read_parts(
     batch: Batch, site: Site, whole: Access, address: Array, lanes: Array, length: Array
 ) -> Array:
-    """The same where a lane reads so many bytes only: what is not read arrives as zeros."""
+    """Return uint8[lane, byte] of global memory, `length` bytes for each lane and zeros behind."""
     data = np.zeros((address.size, whole.nbytes), np.uint8)
     for amount in np.unique(length[length > 0]).tolist():
         some = np.flatnonzero(length == amount)

@@ -63,7 +63,7 @@ def bar(site: Site) -> Action:
 
 
 def _everybody(ex: Execution, which: Array, count: Array | None) -> bool:
-    """Whether every thread of every CTA is here, so that nobody has to wait."""
+    """Whether every thread of every CTA arrives at once, so that no thread has to wait."""
     batch, group, guard = ex
     if not group.full or guard is not None or which.size != 1 or which.reshape(-1)[0] >= BARRIERS:
         return False
@@ -214,13 +214,13 @@ def createpolicy(site: Site) -> Action:
 
 @instruction("tcgen05")
 def tcgen05(site: Site) -> Action:
-    """What else there is of Blackwell's tensor cores."""
+    """Refuse tcgen05 instructions that have no builder of their own."""
     raise site.unsupported(f"{site.opcode} is not emulated")
 
 
 @instruction("wgmma")
 def wgmma(site: Site) -> Action:
-    """Hopper's tensor cores, which a B200 does not have."""
+    """Refuse wgmma: Hopper's tensor core instructions, which a B200 does not have."""
     raise site.unsupported(
         f"{site.opcode} is not emulated", hint="it runs on an H100 or H200 alone"
     )

@@ -195,7 +195,7 @@ def _local(at: LaneSite, offset: int, nbytes: int) -> int:
 
 
 def _text(at: LaneSite, template: int, values: int) -> str:
-    """What printf makes of a template and of the arguments at `values`."""
+    """Return the text that printf makes of a template and the arguments at `values`."""
     place = values
 
     def argument(wanted: int) -> Any:
