@@ -163,7 +163,7 @@ def run_ptx(
 
     grid, block, cluster: up to three extents. params: the bytes of each `.param`, in order,
     little-endian; pointers are host addresses. shared_bytes: dynamic shared memory. buffers: (name,
-    address, nbytes) of all memory the kernel may touch. check, orders and errors: as of `run`.
+    address, nbytes) of all memory the kernel may touch. check, orders and errors: see `run`.
     """
     known = [b if isinstance(b, Buffer) else Buffer(*b) for b in buffers]
     launch = Launch(

@@ -8,24 +8,24 @@ from typing import Any
 import numba
 
 LOOPS: dict[str, Any] = {}
-"""Those of all modules that are loaded, by module and name."""
+"""The loops of all loaded modules, by module and name."""
 
 COMPILED: list[tuple[str, tuple[Any, ...]]] = []
-"""What this process has compiled, as no cache held it: the loop's name and its arguments' types."""
+"""Loops that this process compiled because no cache held them: name and types of arguments."""
 
 
 def loop(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Numba's nopython mode without the GIL, cached on disk where that is possible."""
+    """Compile a loop in Numba's nopython mode without the GIL, cached on disk if possible."""
     result: Any = numba.njit(nogil=True)(function)
     name = f"{function.__module__}.{function.__name__}"
     LOOPS[name] = result
-    with contextlib.suppress(RuntimeError):  # there is no folder that could be written
+    with contextlib.suppress(RuntimeError):  # no folder is writable
         result.enable_caching()
     cache = result._cache
 
     def save(types: tuple[Any, ...], code: Any) -> None:
         COMPILED.append((name, types))
-        with contextlib.suppress(OSError):  # the folder is not ours to write, or the disk is full
+        with contextlib.suppress(OSError):  # the folder is read-only, or the disk is full
             type(cache).save_overload(cache, types, code)
 
     cache.save_overload = save
@@ -33,8 +33,8 @@ def loop(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_two_threads(count: int, run: Callable[[slice], None]) -> None:
-    """Call `run` for the first and the second half of so many items, at the same time. It does
-    nothing but run loops, on memory of its own for each item."""
+    """Call `run` for the first and the second half of `count` items, at the same time. It may only
+    run loops, on separate memory for each item."""
     half = count // 2 if count > 7 else 0
     first = threading.Thread(target=run, args=(slice(half),)) if half else None
     if first is not None:

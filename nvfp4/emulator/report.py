@@ -1,4 +1,4 @@
-"""What a launch executed, counted, and what it did that the manual forbids and hardware
+"""Counts of what a launch executed, and its findings: what the manual forbids and hardware
 tolerates."""
 
 from collections import Counter
@@ -26,8 +26,8 @@ class Finding:
     """One kind of misuse at one place. cta, thread: of its first occurrence. count: how many
     threads did it, all occurrences together. file, line: in the source the kernel was compiled
     from, the file as messages call it; None where that is not known. ptx_line: of the first
-    occurrence. rule: as of EmulatorError. related: other places that belong to it, as
-    of `SourceLocation.record`, each with its message.
+    occurrence. rule: see EmulatorError. related: other places that belong to it, as
+    `SourceLocation.record` returns them, each with its message.
     """
 
     code: str
@@ -85,7 +85,7 @@ class Findings:
 
 
 def place_of(error: EmulatorError) -> Place:
-    """Where findings of a kind are counted together."""
+    """Return the place by which findings of a kind are counted together."""
     where = error.where
     if where is None:
         return error.code, None, None
@@ -94,7 +94,7 @@ def place_of(error: EmulatorError) -> Place:
 
 
 def noted(note: Note, kernel: str) -> Finding:
-    """What was said about a launch beforehand, as one of its findings."""
+    """Return a note that was made before a launch as one of its findings."""
     return Finding(
         code=note.code,
         message=note.message,
@@ -108,11 +108,11 @@ def noted(note: Note, kernel: str) -> Finding:
 
 @dataclass
 class Traffic:
-    """What a launch asks of memory and of its warps, counted while it runs.
+    """Counts of memory accesses and of other work, kept while a launch runs.
 
     Bytes are what the lanes asked for. sectors_requested: distinct sectors of 32 bytes within each
-    warp's request. peer_bytes_read, peer_bytes_written: those of shared bytes that are other CTAs'
-    (distributed shared memory). bank_conflicts: extra passes of shared accesses.
+    warp's request. peer_bytes_read, peer_bytes_written: shared bytes that belong to other
+    CTAs (distributed shared memory). bank_conflicts: extra passes of shared accesses.
     divergent_branches: branches at which a warp diverged. tensor_instructions: products of matrices
     by tcgen05.mma, and tensor_cycles how long tensor cores are busy with them, from
     published rates. tensor_bytes: between tensor memory and registers or shared memory.

@@ -1,7 +1,7 @@
 """Conversions that a kernel does in software because of the architecture it was compiled for.
 
-cuda_fp4.h and cuda_fp6.h convert by one instruction where the architecture has it: sm_100a and
-sm_100f have it, sm_100 has not, for which torch compiles where no option names an architecture.
+cuda_fp4.h and cuda_fp6.h convert by one instruction where the architecture has it. sm_100a and
+sm_100f have it. sm_100, for which torch compiles unless an option names an architecture, does not.
 """
 
 import re
@@ -18,7 +18,7 @@ _HEADERS = {
     "100": re.compile(r"/cuda_fp[46]\.hpp$"),
     "75": re.compile(r"/cuda_fp[468]\.hpp$"),
 }
-"""What is software for the architectures that torch and nvcc choose by themselves on a B200."""
+"""Headers that convert in software, by the default architectures of torch and nvcc on a B200."""
 _OWN = "100a"
 HINT = f'extra_cuda_cflags=["-gencode=arch=compute_{_OWN},code=sm_{_OWN}"]'
 
@@ -36,7 +36,7 @@ def _found(ptx: str, headers: re.Pattern[str]) -> Iterator[tuple[int, SourceLine
     sources = SourceLines(ptx)
     for number, text in enumerate(ptx.split("\n"), 1):
         if not text.startswith("\t") or text.startswith(("\t.", "\t//")):
-            continue  # no instruction of a compiler's
+            continue  # not an instruction that a compiler wrote
         source = sources.at(number)
         if source is None or not any(headers.search(each.file) for each in source.chain()):
             continue
@@ -46,8 +46,8 @@ def _found(ptx: str, headers: re.Pattern[str]) -> Iterator[tuple[int, SourceLine
 
 
 def software_conversions(ptx: str, kernel: str, runs: Mapping[int, int]) -> list[Finding]:
-    """What a launch spends on them, at the first line that does; nothing where it does not. runs:
-    warp instructions by line of the PTX."""
+    """Return one finding on the instructions that convert in software, at the first such line, or
+    an empty list if none was executed. runs: warp instructions by line of the PTX."""
     lines = {n: user for n, user in software_lines(ptx).items() if runs.get(n)}
     if not lines:
         return []

@@ -1,4 +1,4 @@
-"""What each warp of a launch has executed, and what each statement has asked of memory."""
+"""Counts of the statements that each warp of a launch executed, and of their memory accesses."""
 
 import secrets
 from collections import defaultdict
@@ -56,7 +56,7 @@ class Work:
 
 @dataclass
 class WorkCounter:
-    """Collects the work of a launch, batch by batch. waits: as of `Work`."""
+    """Collects the work of a launch, batch by batch. waits: see `Work`."""
 
     waits: bool = False
     asked: dict[int, Asked] = field(default_factory=lambda: defaultdict(Asked))
@@ -86,13 +86,14 @@ class WorkCounter:
             self._of_cta[cta] = self._ctas.setdefault(kind, len(self._ctas))
 
     def look(self, start: int, first: int, address: Array) -> None:
-        """Threads, of which `first` is one, look at memory that others may write meanwhile. Looking
-        again at the same addresses is waiting."""
+        """Record that threads, one of which is `first`, read memory that others may write
+        meanwhile. Reading the same addresses again counts as waiting. start: the statement's
+        position in the PTX text."""
         before = self._looked.get((start, first))
         self.waits |= before is not None and np.array_equal(before, address)
         self._looked[start, first] = address.copy()
 
     def work(self, starts: list[list[int]]) -> Work:
-        """All that was collected. starts: as of `Work`."""
+        """Return all that was collected. starts: see `Work`."""
         warps = np.array(self._warps).reshape(len(self._warps), len(starts))
         return Work(warps, list(self._ctas), self._of_cta, starts, dict(self.asked), self.waits)

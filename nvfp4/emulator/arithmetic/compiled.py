@@ -218,7 +218,7 @@ def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: int) -> LaneFunction
 
 
 def compile_all() -> None:
-    """Compiles or loads every function that has a name."""
+    """Compile or load every function that has a name."""
     for name, compiled in _LOOPS.items():
         operands = compiled.py_func.__code__.co_argcount - 1
         kernel(name)(*[np.empty(0, _LANES[name][0])] * operands)
@@ -320,7 +320,7 @@ def select(chosen: Array, new: Array, old: Array) -> Array:
 
 @loop
 def take(table, codes, out):  # type: ignore[no-untyped-def]
-    """Writes table[codes[i]] to out[i]."""
+    """Write table[codes[i]] to out[i]."""
     for i in range(codes.shape[0]):
         out[i] = table[codes[i]]
 

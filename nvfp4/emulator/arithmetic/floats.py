@@ -401,7 +401,7 @@ _register_function("tanh", np.tanh, "f32", "f16", "f16x2", "bf16", "bf16x2")
 
 
 def _of_turns(function: Function) -> Function:
-    """sin or cos as the device takes them: of an angle that float32 first holds in turns."""
+    """Return sin or cos as the device computes it: the angle is first rounded to float32 turns."""
     turn = np.float64(np.float32(0.5 / np.pi))
 
     def in_turns(x: Array) -> Array:

@@ -341,9 +341,10 @@ def dots(
     a: Array, b: Array, types: tuple[str, str], c: Array, half: bool,
     scales: tuple[Array, Array] | None = None, negate: bool = False,
 ) -> Array:  # fmt: skip
-    """Codes a [m, k] and b [n, k] and accumulators c, uint32[n, m], to the same of a * b + c.
+    """Return a * b + c, uint32[n, m], for codes a [m, k] and b [n, k]; c is uint32[n, m], too.
 
-    half: accumulators are f16. scales: UE8M0 codes of the rows of a and of b. negate: the products.
+    half: accumulators are f16. scales: UE8M0 codes of the rows of a and of b. negate: whether
+    products are negated.
     """
     a_sig, a_exp, a_finite = elements(np.ascontiguousarray(a.T), types[0])
     b_sig, b_exp, b_finite = elements(b, types[1])
@@ -376,7 +377,7 @@ def dots(
 def _put_specials(
     out: Array, a: Array, b: Array, types: tuple[str, str], c: Array, half: bool, negate: bool
 ) -> None:
-    """Infinities and NaNs, where the exact sum is one."""
+    """Put infinities and NaNs into `out` where the exact sum is one."""
     one, other = (
         decode(codes >> 13 if name == "tf32" else codes, FORMATS[name])
         for codes, name in zip((a, b), types, strict=True)
@@ -423,11 +424,11 @@ def add_block_products(
     words: Array, where: Array, column: int, accumulate: bool, operands: tuple[Array, Array],
     scales: tuple[Array, Array], scale_type: str, negate: bool,
 ) -> None:  # fmt: skip
-    """Products of FP4 with block scales, added to tiles of tensor memory or put there.
+    """Add products of FP4 with block scales to tiles of tensor memory, or store them there.
 
     words: uint32[CTAs, columns, lanes]. where, column: the CTA of each tile, and the first column.
     operands: pairs of E2M1 codes a [tiles, m, k / 2] and b [tiles, n, k / 2]. scales: their codes,
-    [tiles, rows, blocks], ue4m3 or ue8m0. negate: the products.
+    [tiles, rows, blocks], ue4m3 or ue8m0. negate: whether products are negated.
     """
     values, units, significands, exponents = _scale_tables(scale_type)
     most = float(np.prod([6 * values[each].max(initial=0) for each in scales]))
@@ -450,7 +451,8 @@ def add_block_products(
 
 
 def integer_dots(a: Array, b: Array, c: Array, saturates: bool) -> Array:
-    """Integers a [m, k] and b [n, k] (int8 or uint8) and int32 accumulators c, uint32[n, m]."""
+    """Return a * b + c, uint32[n, m], for integers a [m, k] and b [n, k] (int8 or uint8) and int32
+    accumulators c, uint32[n, m]."""
     whole = (b.astype(np.float64) @ a.astype(np.float64).T).astype(np.int64)
     whole += c.view(np.int32)
     if saturates:

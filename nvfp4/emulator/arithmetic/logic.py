@@ -113,7 +113,7 @@ def _prmt(m: Modifiers) -> Op:
 
 @instruction("bmsk")
 def _bit_mask(m: Modifiers) -> Op:
-    """CUB's radix sort uses it."""
+    """bmsk.{clamp,wrap}.b32 d, a, b: a mask of b bits from bit a up. CUB's radix sort uses it."""
     mode = m.choice("clamp", "wrap")
     m.type("b32")
 

@@ -59,7 +59,7 @@ class CompiledKernel:
 
     classes: register class by index. specials, symbols: what the registers behind the program's
     own hold. shadows: the registers that tell which bits of others are undefined. tracks_memory:
-    also of those that loads bring in.
+    whether undefined bits that loads bring in are tracked, too.
     """
 
     program: Program
@@ -114,7 +114,7 @@ def compile_kernel(program: Program, check: bool, memory: bool = False) -> Compi
     """Generate and load the Python of a kernel.
 
     check: keep shadows of registers that may be unset, and look at them where values matter.
-    memory: also of what shared and local memory bring in.
+    memory: also track undefined bits of shared and local memory.
     Raises UnsupportedInstruction or PtxSyntaxError with the PTX line.
     """
     return _Writer(Lowered(program, check, memory), memory).load()

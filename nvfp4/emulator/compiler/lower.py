@@ -43,7 +43,7 @@ class Lowered:
     """
 
     def __init__(self, program: syntax.Program, check: bool, memory: bool) -> None:
-        """check: watch registers that may be unset. memory: and what loads bring in."""
+        """check: watch registers that may be unset. memory: also watch what loads bring in."""
         self.program = program
         self.classes = [register.cls for register in program.registers]
         self.specials: dict[str, int] = {}

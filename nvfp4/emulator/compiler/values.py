@@ -1,5 +1,5 @@
-"""Operands as Python expressions, and the statements that they stand in, with those that keep
-shadows and look at them where values matter."""
+"""Operands as Python expressions, the statements that use them, and the statements that keep
+shadows and check them where values matter."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -147,7 +147,8 @@ def conditional(register: int, value: str, when: str | None) -> str:
 
 
 class Shadows:
-    """Writes them for one kernel. memory: whether that of shared and local memory is tracked."""
+    """Writes the shadows' statements for one kernel. memory: whether undefined bits of shared and
+    local memory are tracked, too."""
 
     def __init__(self, values: Values, memory: bool) -> None:
         self.values = values

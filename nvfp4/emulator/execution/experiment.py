@@ -62,7 +62,7 @@ Testify = Callable[[Seen, list[Buffer]], tuple[Related | None, LaunchState]]
 
 _NOISES = 3
 _SUSPECTED = 3
-"""Further orders of a launch without a finding: it is likely to be right."""
+"""Number of further orders for a launch without a finding, which is likely to be right."""
 _NAMED = 3
 
 _OUTPUT = "c"

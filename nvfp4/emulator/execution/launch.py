@@ -216,7 +216,7 @@ def run_ctas(
     together: bool = False,
     most_instructions: int | None = None,
 ) -> tuple[Array, int]:
-    """Run the CTAs of a launch in batches. What stops it is left in the state.
+    """Run the CTAs of a launch in batches. An error that stops it is left in the state.
 
     together: as many at once as a device holds, for CTAs that wait for each other.
     most_instructions: batches spread over the grid, until that many warp instructions are executed.
@@ -255,8 +255,8 @@ def run_ctas(
 
 
 def _spread(clusters: Array, size: int) -> Array:
-    """Runs of so many clusters in an order in which those taken so far are always spread over all.
-    The last one may be shorter."""
+    """Return the clusters in runs of `size`, in an order in which the first runs, however many, are
+    spread over the grid. The last run may be shorter."""
     whole = len(clusters) // size
     if not whole:
         return clusters

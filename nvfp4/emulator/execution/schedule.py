@@ -209,7 +209,7 @@ class Scheduler:
         raise self._standstill.error(self.runs, {place: group, **self.groups})
 
     def _heed_signals(self) -> None:
-        """Something that held threads may wait for has changed; lanes may have been released."""
+        """Handle signals: a change that held threads may wait for, and lanes that were released."""
         signals = self.batch.signals
         signals.changed = False
         self._progress = True
@@ -301,7 +301,7 @@ class Scheduler:
         return self._group(group.lanes[ready])
 
     def _wake(self) -> None:
-        """Let the gates look at the threads that they hold once more."""
+        """Put the held groups back at their places, so that the gates decide again."""
         self._stirred = False
         held, self.held = self.held, {}
         for place, group in held.items():

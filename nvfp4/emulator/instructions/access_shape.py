@@ -66,7 +66,7 @@ class Access:
 
 
 def data_of(access: Access, lanes: int) -> Array:
-    """An empty array for the data of so many lanes: [elements, lanes]."""
+    """Return an uninitialised array for the data of `lanes` lanes: [elements, lanes]."""
     return np.empty((access.elements, lanes), access.dtype)
 
 

@@ -144,7 +144,7 @@ def apply(
     ordered = address[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     length = np.diff(np.append(starts, address.size))
-    # In each turn the next lane of every address has its go.
+    # Each turn performs the next lane of every address.
     for turn in range(int(length.max())):
         now = order[starts[length > turn] + turn]
         held = data_of(what, now.size)

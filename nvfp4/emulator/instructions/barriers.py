@@ -2,7 +2,7 @@
 fences, and hints.
 
 All threads of a launch see one memory in one order here, so prefetches, cache policies and launch
-control have nothing to do, and fences only tell the race check. An instruction that is not listed
+control have no effect, and fences matter to the race check only. An instruction that is not listed
 is still an error.
 """
 
@@ -91,7 +91,7 @@ def _numbers(site: Site, ex: Execution, which: Array) -> list[tuple[int, Array]]
 def _check_arrival(
     site: Site, ex: Execution, barrier: CtaBarrier, lanes: Array, expected: Array
 ) -> None:
-    """Raise unless these lanes may arrive, each expecting so many threads (0: all)."""
+    """Raise unless these lanes may arrive. expected: threads that each lane expects (0: all)."""
     batch = ex.batch
     cta, thread = batch.grid.cta[lanes], batch.grid.thread[lanes]
     odd = np.flatnonzero(expected % 32)

@@ -1,5 +1,5 @@
-"""cp.async.bulk and cp.async.bulk.tensor: copies by the copy engine. And st.async, a store that
-counts at an mbarrier: the engine does it here, too, in the proxy of threads.
+"""cp.async.bulk and cp.async.bulk.tensor: copies by the copy engine. Also st.async, a store that
+completes bytes at an mbarrier. Here the engine performs it, in the proxy of threads.
 """
 
 from collections.abc import Callable
@@ -34,8 +34,8 @@ _KNOWN = (
 
 
 class Way(NamedTuple):
-    """Where among the values of a copy its parts are: the address in shared memory that it writes,
-    the mbarrier, and the mask of CTAs that it goes to. None: there is none."""
+    """Indices of a copy's parts among its values: the address in shared memory that it writes, the
+    mbarrier, and the mask of CTAs that it goes to. None for a part that it does not have."""
 
     target: int
     mbar: int | None
@@ -74,7 +74,7 @@ def bulk(site: Site) -> Action:
 
 
 def _copies(site: Site, kind: str, move: Callable[[LaneSite, list[int]], int], way: Way) -> Action:
-    """Copies by lane. move: as of `copy_by_lane`."""
+    """Return an action that copies lane by lane. move: see `copy_by_lane`."""
 
     def run(ex: Execution, *values: Array) -> None:
         copy_by_lane(site, ex, values, move, way)

@@ -1,4 +1,4 @@
-"""Where a block goes next: branches, exits and traps, which generated code calls. And the two
+"""Branches, exits and traps, which generated code calls at the end of a block. Also the two
 functions of the device runtime that kernels call, vprintf and __assertfail."""
 
 import re

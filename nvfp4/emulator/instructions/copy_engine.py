@@ -1,4 +1,4 @@
-"""What the copy engine does for cp.async.bulk, one copy at a time (its tensor form: tiles.py).
+"""The copy engine's part in cp.async.bulk, one copy at a time (its tensor form: tiles.py).
 
 A copy is performed when it is issued. The race check learns of it only when its mbarrier
 completes or its bulk group is waited for, so that a kernel that does not wait is caught. In some
@@ -39,7 +39,7 @@ from nvfp4.emulator.work import Asked
 from nvfp4.records.launch import Buffer
 
 TO_ALL = "multicast::cluster::all"
-"""Of clusterlaunchcontrol: to every CTA of the cluster."""
+"""Modifier of clusterlaunchcontrol: the response goes to every CTA of the cluster."""
 
 
 def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
@@ -123,13 +123,13 @@ def goes_abroad(site: Site) -> bool:
 
 
 def with_rank(address: int, rank: int) -> int:
-    """The same place in the shared memory of the CTA with a rank."""
+    """Return the shared address of the same offset in the CTA with a rank."""
     return address & ~(0xFF << RANK_SHIFT) | rank << RANK_SHIFT
 
 
 @contextmanager
 def uncounted(batch: Batch) -> Iterator[None]:
-    """What is read of global memory meanwhile has been counted before."""
+    """Do not count reads of global memory in the `with` block: they have been counted before."""
     traffic, launch = batch.traffic, batch.launch
     counted = traffic.global_read_bytes, traffic.sectors_requested, traffic.global_requests
     tally, launch.tally = launch.tally, None
@@ -143,7 +143,7 @@ def uncounted(batch: Batch) -> Iterator[None]:
 
 
 def note(at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool = False) -> None:
-    """The engine touches shared bytes on behalf of a lane, as of `note_all`."""
+    """Record that the engine accesses shared bytes on behalf of a lane; see `note_all`."""
     where, lanes = np.array([offset]), np.array([at.lane])
     note_all(at.site, at.batch, where, lanes, nbytes, flag, by_threads)
 
@@ -152,8 +152,8 @@ def note_all(
     site: Site, batch: Batch, offset: Array, lanes: Array, nbytes: int, flag: int,
     by_threads: bool = False,
 ) -> None:  # fmt: skip
-    """The engine touches shared bytes on behalf of lanes; races are noted. by_threads: it does so
-    in the proxy of threads, which needs no fence."""
+    """Record that the engine accesses shared bytes on behalf of lanes, and note races. by_threads:
+    the access is in the proxy of threads, which needs no fence."""
     if flag == WRITTEN:
         batch.traffic.shared_bytes_written += nbytes * lanes.size
     else:
@@ -212,7 +212,7 @@ def _note_one(at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: boo
 
 
 def advance(batch: Batch, lanes: Array) -> None:
-    """The clock of the engine in the lanes' CTAs moves on after their copies."""
+    """Advance the clocks of the engines of the lanes' CTAs after their copies."""
     engine = batch.engine_warps(lanes)
     batch.shared.clocks.known[batch.clusters.cta[lanes], engine, engine] += 1
 
@@ -225,7 +225,7 @@ def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array)
 
 
 class Postponed:
-    """Copies that are performed once somebody looks at their mbarriers, by the mbarrier's offset in
+    """Copies to be performed when a thread waits for their mbarriers, by the mbarrier's offset in
     shared memory."""
 
     def __init__(self, batch: Batch) -> None:
@@ -255,8 +255,8 @@ def _finish(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
 
 
 def perform_postponed(batch: Batch, offset: Array) -> bool:
-    """Threads wait for the phases under way of the mbarriers at these offsets: copies that end them
-    are performed. Whether there was any."""
+    """Perform the copies that end the phases under way of the mbarriers at these offsets, for which
+    threads wait. Returns False if no copies are postponed at all or `offset` is empty."""
     waiting = batch.kept(Postponed).by_mbarrier
     if not waiting or not offset.size:
         return False
@@ -266,7 +266,7 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
         for number, (at, mbar, move) in enumerate(copies, start=1):
             _finish(at, mbar, move)
             if number < len(copies) and mbarrier_objects.state_of(batch, each).parity != parity:
-                # The phase did not wait for the others: they take longer.
+                # The phase is complete without the other copies, which stay postponed.
                 waiting[each] = copies[number:]
                 break
     return True
@@ -299,7 +299,7 @@ class BulkGroups:
             self._open.discard(lane)
 
     def wait(self, lanes: Array, left: int) -> None:
-        """These lanes wait until so many of their groups may still be under way."""
+        """These lanes wait until at most `left` of their groups are still under way."""
         for lane in self._committed.keys() & set(lanes.tolist()):
             groups = self._committed[lane]
             done = groups[: len(groups) - left] if left else groups
@@ -317,7 +317,7 @@ class BulkGroups:
 
 
 def note_unwaited(batch: Batch) -> None:
-    """The CTAs have ended, and their shared memory is no more theirs."""
+    """Note bulk copies that still may read shared memory of CTAs that have ended."""
     stores = list(batch.kept(BulkGroups).stores.values())
     for at in stores[:1]:
         at.note(

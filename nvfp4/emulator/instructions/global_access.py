@@ -111,7 +111,7 @@ def _note_reads(
         return
     who = _who(batch, lanes)
     if access.strong:
-        # A flag that others set: whoever reads it knows what they did before.
+        # A flag that others set: the reader knows what they did before they set it.
         races.exchange(channels(address), who, tells=False, hears=True)
         races.exchange(np.full(lanes.size, FENCES), who, tells=False, hears=True)
         return
@@ -150,7 +150,7 @@ def _note(
 
 
 def _seen(at: LaneSite, address: int, nbytes: int, cta: int, thread: int) -> Seen:
-    """An access, and who was there before."""
+    """Return the record of an access and of the earlier one that it races with."""
     number, own = divmod(at.lane, at.batch.grid.threads)
     here = int(at.batch.numbers[number])
     return Seen("global", address, nbytes, here, own, at.site.instruction.line, (cta, thread))
@@ -259,7 +259,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
 
 
 def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) -> None:
-    """A device would read its own parameters or constants at these addresses."""
+    """Raise unless all addresses lie in the access's own space, param or const: at others a device
+    would read parameters or constants of its own."""
     inside = np.zeros(requests.address.size, np.bool_)
     for buffer in batch.memory.own(access.only):
         inside |= (requests.address >= buffer.address) & (requests.address < buffer.end)
@@ -436,7 +437,8 @@ def _plural(what: str) -> str:
 
 
 class LaunchWaits:
-    """Who has waited for the launch before: lanes, and warps by the clock at which they had."""
+    """Lanes that have waited for the launch before, and the clock at which each warp first had, 0
+    if it has not."""
 
     def __init__(self, batch: Batch) -> None:
         self.lanes = np.zeros(batch.grid.lane.size, np.bool_)

@@ -1,5 +1,6 @@
-"""clusterlaunchcontrol: a running cluster takes over the work of one that has not started. And
-griddepcontrol: when a programmatic launch and the one before it in the stream meet.
+"""clusterlaunchcontrol: a running cluster takes over the work of one that has not started. Also
+griddepcontrol, by which a programmatic launch begins early and waits for the one before it in the
+stream.
 
 The 16 bytes of a response are in a format of our own: x, y and z of the first CTA of the cluster,
 32 bits each, and 1 if it has been cancelled.
@@ -28,7 +29,7 @@ from nvfp4.emulator.state.memory import WRITTEN
 
 _RESPONSE_BYTES = 16
 _NOTHING = 0xFFFFFFFF
-"""What is returned as the CTA of a cluster that was not cancelled, which is undefined."""
+"""Value for the first CTA of a cluster that was not cancelled, which PTX leaves undefined."""
 
 
 class _Refused:
@@ -130,7 +131,7 @@ def query_cancel(site: Site) -> Action:
 
 
 class _Triggers:
-    """Which CTAs have told that the next launch may begin: bool[CTAs]."""
+    """The CTAs that have executed griddepcontrol.launch_dependents: bool[CTAs]."""
 
     def __init__(self, batch: Batch) -> None:
         self.ctas = np.zeros(batch.grid.ctas, np.bool_)

@@ -201,8 +201,8 @@ def _spread_words(words, values, bits, table, warp, eights, registers, out):  # 
 def _multiply(  # type: ignore[no-untyped-def]
     a, b, a_values, b_values, bits, a_table, b_table, rows, columns, a_registers, b_registers, out
 ):
-    """As of `_products`. Row 8i + g of a, or of b's columns, is in register i of each `rows` / 8,
-    lanes 4g to 4g + 3."""
+    """Set `out` to the sums of `_products`. Row 8i + g of a, or of b's columns, is in register i of
+    each `rows` / 8, lanes 4g to 4g + 3."""
     depth = a_registers * 8 // rows * 4 * (1 if bits == 64 else 32 // bits)
     left, right = np.empty((rows, depth)), np.empty((columns, depth))
     across, sums = np.empty((depth, columns)), np.empty(columns)

@@ -24,7 +24,7 @@ class Wait:
     parity: int | None
 
     def status(self, batch: Batch) -> str:
-        """What is missing, in words."""
+        """Return the arrivals and bytes that the phase still lacks, in words."""
         state = mbarrier_objects.state_of(batch, self.offset)
         came = state.expected - state.pending
         where = f"byte {batch.shared.address(self.offset) - batch.shared.base} of shared memory"
@@ -48,7 +48,7 @@ class Waits:
 
 
 _ARRIVALS = frozenset(("arrive", "arrive_drop", "expect_tx", "complete_tx"))
-"""What threads may do to mbarriers of other CTAs; they wait at their own."""
+"""Operations that threads may execute on mbarriers of other CTAs; waits are for their own."""
 
 
 def _objects(site: Site, ex: Execution, address: Array) -> tuple[Array, Array, Array]:
@@ -131,8 +131,8 @@ _WAITS = "mbarrier.test_wait", "mbarrier.try_wait"
 def wait(site: Site) -> Action:
     """mbarrier.{test,try}_wait{.parity} p, [addr], state or parity{, time hint}.
 
-    try_wait may suspend the thread: it is held until the phase completes, or until nobody else
-    can run, when it times out. Where nobody looks at the result, the wait tells nothing.
+    try_wait may suspend the thread: it is held until the phase completes, or until no other thread
+    can run, when it times out. A wait whose result is unused acquires nothing.
     """
     by_parity, relaxed = "parity" in site.parts, "relaxed" in site.parts
 

@@ -160,7 +160,8 @@ def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:
 
 @dataclass(frozen=True)
 class State:
-    """Of an mbarrier: arrivals that a phase expects and those still pending, bytes to come."""
+    """The state of an mbarrier: arrivals that a phase expects, arrivals still pending, bytes still
+    to come, and the parity of the phase under way."""
 
     expected: int
     pending: int
@@ -274,9 +275,9 @@ def _check_seen(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
 
 
 class _Heard:
-    """What the threads that arrived at each mbarrier knew: int32[words of shared, clocks].
+    """Clocks known to the threads that arrived at each mbarrier: int32[words of shared, clocks].
 
-    of_ended: those that arrived in a phase that has completed.
+    of_ended: of the threads that arrived in a phase that has completed.
     """
 
     def __init__(self, batch: Batch) -> None:

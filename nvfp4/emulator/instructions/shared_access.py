@@ -1,9 +1,9 @@
-"""Accesses to shared memory: bounds, alignment, bank conflicts, races, and what CTAs of a cluster
-do to each other's.
+"""Accesses to shared memory: bounds, alignment, bank conflicts, races, and accesses to the memory
+of other CTAs of a cluster.
 
-A shared address names the CTA that it belongs to, by its rank. Memory of a CTA is there until the
-CTA's last thread has ended: a thread that accesses it has to make sure that it has not, and that it
-waits.
+A shared address names the CTA that it belongs to, by its rank. A CTA's memory exists until its last
+thread has ended. A thread that accesses the memory of another CTA must make sure that this CTA has
+not ended and waits for the access.
 """
 
 import numpy as np
@@ -76,7 +76,7 @@ def ranks_in(at: LaneSite, mask: int) -> list[int]:
 
 
 def owner(at: LaneSite, offset: int) -> str:
-    """Whose shared memory a byte is, in words; nothing if it is the lane's own CTA's."""
+    """Return ` of CTA ...` for the CTA that owns a byte; empty if it is the lane's own CTA."""
     batch = at.batch
     row = batch.shared.row_of(offset)
     if row == at.lane // batch.grid.threads:
@@ -112,8 +112,8 @@ def visit(
     nbytes: int = 0,
     flag: int = WRITTEN,
 ) -> None:
-    """These lanes access `nbytes` of data, 0 for an mbarrier, in shared memory of any CTA of their
-    clusters. engine: by the copy engine. Raises if the CTA has ended."""
+    """Record that these lanes access `nbytes` of data, 0 for an mbarrier, in shared memory of any
+    CTA of their clusters. engine: the copy engine does it. Raises if the CTA has ended."""
     if batch.cluster_size == 1 or not lanes.size:
         return
     rows = offset.astype(np.int64) // batch.shared.stride
@@ -145,7 +145,8 @@ def visit(
 
 
 def send(at: LaneSite) -> None:
-    """The copy engine of a lane's CTA reads its shared memory, and tells an mbarrier of that."""
+    """Record that the copy engine of a lane's CTA reads the CTA's shared memory and signals an
+    mbarrier."""
     batch = at.batch
     if batch.cluster_size == 1 or not batch.shared.checked:
         return
@@ -156,8 +157,8 @@ def send(at: LaneSite) -> None:
 
 
 def leave(batch: Batch, lanes: Array) -> None:
-    """These lanes have ended. Note accesses to the memory of their CTAs that need not have come
-    before that."""
+    """Note accesses to the shared memory of these lanes' CTAs, if the CTAs have ended, that nothing
+    orders before their end."""
     if batch.cluster_size == 1 or not batch.shared.checked:
         return
     visits = batch.kept(_Visits)
@@ -282,7 +283,7 @@ def _note_unwritten_flag(
 
 
 def stores_flags(site: Site) -> bool:
-    """Whether a store is one that other threads may look at meanwhile."""
+    """Whether other threads may read the stored bytes at the same time."""
     return site.parts[0] == "st" and not _FLAG_STORES.isdisjoint(site.parts)
 
 
@@ -307,7 +308,7 @@ def _record_writes(
     batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array, new: Array,
     atomic: bool = False, issued: bool = False,
 ) -> None:  # fmt: skip
-    """As races.note_writes. issued: the copy engine writes later."""
+    """Call `races.note_writes`, and note a race. issued: the copy engine writes later."""
     shared, team, clocks = batch.shared, batch.clusters, batch.shared.clocks
     site.testify(batch, "shared", offset, nbytes, lanes, True, atomic, engine=issued)
     note_overwritten(batch, site, nbytes, offset, lanes)
@@ -321,7 +322,8 @@ def _record_writes(
 
 
 def note_overwritten(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
-    """Lanes, or the copy engine on their behalf, write what a tensor core may still read."""
+    """Note writes, by lanes or by the copy engine for them, to bytes that a tensor core may still
+    read."""
     pipes = batch.held(TensorPipe)
     found = None if pipes is None else pipes.overwritten(offset, nbytes, lanes)
     if found is None:
@@ -340,7 +342,7 @@ def note_overwritten(batch: Batch, site: Site, nbytes: int, offset: Array, lanes
 def note_flags(
     batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array, data: Array
 ) -> None:
-    """Stores that others may look at meanwhile: as atomics, of which nobody gets a result."""
+    """Record stores that other threads may read at the same time as atomics without a result."""
     note_writes(batch, site, nbytes, offset, lanes, data, atomic=True)
     meet_by_atomics(batch, offset, lanes, hears=False, relaxed="relaxed" in site.parts)
 
@@ -348,7 +350,7 @@ def note_flags(
 def meet_by_atomics(
     batch: Batch, offset: Array, lanes: Array, hears: bool, relaxed: bool = False
 ) -> None:
-    """As of Clocks, for lanes."""
+    """Call `Clocks.meet_by_atomics` for the warps of these lanes."""
     cluster, warp = batch.clusters.cta[lanes], batch.clusters.thread[lanes] >> 5
     batch.shared.clocks.meet_by_atomics(offset, cluster, warp, hears, relaxed)
 
@@ -361,7 +363,7 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
 
 
 def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
-    """The lanes waited for their copies: from now on these are writes of theirs."""
+    """Record the copies that these lanes have waited for as writes of the lanes."""
     shared, team, clocks = batch.shared, batch.clusters, batch.shared.clocks
     if shared.undefined is not None:
         shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
@@ -372,20 +374,20 @@ def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None
 
 
 def note_proxy_fence(batch: Batch, lanes: Array) -> None:
-    """What these threads know of comes before later accesses by the copy engine."""
+    """Order the accesses that these threads know of before later ones by the copy engine."""
     if batch.shared.checked and lanes.size:
         warps = np.unique(lanes >> 5)
         batch.shared.clocks.fence_proxies(*divmod(warps, batch.clusters.warps))
 
 
 def note_thread_fence(batch: Batch, lanes: Array) -> None:
-    """These threads order what they know of before relaxed arrivals of theirs."""
+    """Order the accesses that these threads know of before their own relaxed arrivals."""
     if batch.shared.checked and lanes.size:
         batch.shared.clocks.order(*divmod(np.unique(lanes >> 5), batch.clusters.warps))
 
 
 def seen_at(at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = False) -> Seen:
-    """An access that races with who left a stamp."""
+    """Return the record of an access that races with the one that left a stamp."""
     batch, threads, shared = at.batch, at.batch.grid.threads, at.batch.shared
     thread = threads if engine else at.lane % threads
     return Seen(
@@ -436,7 +438,8 @@ def _note(
 
 
 def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:
-    """Who left a stamp in the lane's cluster, in words; `copy` names the copy engine."""
+    """Return the name of the thread that left a stamp in the lane's cluster, or `copy` if the copy
+    engine did."""
     cta, thread = _who_left(at, stamp)
     if thread >= at.batch.grid.threads:
         return copy

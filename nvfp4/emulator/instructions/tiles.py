@@ -1,5 +1,5 @@
-"""Tiles of tensors for cp.async.bulk.tensor: boxes, swizzles and what lies outside. And tensormap,
-by which a kernel makes a tensor map, field by field, in shared or global memory.
+"""Tiles of tensors for cp.async.bulk.tensor: boxes, swizzles and elements outside the tensor. Also
+tensormap, with which a kernel makes a tensor map, field by field, in shared or global memory.
 
 The fields are those of `records.tensormap`, here counted in 32-bit words. Source: PTX ISA,
 tensormap.replace and tensormap.cp_fenceproxy; values have the numbers of its tables.
@@ -53,7 +53,7 @@ class TensorMaps:
         """Those in global memory that were changed, with no acquiring fence since."""
 
     def change(self, space: str, addresses: Array) -> None:
-        """Descriptors there have other contents."""
+        """Forget the descriptors that were read: those at these addresses have changed."""
         self.by_address.clear()
         if space == "global":
             self.unfenced.update(map(int, addresses))
@@ -99,7 +99,8 @@ def _read_map(at: LaneSite, address: int) -> TensorMap:
 
 
 _BOX_ALIGNMENT = 128
-"""Of a box in shared memory; a swizzle moves bytes within lines of so many."""
+"""Alignment of a box in shared memory, in bytes."""
+# Bytes of the lines within which a swizzle moves bytes.
 _SWIZZLE_BYTES = {
     Swizzle.NONE: 16,
     Swizzle.BYTES_32: 32,
@@ -124,11 +125,11 @@ def _copy_rows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Copy rows of `inner` bytes between a tensor and a box, and flag the tensor's sectors.
 
-    tensor, shared: host addresses of the first row and of the box. place: the box's shared
-    address plus the first row's offset in the box, what the swizzle, `mask` and `low`, works on.
-    counts, tensor_steps, box_steps: rows along four outer dimensions and their distances in
-    bytes. base: sector of host address 0. Returns the sectors of all rows, and how many of them
-    had no flag.
+    tensor: host address of the first row. shared: host address that corresponds to shared address
+    0. place: the box's shared address plus the first row's offset in the box; `mask` and `low`, the
+    swizzle, apply to such addresses. counts, tensor_steps, box_steps: rows along four outer
+    dimensions and their distances in bytes. base: sector of host address 0. Returns the sectors of
+    all rows, and how many of them had no flag.
     """
     sectors = 0
     fresh = 0
@@ -255,8 +256,9 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
 def _copy_boxes(  # type: ignore[no-untyped-def]
     tensor, shared, place, counts, tensor_steps, box_steps, inner, mask, low, touched, base, flag
 ):
-    """As `_copy_rows`, for loads of whole boxes: where each begins in the tensor, and the host
-    address and the shared address of each."""
+    """Load whole boxes, each by `_copy_rows`. tensor, shared, place: for each box, the host address
+    of its start in the tensor, its host address in shared memory and its shared address. Returns
+    the sums over all boxes."""
     sectors = fresh = 0
     for i in range(tensor.shape[0]):
         more = _copy_rows(

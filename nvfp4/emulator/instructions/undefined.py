@@ -1,4 +1,4 @@
-"""Undefined bits where they matter: what is noted of them, and where they may come from."""
+"""Undefined bits where they matter: the findings about them, and where they may come from."""
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class Origins:
         return sorted(registers & self.unset.keys()), sorted(lines)
 
     def _behind(self, register: int, passed: Container[int]) -> Iterator[Passage]:
-        """What has passed on undefined bits towards a register."""
+        """Yield the instructions that have passed on undefined bits towards a register."""
         found, work = {register}, [register]
         while work:
             for passage in self.passages.get(work.pop(), ()):
@@ -105,7 +105,7 @@ class Use:
             at.note(kind, f"{what}, but {cause}", hint, bad.size, related=related)
 
     def _first_reads(self, ex: Execution) -> Iterator[Related]:
-        """Where unset values were read first, if that is another line of the user's."""
+        """Yield the places where unset values were read first, on other lines of the user's."""
         own, seen = self.site.instruction.user, set[tuple[str, int]]()
         reads = self.origins.first_reads(self.register, ex.batch.launch.undefined_results)
         for instruction in reads:
@@ -152,7 +152,7 @@ def _in_words(shadow: int, width: int) -> str:
 
 
 def ranges(numbers: Array, most: int) -> str:
-    """Growing numbers in words, `3, 16-31`: so many ranges at most."""
+    """Return ascending numbers in words, `3, 16-31`, with `most` ranges at most."""
     found = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
     words = [f"{r[0]}" if r.size == 1 else f"{r[0]}-{r[-1]}" for r in found[:most]]
     return ", ".join(words) + (", ..." if len(found) > most else "")

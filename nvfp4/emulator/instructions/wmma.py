@@ -49,7 +49,7 @@ _SHAPES = {
 """By the type of a and b: rows, columns and k."""
 
 _REGISTERS_OF_F16 = 8
-"""Of a and b, whatever the shape: elements are there several times."""
+"""Registers of a and of b for f16, for every shape: they hold each element several times."""
 
 
 @dataclass(frozen=True)

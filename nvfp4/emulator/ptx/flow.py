@@ -230,8 +230,8 @@ _PASSES_ON = {"mov", "selp", "setp", "and", "or", "xor", "not", "cvt"}
 
 
 def waits_not_looked_at(code: Sequence[syntax.Instruction]) -> frozenset[int]:
-    """The lines of mbarrier.test_wait and try_wait on whose results nothing depends: whether the
-    phase is complete, the threads do not know."""
+    """The lines of mbarrier.test_wait and try_wait on whose results nothing depends, so that the
+    threads do not know whether the phase is complete."""
     waits = [each for each in code if _is_wait(each)]
     if not waits:
         return frozenset()

@@ -59,7 +59,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 LINE_DIRECTIVES = {".version", ".target", ".address_size", ".loc", ".file"}
-"""Which end where their arguments do."""
+"""Directives that end with their arguments, without a semicolon."""
 
 WARP_SIZE = 32
 

@@ -11,10 +11,10 @@ from nvfp4.records.source import SourceLine, SourceLines
 
 # The first KiB of shared memory belongs to the system on sm_90 and later.
 SHARED_BASE = 1024
-"""What lies below is the system's."""
+"""Address in bytes behind the system's part of shared memory."""
 RESERVED_FOR_GROUPS = 640
-"""Where that which cooperative groups may use begins in it, 288 bytes at least; a device's driver
-says where. Multiple of 128."""
+"""Address of the bytes in the system's part that cooperative groups use, 288 or more. A device's
+driver chooses it. Multiple of 128."""
 
 
 @dataclass(frozen=True)

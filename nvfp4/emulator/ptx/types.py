@@ -87,7 +87,7 @@ def type_bytes(name: str) -> int:
 
 
 def register_class(size_bytes: int) -> str:
-    """The register class of so many bytes."""
+    """The register class of `size_bytes` bytes."""
     return f"b{8 * size_bytes}"
 
 

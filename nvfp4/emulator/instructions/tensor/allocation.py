@@ -192,7 +192,7 @@ def relinquish(site: Site) -> Action:
 
 
 def require_freed(batch: Batch) -> None:
-    """The CTAs have ended: fault if one has not given back its columns."""
+    """Fault if one of the CTAs, which have ended, has not given back its columns."""
     for (row, first), at in batch.kept(_Allocations).places.items():
         count = batch.kept(TensorMemory).of(row).allocated[first]
         at.fault(

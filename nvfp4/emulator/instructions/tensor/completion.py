@@ -1,4 +1,4 @@
-"""tcgen05.commit and tcgen05.fence: when the tensor pipe is done, and who may rely on it."""
+"""tcgen05.commit and tcgen05.fence: when the tensor pipe is done, and which threads know it."""
 
 from functools import partial
 
@@ -65,9 +65,9 @@ def _arrive(team: Team, mbar: int, counts: Array) -> int:
 
 
 class Commits:
-    """By mbarrier, in bytes of the batch's shared memory: what commits have said was complete, the
-    number of operations by the name of their pipe. of_phase: those of the phase under way, with its
-    parity."""
+    """The operations that commits have reported complete: for each mbarrier, by its offset in bytes
+    in the batch's shared memory, their number by the pipe's name. of_phase: those of the phase
+    under way, with its parity. of_ended: those of phases that have ended."""
 
     def __init__(self, batch: Batch) -> None:
         self.of_phase: dict[int, tuple[int, dict[int, int]]] = {}
@@ -80,7 +80,8 @@ class Commits:
         self.of_phase.setdefault(offset, (parity, {}))[1][unit] = count
 
     def heard(self, batch: Batch, offset: int) -> dict[int, int]:
-        """What was complete when the last phase of an mbarrier ended."""
+        """Return the number of operations of each pipe that commits had reported complete when the
+        last phase of an mbarrier ended."""
         self._settle(batch, offset)
         return self.of_ended.get(offset, {})
 
@@ -109,8 +110,8 @@ def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> N
     operands="", modifiers="",
 )  # fmt: skip
 def fence(site: Site) -> Action:
-    """tcgen05.fence::before_thread_sync and after_thread_sync: what a warp's operations are to
-    those of others that a barrier puts behind or before it."""
+    """tcgen05.fence::before_thread_sync and after_thread_sync: order a warp's operations before or
+    after those of other warps, together with a barrier."""
     before = "fence::before_thread_sync" in site.parts
 
     def run(ex: Execution) -> None:

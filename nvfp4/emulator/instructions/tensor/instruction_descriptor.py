@@ -28,7 +28,7 @@ _SUMS = {
 BLOCK_SCALED = ("mxf8f6f4", "mxf4", "mxf4nvf4")
 KINDS = tuple(_TYPES)
 DEPTH_BYTES = 32
-"""Of a row of a or b in one instruction, whatever the kind."""
+"""Bytes of a row of a or b in one instruction, for every kind."""
 _DEPTHS = {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}
 
 
@@ -60,7 +60,7 @@ class InstructionDescriptor:
 
     @property
     def element_bytes(self) -> int:
-        """Of an element of a or b in shared memory; 1 for pairs of FP4."""
+        """Bytes of an element of a or b in shared memory; 1 for pairs of FP4."""
         return {"f16": 2, "tf32": 4}.get(self.kind, 1)
 
     def __str__(self) -> str:
@@ -79,11 +79,12 @@ class InstructionDescriptor:
 
 
 class Contradiction(Exception):
-    """A descriptor that the kind of its instruction does not have; in words."""
+    """A descriptor that its instruction's kind does not allow; the message says why."""
 
 
 class NotEmulated(Exception):
-    """A descriptor for something that the hardware has and the emulator has not; in words."""
+    """A descriptor of something that hardware supports and the emulator does not; the message
+    names it."""
 
 
 def decode(bits: int, kind: str, scale_vector: int | None, group: int) -> InstructionDescriptor:

@@ -1,4 +1,4 @@
-"""What instructions on tensor memory have in common: who issues them, and what it may touch."""
+"""Common parts of instructions on tensor memory: the issuing threads, and checks of accesses."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -137,7 +137,7 @@ def require_columns(at: LaneSite, what: str, column: int, count: int) -> None:
 
 
 def require_columns_of(team: Team, rows: Array, what: str, column: int, count: int) -> None:
-    """Fault unless these columns are allocated in the CTAs of a team, as of `use`."""
+    """Fault unless these columns are allocated in the CTAs of a team. rows: see `use`."""
     owners = team.batch.kept(TensorMemory).owners
     last = column + count
     if last > owners.shape[1] or (owners[rows.reshape(-1), column:last] < 0).any():
@@ -177,7 +177,7 @@ def note_pipe(
     address: int,
 ) -> None:  # fmt: skip
     """Note where operations of a team's pipes, with their numbers, race with others at words of
-    their CTAs. rows: as of `use`."""
+    their CTAs. rows: see `use`."""
     pipes = team.batch.kept(TensorPipe)
     for own in rows.T:
         for i, found in pipes.note_pipe(team.lanes, own, numbers, columns, lanes, writes):
@@ -185,7 +185,7 @@ def note_pipe(
 
 
 def count_products(team: Team, busy: int) -> None:
-    """Products keep a tensor core busy for so many cycles, each."""
+    """Count one product for each lane, which keeps a tensor core busy for `busy` cycles."""
     count, traffic, tally = team.lanes.size, team.batch.traffic, team.batch.launch.tally
     traffic.tensor_instructions += count
     traffic.tensor_cycles += busy * count
@@ -195,7 +195,7 @@ def count_products(team: Team, busy: int) -> None:
 
 
 def count_bytes(at: LaneSite | Team, nbytes: int, reads: bool = False) -> None:
-    """So many bytes go to tensor memory, or come from there."""
+    """Count bytes written to tensor memory, or read from it."""
     if reads:
         at.batch.traffic.tensor_bytes_read += nbytes
     else:
@@ -205,4 +205,4 @@ def count_bytes(at: LaneSite | Team, nbytes: int, reads: bool = False) -> None:
 
 
 ALL_LANES_OF_MEMORY = np.arange(LANES)
-"""Of tensor memory."""
+"""All lanes of tensor memory."""

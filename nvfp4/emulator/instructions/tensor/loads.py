@@ -28,7 +28,7 @@ from nvfp4.emulator.state.tensor_memory import CtaTensorMemory, split_address
 
 _WARP_LANES = 32
 _REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
-"""Of a thread, for each repetition."""
+"""Registers of a thread for each repetition."""
 _REPETITIONS = tuple(f"x{1 << power}" for power in range(8))
 _MOST_REGISTERS = 128
 _SPLIT = "16x32bx2"
@@ -250,7 +250,7 @@ def store(site: Site) -> Action:
 def _keep_undefined(
     site: Site, ex: Execution, fragment: Fragment, given: Sequence[Array], shadows: Sequence[Array]
 ) -> None:
-    """Words that were stored from undefined registers are undefined."""
+    """Mark words that were stored from undefined registers as undefined."""
     launch, line = ex.batch.launch, site.instruction.line
     rows = np.stack([by_warp(ex.group, each) for each in shadows])
     addresses = by_warp(ex.group, given[0])

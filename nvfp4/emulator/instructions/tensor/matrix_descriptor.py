@@ -41,7 +41,7 @@ class MatrixDescriptor:
 
     @property
     def tile_swizzle(self) -> int:
-        """The same swizzle of a tile, as of `TileSwizzles`."""
+        """The swizzle as a width of `TileSwizzles`: bytes, or BY_ATOMS_OF_32."""
         return BY_ATOMS_OF_32 if self.swizzle == _ATOMS_OF_32 else _WIDTHS[self.swizzle]
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class MatrixDescriptor:
         )
 
     def trouble(self, transposed: bool, is_tf32: bool) -> str | None:
-        """What is wrong with it by itself, in words."""
+        """Return the rule that this descriptor breaks, in words, or None."""
         if self.version != _VERSION:
             return f"bits 46-48 are {self.version:#05b}, which must be 0b001"
         if self.reserved:
@@ -67,7 +67,7 @@ class MatrixDescriptor:
         return None
 
     def unknown(self) -> str | None:
-        """What about it is not emulated, in words."""
+        """Return the part of this descriptor that is not emulated, in words, or None."""
         if self.base_offset:
             return f"the base offset {self.base_offset}"
         if self.absolute:

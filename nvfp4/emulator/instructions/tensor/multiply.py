@@ -69,14 +69,14 @@ _COLLECTORS = tuple(
     for use in ("fill", "use", "lastuse", "discard")
 )
 _SCALE_COLUMNS = 2
-"""Scales of b begin at a multiple: where else they may is not documented."""
+"""Scales of b begin at a multiple of this column. No other places are documented."""
 
 
 @dataclass(frozen=True)
 class _Form:
-    """What the opcode and the operands say. group: CTAs that execute it. scale_vector: scales of a
-    row, None without. a_inside: whether a is in tensor memory. mask, accumulate: which operands
-    they are, -1 where there is no mask."""
+    """The form of an instruction, from its opcode and operands. group: CTAs that execute it.
+    scale_vector: scales of a row, None without. a_inside: whether a is in tensor memory. mask,
+    accumulate: the indices of these operands, -1 where there is no mask."""
 
     group: int
     kind: str
@@ -164,7 +164,7 @@ def _scale_vector(site: Site, kind: str) -> int:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What an instruction is with certain operands, whoever executes it, in each of its CTAs.
+    """The effect of an instruction with certain operands in each CTA that executes it.
 
     rows, columns_of_b: that a CTA has. spans: parts of d: (columns of tensor memory, lanes, columns
     of d). a_lanes: where rows of a lie in tensor memory. columns: all that is touched there: (what,
@@ -183,7 +183,8 @@ class _Plan:
 
 @lru_cache(maxsize=2048)
 def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None) -> _Plan:
-    """Look at the operands but for matrices in shared memory. Raises Contradiction, NotEmulated."""
+    """Return the plan for these operands, without matrices in shared memory. Raises Contradiction
+    and NotEmulated."""
     shape = instruction_descriptor.decode(bits, form.kind, form.scale_vector, form.group)
     own_rows, pair = shape.rows // form.group, form.group > 1
     lane, column = split_address(d)
@@ -297,7 +298,7 @@ class _Product:
             columns, name = slice(first, first + count), f"read of {what}"
             note_pipe(team, self.rows, numbers, columns, reached, False, name, first)
 
-    # --- what it does -----------------------------------------------------------------------
+    # --- execution --------------------------------------------------------------------------
 
     def _perform(self, a: list[Source | None], b: list[Source], which: Array) -> None:
         """Multiply in some of the CTAs, or pairs."""
@@ -315,7 +316,7 @@ class _Product:
     def _perform_in(
         self, rows: Array, a: Source | None, other: Array, b_defined: Array | None, which: Array
     ) -> None:
-        """Compute what the CTAs of these rows get. other: b."""
+        """Compute d in the CTAs of these rows. other: b."""
         words, scales = self.memory.words, None
         if a is not None:
             one = _codes(a.fetch(which), self.shape.a, self.shape.kind)
@@ -361,7 +362,7 @@ class _Product:
             self._define_in(int(rows[i]), *parts)
 
     def _define_in(self, row: int, of_rows: Array | None, of_columns: Array | None) -> None:
-        """The same in one CTA, where some operand may be undefined."""
+        """Note which words of d are defined in one CTA, where some operand may be undefined."""
         memory, plan = self.memory.of(row), self.plan
         origin: Origin | None = None
         by_row = [of_rows]

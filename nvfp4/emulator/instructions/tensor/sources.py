@@ -70,8 +70,8 @@ def _gather(words, offsets, starts, out):  # type: ignore[no-untyped-def]
 def plan_of(
     bits: int, name: str, shape: tuple[int, int, bool, int], is_tf32: bool, base: int, size: int
 ) -> Plan:
-    """Where the descriptor of an operand leads. shape: rows, bytes of K, whether it is transposed,
-    bytes of an element. base, size: of the CTA's shared memory."""
+    """Return the plan of an operand's descriptor. shape: rows, bytes of K, whether it is
+    transposed, bytes of an element. base, size: of the CTA's shared memory."""
     rows, depth_bytes, transposed, element_bytes = shape
     descriptor = decode(bits)
     nowhere = np.zeros((0, 0), np.int64)
@@ -103,7 +103,7 @@ def source_of(
     team: Team, rows: Array, numbers: Array, bits: int, name: str,
     shape: tuple[int, int, bool, int], is_tf32: bool = False,
 ) -> Source:  # fmt: skip
-    """The matrices of CTAs that operations of a team's pipes read, with a shape as of `plan_of`.
+    """The matrices of CTAs that operations of a team's pipes read, with a shape as in `plan_of`.
     Faults where their descriptor is wrong or leads outside the CTAs' shared memory; notes other
     misuse."""
     shared = team.batch.shared
@@ -142,7 +142,7 @@ def _note_chunks(  # type: ignore[no-untyped-def]
 def _defined(
     team: Team, plan: Plan, starts: Array, numbers: Array, name: str
 ) -> Array | None:  # fmt: skip
-    """Note what reads of matrices do wrong; which of their rows are defined, None for all."""
+    """Note misuse by reads of matrices. Returns which of their rows are defined, None for all."""
     batch, shared, threads = team.batch, team.batch.shared, team.batch.clusters.threads
     clusters, agents = np.divmod(team.lanes, threads)
     offsets = plan.offsets.reshape(-1)
