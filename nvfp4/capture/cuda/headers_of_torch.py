@@ -12,7 +12,8 @@ LIBRARY_HEADERS = Path(__file__).parent / "library_headers"
 _MISSING_NAME = re.compile(
     r"undefined|has no member|no member|not declared|does not name|cannot open|No such file|"
     r"no instance|no match|not a member|incomplete|not a template|unrecognized|"
-    r"no suitable|cannot convert|could not convert|no operator|ambiguous|not a type|not a class"
+    r"no suitable|cannot convert|could not convert|no operator|ambiguous|not a type|not a class|"
+    r"expected constructor|no storage class"  # a macro that is not known
 )
 _UNKNOWN = re.compile(r"""identifier "(\w+)" is undefined|.(\w+). was not declared in this scope""")
 _NO_FILE = re.compile(r"(?:cannot open source file \"|error: )([^\s\":]+)(?:\"|: No such file)")

@@ -53,4 +53,6 @@ struct LibraryInit {
 #define SLIM_LIBRARY_AGAIN(kind, ns, key, m, id) SLIM_LIBRARY(kind, ns##_##id, #ns, key, m)
 #define SLIM_LIBRARY_EXPANDED(kind, ns, key, m, id) SLIM_LIBRARY_AGAIN(kind, ns, key, m, id)
 #define TORCH_LIBRARY(ns, m) SLIM_LIBRARY("DEF", ns##_, #ns, nullptr, m)
+#define TORCH_LIBRARY_FRAGMENT(ns, m) \
+  SLIM_LIBRARY_EXPANDED("FRAGMENT", ns, nullptr, m, __COUNTER__)
 #define TORCH_LIBRARY_IMPL(ns, key, m) SLIM_LIBRARY_EXPANDED("IMPL", ns, #key, m, __COUNTER__)
