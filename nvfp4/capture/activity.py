@@ -1,4 +1,4 @@
-"""What this process is busy with, for those who show it."""
+"""The current activity of this process, for progress displays."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,14 +8,14 @@ _current = "running"
 
 
 def tell(listener: Callable[[str], None] | None) -> None:
-    """Call `listener` with a word whenever the activity changes; None for nobody."""
+    """Call `listener` with a word whenever the activity changes; None stops that."""
     global _tell
     _tell = listener
 
 
 @contextmanager
 def busy(word: str) -> Iterator[None]:
-    """The activity of a with block: importing, compiling, emulating or running."""
+    """Set the activity of a with block: importing, compiling, emulating or running."""
     before = _current
     _change(word)
     try:

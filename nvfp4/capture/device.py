@@ -1,4 +1,4 @@
-"""What the pretended device answers when host code asks about it."""
+"""Properties and attributes of the emulated device, as host code queries them."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -8,9 +8,9 @@ from nvfp4.records.launch_errors import UnsupportedCall
 
 @dataclass(frozen=True)
 class Device:
-    """What host code may ask of one GPU. Sizes in bytes.
+    """Properties of one GPU that host code may query. Sizes in bytes.
 
-    attributes: values of cudaDevAttr (driver_types.h) that host code may ask for.
+    attributes: values by cudaDevAttr (driver_types.h).
     """
 
     arch: str
@@ -118,12 +118,12 @@ def device_for(arch: str) -> Device:
 
 
 CODE = re.compile(r"(sm|compute)_(\d+)([af]?)")
-"""What machine code or PTX is for."""
+"""Name of the target of machine code or PTX: kind, number and suffix."""
 
 
 def runs_on(code: str, capability: tuple[int, int]) -> bool:
-    """Whether a device runs code such as compute_80: machine code on its family, PTX on all later
-    ones, what has a suffix on its own architecture (a) or family (f) alone.
+    """Whether a device runs code such as compute_80. Machine code runs on its family, PTX on all
+    later devices, and code with a suffix only on its own architecture (a) or family (f).
     """
     made = CODE.fullmatch(code)
     if made is None:  # native, all

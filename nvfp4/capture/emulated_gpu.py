@@ -28,7 +28,7 @@ from nvfp4.records.messages import pack, unpack
 from nvfp4.records.ranges import Ranges
 
 _most_spans = 8192
-"""Of a message."""
+"""Most spans of a message."""
 
 _page_bytes = mmap.PAGESIZE
 _no_access, _read_write = 0, 3
@@ -37,12 +37,12 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Link(Protocol):
-    """Where requests go. window: see ``records.gpu_messages``."""
+    """Destination of requests. window: see ``records.gpu_messages``."""
 
     window: Bytes
 
     def ask(self, request: object, fd: int | None = None) -> Any:
-        """The answer. Raises KernelFault."""
+        """Return the answer to a request. Raises KernelFault."""
 
 
 class ExecutorLink:
@@ -56,7 +56,7 @@ class ExecutorLink:
         self.window = np.frombuffer(mmap.mmap(fd, window_bytes), np.uint8)
 
     def ask(self, request: object, fd: int | None = None) -> Any:
-        """As of Link."""
+        """Send a request to the executor and return the answer. Raises KernelFault."""
         self._channel.send(pack(request), fd)
         answer = unpack(self._channel.receive()[0], *gpu_messages.ANSWERS)
         if isinstance(answer, Fault):
@@ -66,12 +66,12 @@ class ExecutorLink:
 
 
 def fault_error(fault: Fault) -> KernelFault:
-    """The exception that a fault is."""
+    """Return the exception for a fault."""
     return (KernelNotEmulated if fault.refusal else KernelFault)(fault.text, fault.failure)
 
 
 class AddressSpace:
-    """Pages that nobody can touch until they are opened."""
+    """Pages without access rights until they are opened."""
 
     def __init__(self, nbytes: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -86,7 +86,7 @@ class AddressSpace:
         _protect(start, min(end, self.end) - start, _read_write)
 
     def close(self) -> None:
-        """Take the contents and the access away."""
+        """Discard the contents and remove access to all pages."""
         self.mapping.madvise(mmap.MADV_DONTNEED)
         _protect(self.address, self.end - self.address, _no_access)
 
@@ -153,11 +153,11 @@ class EmulatedGpu(Owner):
         sys.stdout.write(started.output)
 
     def add_note(self, kernel: str, note: Note) -> None:
-        """What is to be said about the last launch of a kernel."""
+        """Add a note to the last launch of a kernel."""
         self._ask(gpu_messages.AddNote(kernel, _listed(note)))
 
     def variable(self, ptx: str, name: str) -> Buffer:
-        """A variable of a module, which has no memory here."""
+        """Return a variable of a module, which has no memory in this process."""
         found = self._ask_of_text(ptx, lambda text: gpu_messages.FindVariable(text, name))
         assert isinstance(found, gpu_messages.Found)
         buffer = Buffer(name, found.address, found.nbytes)
@@ -166,7 +166,7 @@ class EmulatedGpu(Owner):
         return buffer
 
     def examine(self, ptx: str, kernel: str) -> None:
-        """Raises KernelFault for a kernel that cannot be emulated."""
+        """Raise KernelFault if a kernel cannot be emulated."""
         self._ask_of_text(ptx, lambda text: gpu_messages.Examine(text, kernel))
 
     def hand_over(self, tensor: torch.Tensor, offset: int) -> None:

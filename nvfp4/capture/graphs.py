@@ -13,16 +13,16 @@ _steps: list[Step] | None = None
 
 
 class NotWhileCapturing(LaunchRefused, RuntimeError):
-    """What CUDA does not permit while a graph is captured, or without a capture."""
+    """An operation that CUDA forbids while a graph is captured, or without a capture."""
 
 
 def capturing() -> bool:
-    """Whether a graph is captured."""
+    """Whether a graph is being captured."""
     return _steps is not None
 
 
 def begin() -> None:
-    """Raises NotWhileCapturing in a capture."""
+    """Begin a capture. Raises NotWhileCapturing in a capture."""
     global _steps
     if _steps is not None:
         raise NotWhileCapturing("a CUDA graph is captured already")
@@ -30,7 +30,7 @@ def begin() -> None:
 
 
 def end() -> list[Step]:
-    """What has been kept since `begin`. Raises NotWhileCapturing without a capture."""
+    """End the capture and return its steps. Raises NotWhileCapturing without a capture."""
     global _steps
     if _steps is None:
         raise NotWhileCapturing("no CUDA graph is captured")
@@ -39,13 +39,13 @@ def end() -> list[Step]:
 
 
 def keep(step: Step) -> None:
-    """For the graph that is captured, if one is."""
+    """Add a step to the graph that is being captured, if any."""
     if _steps is not None:
         _steps.append(step)
 
 
 def do(step: Step) -> None:
-    """Now, or as part of the graph that is captured."""
+    """Run a step now, or add it to the graph that is being captured."""
     if _steps is None:
         step()
     else:

@@ -25,8 +25,8 @@ _DEFAULT_SHARED = 8
 
 @dataclass(frozen=True)
 class Resources:
-    """What ptxas says that a kernel needs: registers and local memory of a thread, static shared
-    memory of a block.
+    """Resources of a kernel as reported by ptxas: registers and bytes of local memory of a thread,
+    bytes of static shared memory of a block.
     """
 
     registers: int = 0
@@ -35,16 +35,16 @@ class Resources:
 
     @property
     def allocated_registers(self) -> int:
-        """Of a thread: a warp gets them in units of 8 a thread."""
+        """Registers allocated to a thread, in units of 8."""
         return max(1, -(-self.registers // 8) * 8)
 
 
 @dataclass
 class Kernel:
-    """A __global__ function of a loaded module. most_threads: by its launch bounds. made_for: as of
-    `build.Request`. cluster: that the kernel asks for itself. shared_asked_for: bytes of dynamic
-    shared memory that host code has allowed, None where it has not. large_clusters: whether it has
-    allowed clusters that not every device has.
+    """A __global__ function of a loaded module. most_threads: by its launch bounds. made_for: as in
+    `build.Request`. cluster: size that the kernel itself requires. shared_asked_for: bytes of
+    dynamic shared memory that host code has allowed, None by default. large_clusters: whether host
+    code has allowed non-portable cluster sizes.
     """
 
     ptx: str
@@ -199,7 +199,7 @@ def refuse_too_much_shared(kernel: Kernel, device: Device, dynamic: int) -> None
 
 
 def allow_dynamic_shared(kernel: Kernel, device: Device, asked: int) -> None:
-    """What cudaFuncSetAttribute does for the limit of dynamic shared memory. Raises CudaError."""
+    """Set a kernel's limit of dynamic shared memory to `asked` bytes. Raises CudaError."""
     most = device.shared_bytes_per_block - kernel.resources.shared_bytes
     if not 0 <= asked <= most:
         raise CudaError(
@@ -211,7 +211,7 @@ def allow_dynamic_shared(kernel: Kernel, device: Device, asked: int) -> None:
 
 
 def kernel_attributes(kernel: Kernel, device: Device) -> dict[int, int]:
-    """By CUfunction_attribute; cudaFuncAttributes has the same."""
+    """Return a kernel's attributes by CUfunction_attribute; cudaFuncAttributes has the same."""
     used = kernel.resources
     by_registers = device.attributes[12] // used.allocated_registers // 32 * 32
     capability = device.capability[0] * 10 + device.capability[1]

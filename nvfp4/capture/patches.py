@@ -17,7 +17,7 @@ class UnsupportedVersion(CaptureError, ImportError):
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """What a version compares by."""
+    """Return the first three numbers of a version, for comparison."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
@@ -29,7 +29,7 @@ class Patches:
         self._variables: dict[str, str | None] = {}
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Set `owner.name`; what only a base class has is deleted again by `undo`."""
+        """Set `owner.name`; `undo` deletes it again if only a base class had it."""
         self._replaced.append((owner, name, vars(owner).get(name, _missing)))
         setattr(owner, name, value)
 
@@ -41,7 +41,7 @@ class Patches:
         self.set(owner, name, make(vars(owner)[name]))
 
     def override(self, owner: type, name: str, make: Callable[[Any], Any]) -> None:
-        """The same for an attribute that `owner` may have inherited; once."""
+        """Set `owner.name` to `make(original)`, which may be inherited; only the first time."""
         if not any(each is owner and held == name for each, held, _ in self._replaced):
             self.set(owner, name, make(getattr(owner, name)))
 

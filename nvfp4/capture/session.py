@@ -33,8 +33,8 @@ class Session:
         memory: Memory | None = None,
         examine: Examine = anything_goes,
     ) -> None:
-        """Send launches to `run` until `end`. Raises RuntimeError if they go somewhere already,
-        ValueError for an architecture that is not known.
+        """Send launches to `run` until `end`. Raises RuntimeError if they are intercepted already,
+        ValueError for an unknown architecture.
         """
         if self._run is not None:
             raise RuntimeError(f"launches of {self._front_end} are intercepted already")
@@ -50,8 +50,8 @@ class Session:
         examine: Examine,
         install: Callable[[], Callable[[], None]],
     ) -> Callable[[], None]:
-        """`begin`, with what hooks the front end and returns what takes that back; returns what
-        stops both.
+        """Call `begin`, then hook the front end with `install`, which returns the function that
+        removes its hooks. Return a function that stops both.
         """
         self.begin(run, arch, memory, examine)
         try:
@@ -67,7 +67,7 @@ class Session:
         return stop
 
     def forget(self) -> None:
-        """Of what an earlier interception has left."""
+        """Discard the state of an earlier interception."""
         self._notes.clear()
 
     def end(self) -> None:
@@ -76,13 +76,13 @@ class Session:
 
     @property
     def device(self) -> Device:
-        """The pretended device. Raises UnsupportedCall when none is."""
+        """The emulated device. Raises UnsupportedCall if there is none."""
         if self._device is None:
             raise UnsupportedCall("this was compiled for an emulation that has ended")
         return self._device
 
     def hand_over(self, launch: Launch) -> None:
-        """Raises UnsupportedCall where no emulation is on, and what `run` raises."""
+        """Run a launch. Raises UnsupportedCall without an emulation, and the errors of `run`."""
         if self._run is None:
             raise UnsupportedCall("this was compiled for an emulation that has ended")
         if self.trial:

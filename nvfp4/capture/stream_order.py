@@ -1,8 +1,8 @@
-"""What the host has put in which order on the device's streams.
+"""The order in which the host has put work on the device's streams.
 
-All work is done when a call returns here. On a GPU a kernel in another stream than the caller's may
-run before the caller's work is done and after the call has returned, if no event, and no wait of
-the host, orders the two.
+Here all work is complete when a call returns. On a GPU a kernel in another stream than the caller's
+may run before the caller's work is done and after the call has returned, unless an event or a wait
+of the host orders the two.
 """
 
 from collections import defaultdict
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from nvfp4.capture.frames import users_line
 
 _IMPLICIT = frozenset((0, 1, 2))
-"""The default stream by its names. Streams that were not made as non-blocking wait for it, and it
-for them."""
+"""Handles of the default stream. It and all streams not created as non-blocking wait for each
+other."""
 
 Clocks = dict[int, int]
-"""By stream, how many of its kernels come before something."""
+"""Number of earlier kernels, by stream."""
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,13 @@ class LiveTensors:
         return list(reversed(self._freed))
 
     def search(self) -> Iterator[list[Buffer]]:
-        """Storages of live CPU tensors, after a look at one more generation of the garbage
-        collector each time; nothing if torch is not loaded.
+        """Yield the storages of live CPU tensors, each time after one more generation of the
+        garbage collector was searched; nothing if torch is not loaded.
         """
         if "torch" not in sys.modules:
             return
         is_tensor = _TensorTypes()
-        for generation in (0, 1, 2):  # tensors that nobody has seen are mostly young
+        for generation in (0, 1, 2):  # new tensors are mostly in young generations
             for candidate in gc.get_objects(generation):
                 if is_tensor[type(candidate)]:
                     self.remember(candidate)
@@ -106,19 +106,19 @@ remember = _live_tensors.remember
 class ProcessMemory:
     """Registered buffers, and the CPU tensors of this process.
 
-    What is registered counts: a tensor's storage that overlaps a registered buffer, say because it
-    covers a whole mapping, is left out, as it would hide where the buffer ends.
+    Registered buffers take precedence: a tensor's storage that overlaps one, say because it covers
+    a whole mapping, is left out, as it would hide the end of the buffer.
     """
 
     def __init__(self) -> None:
         self._registered: dict[int, Buffer] = {}
 
     def register(self, buffer: Buffer) -> None:
-        """Memory other than torch tensors that kernels may touch."""
+        """Register memory other than torch tensors that kernels may touch."""
         self._registered[buffer.address] = buffer
 
     def clear(self) -> None:
-        """Forgets what was registered."""
+        """Discard the registered buffers."""
         self._registered.clear()
 
     def freed(self) -> list[Buffer]:
@@ -126,11 +126,11 @@ class ProcessMemory:
         return self._outside_registered(_live_tensors.freed())
 
     def known(self) -> list[Buffer]:
-        """What is registered, and the tensors seen by earlier searches."""
+        """Registered buffers, and the tensors seen by earlier searches."""
         return self._beside_registered(_live_tensors.known())
 
     def search(self) -> Iterator[list[Buffer]]:
-        """The same after a look for more tensors."""
+        """Search for more tensors; yields the registered buffers and all tensors seen so far."""
         for found in _live_tensors.search():
             yield self._beside_registered(found)
 
@@ -145,11 +145,11 @@ class ProcessMemory:
 
 
 _most_bytes = 256 << 20
-"""Of an allocation; the rest of a larger one takes no memory until it is used."""
+"""Bytes of an allocation filled with noise; the rest of it takes no memory until used."""
 
 
 def put_noise(address: int, size: int) -> None:
-    """Where CUDA promises nothing: what takes it for zeros comes out wrong."""
+    """Fill uninitialised memory with noise, so that code which expects zeros fails."""
     noise = _noise()
     filled = min(size, _most_bytes)
     for start in range(0, filled, len(noise)):
@@ -158,5 +158,5 @@ def put_noise(address: int, size: int) -> None:
 
 @functools.cache
 def _noise() -> bytes:
-    """The same each time, so that verdicts are."""
+    """Return 1 MiB of noise from a fixed seed, so that verdicts are reproducible."""
     return random.Random(0).randbytes(1 << 20)

@@ -72,8 +72,9 @@ def fits(words: Iterable[str], number: int) -> bool:
 
 
 def nvccs_images(words: Iterable[str], capability: Capability) -> tuple[Image, ...]:
-    """What nvcc makes with these arguments on a machine with such a GPU; the image that the GPU's
-    driver loads is the first one, if it takes any. words: may hold several arguments each."""
+    """Return the images that nvcc makes with these arguments on a machine with such a GPU. The
+    first is the one that the GPU's driver loads, if it runs any of them. words: each may hold
+    several arguments."""
     _, asked = split_architectures(single_words(words))
     asked = asked or [Image(OLDEST, each) for each in (OLDEST.replace("compute", "sm"), OLDEST)]
     own = "{}{}".format(*capability)
@@ -87,8 +88,8 @@ def nvccs_images(words: Iterable[str], capability: Capability) -> tuple[Image, .
 
 
 def _rank(image: Image, capability: Capability) -> tuple[bool, bool, int, int]:
-    """Less for what the driver would rather load: machine code, of the latest architecture that the
-    GPU runs, and of those with one number the one with a suffix.
+    """Return a sort key, less for an image that the driver prefers: machine code, for the latest
+    architecture that the GPU runs, and of equal numbers the one with a suffix.
 
     Source: fat binaries of sm_80, sm_90 and sm_90a on an H200, CUDA 13.0, driver 580, 2026-11-24.
     """

@@ -131,8 +131,8 @@ def _key(request: Request, tools: Toolchain) -> str:
 
 
 def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
-    """What the cache remembers of a build; the outcome of a failed one is remembered too, unless
-    it is due to this machine. Raises NotInstalled.
+    """Build and return the cache entry; a failed build has one too, unless it is due to this
+    machine. Raises NotInstalled.
     """
     texts = [each.text for each in request.sources]
     said, hint = "", None
@@ -152,8 +152,8 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
 
 
 class Headers(Enum):
-    """What stands for torch's headers, in the order in which they are tried: ours, ours with all
-    that torch's include of other libraries, and torch's own.
+    """Replacements for torch's headers, in the order in which they are tried: ours, ours with all
+    headers of other libraries that torch's include, and torch's own.
     """
 
     SLIM = auto()
@@ -266,18 +266,18 @@ class _Compilation:
         return target
 
     def _host_flags(self) -> list[str]:
-        # The slim headers use torch's names; nobody else may find what they define.
+        # The slim headers use torch's names; their definitions stay hidden in this library.
         return ["-fPIC", "-fvisibility=hidden"] if self.slim else ["-fPIC"]
 
     def _system_includes(self) -> list[str]:
         folders = [*self.torch, self.tools.include, Path(python_include())]
         if self.headers is not Headers.SLIM:
-            folders.append(headers_of_torch.LIBRARY_HEADERS)  # what the toolkit has comes first
+            folders.append(headers_of_torch.LIBRARY_HEADERS)  # the toolkit's headers come first
         folders += image_headers.cutlass_folders()
         return [word for folder in folders for word in ("-isystem", str(folder))]
 
     def _own_object(self, name: str) -> Path:
-        """An object of a file beside this one; compiled once."""
+        """Return the object of a file in this folder; compiled once."""
         standard = "-std=c++17" if self.slim else "-std=c++20"
         command = [self.tools.host_compiler, standard, "-O1", "-c"]
         command += [*self._host_flags(), *self._system_includes(), str(_HERE / name)]
@@ -294,12 +294,12 @@ class _Compilation:
         return {kernel: asdict(each) for kernel, each in used.items()}
 
     def _explained(self, error: CompileError, ptx: Path) -> CompileError:
-        """The same with what to do about it, where another architecture helps."""
+        """Return the error with a hint, if another architecture helps."""
         of = error.message, ptx, self.request.images[0].virtual, self.request.capability
         return CompileError(error.message, hint=what_helps(self.tools, *of))
 
     def _assemble_others(self, ptx: Path) -> None:
-        """Raises CompileError where an image fails that the device would not load."""
+        """Assemble the images that the device would not load. Raises CompileError if one fails."""
         first, *others = self.request.images
         for image in others:
             if image.made.startswith("sm_"):

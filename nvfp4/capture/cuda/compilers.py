@@ -37,8 +37,8 @@ _ASM = re.compile(r"\s*// (?:begin|end) inline asm")
 _TOO_MUCH_SHARED = re.compile(r"too much shared data \(0x([0-9a-f]+) bytes, 0xc000 max\)")
 
 STATIC_SHARED_BYTES = 48 * 1024
-"""Of a block, at most, for an architecture such as sm_100 or sm_100f. For sm_100a and the like,
-ptxas has taken as much as a block can have since CUDA 13.0.
+"""Limit of a block for an architecture such as sm_100 or sm_100f. For sm_100a and the like, ptxas
+has accepted the maximum of a block since CUDA 13.0.
 
 Source: ptxas 12.8.93, 12.9.86, 13.0.88 and 13.5.37 on kernels of 48 to 228 KiB, 2026-11-23.
 """
@@ -55,14 +55,14 @@ class CompileError(CaptureError, RuntimeError):
 
 
 def cache_folder() -> Path:
-    """Where builds are kept; of this user."""
+    """Return this user's folder of builds."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "nvfp4-cuda"
 
 
 @functools.cache
 def own_identity(tools: Toolchain) -> bytes:
-    """Of the compilers, of torch and of the code beside this file, which calls them."""
+    """Return a digest of the compilers, of torch and of the code in this folder."""
     digest = hashlib.sha256(tools.identity.encode() + headers_of_torch.identity().encode())
     for path in sorted(_HERE.rglob("*")):
         if path.suffix in (".py", ".cpp", ".h", ".inl", ".def", ".cuh"):
@@ -72,7 +72,7 @@ def own_identity(tools: Toolchain) -> bytes:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process builds; the others wait and find it built."""
+    """Lock a folder: one process builds, the others wait and use its result."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -80,8 +80,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def remembered(key: str, make: Callable[[Path], dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
-    """A folder of the cache and what `make` said of its contents, now or long ago. Raises
-    CompileError with the "error" and "hint" that it says, which are remembered as well.
+    """Return a folder of the cache and the description of its contents that `make` returned, now
+    or in an earlier call. Raises CompileError with its "error" and "hint", which are cached too.
     """
     folder = cache_folder() / key
     record = folder / "made.json"
@@ -112,8 +112,8 @@ def compiled_once(tools: Toolchain, identity: str, name: str, command: Sequence[
 
 
 def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str) -> str:
-    """What a compiler printed that ran in the folder `work`. Raises CompileError about `what`, and
-    UnsupportedCall for a library that is not here."""
+    """Run a compiler in the folder `work` and return its output. Raises CompileError about `what`,
+    and UnsupportedCall for a library that is not installed."""
     ended = subprocess.run(
         command,
         capture_output=True,
@@ -149,8 +149,8 @@ def for_people(said: str, work: Path) -> str:
 def assemble(
     tools: Toolchain, ptx: Path, arch: str, limits: Sequence[str] = ()
 ) -> dict[str, Resources]:
-    """What each kernel of a PTX file needs. Raises CompileError for what ptxas refuses, and
-    NotInstalled for what only an old one refuses.
+    """Return the resources of each kernel of a PTX file. Raises CompileError if ptxas refuses it,
+    and NotInstalled if only an old ptxas does.
 
     limits: ptxas' option -maxrregcount.
     """

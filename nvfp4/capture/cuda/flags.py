@@ -91,23 +91,23 @@ inherited = dict(os.environ)
 
 
 def own_variable(name: str) -> str | None:
-    """What a submission has set: a shell's is not what it asks for."""
+    """Return a variable's value if the submission has set it; None if the shell did."""
     given = os.environ.get(name)
     return None if given == inherited.get(name) else given
 
 
 def with_own_flags(words: Iterable[str]) -> tuple[str, ...]:
-    """nvcc's arguments with those that the submission hands over by the environment."""
+    """Return nvcc's arguments, with those that the submission passes by the environment."""
     before, after = (shlex.split(own_variable(name) or "") for name in _OF_NVCC)
     return (*before, *words, *after)
 
 
 def own_include_paths() -> list[str]:
-    """Folders of headers that the submission names by the environment."""
+    """Return the header folders that the submission names in the environment."""
     listed = os.pathsep.join(own_variable(name) or "" for name in _HEADERS)
     return [folder for folder in listed.split(os.pathsep) if folder]
 
 
 def device_linking(words: Iterable[str]) -> str | None:
-    """The argument that leaves device code to be linked later, if there is one."""
+    """Return the argument that defers linking of device code, if any."""
     return next((word for word in words if _DEVICE_LINKING.fullmatch(word)), None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 LIBRARY_HEADERS = Path(__file__).parent / "library_headers"
-"""Of libraries that the toolkit may lack."""
+"""Headers of libraries that the toolkit may lack."""
 
 # Errors that say that a name is unknown: torch's own headers may know it.
 _MISSING_NAME = re.compile(

@@ -97,12 +97,12 @@ def _cutlass_roots() -> Iterator[Path]:
 
 
 def identity() -> str:
-    """Which CUTLASS there is: another release compiles to other code."""
+    """Identify the installed CUTLASS, because another release compiles to other code."""
     return f"{cutlass_folders()} {_release()}"
 
 
 def _release() -> tuple[int, ...]:
-    """Of the CUTLASS of this machine; none where that does not say."""
+    """Return the version of this machine's CUTLASS; empty if it is unknown."""
     try:
         text = Path(cutlass_folders()[0], "cutlass/version.h").read_text(encoding="utf-8")
     except (IndexError, OSError):
@@ -111,8 +111,8 @@ def _release() -> tuple[int, ...]:
 
 
 def refuse_if_missing(errors: str, toolkit: Path) -> None:
-    """Raises NotInstalled where a compiler's errors come of a header that the image has and this
-    machine lacks: it is not found, or is an older one, or `library_headers` has a few types of it.
+    """Raise NotInstalled if a compiler's errors are due to a header that the image has and this
+    machine lacks: it is missing or older, or `library_headers` has only a few of its types.
     toolkit: the folder of its headers.
     """
     for found in _NO_FILE.finditer(errors):

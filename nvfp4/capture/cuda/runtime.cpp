@@ -324,7 +324,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return ask_on(event, "synchronize_event", event); }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t, cudaEvent_t) {
-  if (milliseconds) *milliseconds = std::nanf("");  // for whoever does not look at the error
+  if (milliseconds) *milliseconds = std::nanf("");  // for callers that ignore the error
   return ask("no_time");
 }
 

@@ -1,8 +1,7 @@
-"""The state of the CUDA runtime that compiled host code talks to: modules, kernels, errors.
+"""The state of the CUDA runtime that compiled host code uses: modules, kernels, errors.
 
-A Python exception cannot cross compiled code: it is kept, every
-later call fails as after a fault on a GPU, and whoever called the compiled code raises it again
-with `raise_pending`.
+A Python exception cannot cross compiled code. It is stored, every later call fails as after a fault
+on a GPU, and the caller of the compiled code raises the exception again with `raise_pending`.
 """
 
 import ctypes
@@ -33,12 +32,12 @@ from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall, refused
 
 _ALIGNMENT_BYTES = 256
 _FIRST_HANDLE = 1 << 32
-"""Torch's streams have smaller ones."""
+"""Larger than any handle of torch's streams."""
 _REMEMBERED = 16
-"""Allocations that have been freed, for messages."""
+"""Freed allocations that are remembered for messages."""
 
 FindVariable = Callable[[str, str], Buffer]
-"""Where a variable of a module lies, by the module's PTX and its name."""
+"""Returns the memory of a module's variable, given the module's PTX and the name."""
 
 
 @dataclass
@@ -55,7 +54,7 @@ class _Module:
 
 @dataclass
 class _Errors:
-    """Of one thread. refused: a launch that CUDA refused and nobody has asked about."""
+    """Errors of one thread. refused: message of a refused launch that the code has not checked."""
 
     last: Code = Code.SUCCESS
     said: dict[int, str] = field(default_factory=dict)
@@ -83,7 +82,7 @@ class CudaRuntime(Session):
         self._texts: dict[str, ctypes.Array[ctypes.c_char]] = {}
 
     def forget(self) -> None:
-        """Of what an earlier interception has left."""
+        """Discard the state of an earlier interception."""
         super().forget()
         self._broken = None
 
@@ -96,14 +95,14 @@ class CudaRuntime(Session):
 
     @property
     def errors(self) -> _Errors:
-        """Those of this thread."""
+        """Errors of this thread."""
         if not hasattr(self._threads, "errors"):
             self._threads.errors = _Errors()
         errors: _Errors = self._threads.errors
         return errors
 
     def keep(self, error: BaseException) -> Code:
-        """The first exception that compiled code must not see; the device is lost with it."""
+        """Store the first exception that cannot cross compiled code; the device is then lost."""
         if getattr(error, "refusal", False):
             refused(str(error))
         self._broken = self._broken or error
@@ -111,14 +110,14 @@ class CudaRuntime(Session):
         return Code.LAUNCH_FAILURE
 
     def fail(self, error: CudaError, launching: bool) -> Code:
-        """An error that CUDA returns, and remembers as the last one."""
+        """Return the code of an error, and store it as CUDA's last error."""
         self.errors.last = self.refuse(error.code, error.message)
         if launching:
             self.errors.refused = f"{error_text(error.code)}: {error.message}"
         return error.code
 
     def refuse(self, code: Code, message: str) -> Code:
-        """An error that the driver returns; its functions keep no last error."""
+        """Return the code of a driver's error; driver functions store no last error."""
         if code == Code.NOT_SUPPORTED:
             refused(message)
         self.errors.said.pop(code, None)
@@ -126,7 +125,7 @@ class CudaRuntime(Session):
         return code
 
     def take_last_error(self, clear: bool) -> Code:
-        """cudaGetLastError, cudaPeekAtLastError."""
+        """Implement cudaGetLastError and cudaPeekAtLastError."""
         errors = self.errors
         last = errors.last
         errors.refused = None
@@ -135,7 +134,7 @@ class CudaRuntime(Session):
         return last
 
     def describe(self, code: int) -> str:
-        """cudaGetErrorString, with what is known of this thread's last such error."""
+        """Implement cudaGetErrorString, with the message of this thread's last such error."""
         said = self.errors.said.get(code)
         return f"{error_text(code)} ({said})" if said else error_text(code)
 
@@ -145,8 +144,8 @@ class CudaRuntime(Session):
             raise CudaError(Code.LAUNCH_FAILURE)
 
     def raise_pending(self, failure: BaseException | None = None) -> None:
-        """Raise what a call of compiled code has left behind: a fault of a kernel, or that a
-        launch was refused and the code did not look. failure: what the code raised itself.
+        """Raise the stored error of a call of compiled code: a fault of a kernel, or a refused
+        launch that the code did not check. failure: the exception that the code raised itself.
         """
         errors = self.errors
         refused, errors.refused = errors.refused, None
@@ -289,11 +288,11 @@ class CudaRuntime(Session):
         return None
 
     def known(self) -> list[Buffer]:
-        """What a launch may touch, as far as it is known without a search."""
+        """Return the buffers that a launch may touch, as far as known without a search."""
         return [*self.memory.known(), *(buffer for _, buffer in self._allocated.values())]
 
     def search(self) -> Iterator[list[Buffer]]:
-        """The same after a look for more."""
+        """Search for more buffers that a launch may touch; yields all those known so far."""
         for found in self.memory.search():
             yield [*found, *(buffer for _, buffer in self._allocated.values())]
 
@@ -311,8 +310,8 @@ class CudaRuntime(Session):
         registers: Mapping[str, int] = MappingProxyType({}),
         programmatic: bool = False,
     ) -> None:
-        """Run a kernel. registers: special ones that the driver sets. programmatic: as of
-        Launch. Raises CudaError where CUDA refuses, and what the executor raises."""
+        """Run a kernel. registers: special registers that the driver sets. programmatic: as in
+        Launch. Raises CudaError if CUDA refuses the launch, and the errors of the executor."""
         kernel = self.kernel(function)
         with examined(kernel, self.examine):
             refuse_as_cuda_does(kernel, self.device, grid, block, cluster, shared_bytes)

@@ -1,4 +1,4 @@
-"""CUDA text in a Python file: #line directives that say where each line of it stands there.
+"""#line directives for CUDA text in a Python file, with the line number of each line there.
 
 nvcc then names the participant's own file and line, in its errors and in the PTX.
 """
@@ -12,11 +12,11 @@ SHOWN_AS = "/python-file/"
 """Stands for the folder of a Python file, so that a cached PTX fits wherever the file lies."""
 
 _LEAST_CHARACTERS = 6
-"""What a run of equal lines must have besides spaces, to be no accident."""
+"""Fewest non-space characters for a run of equal lines to count as a match."""
 
 
 def in_file(source: str, path: Path) -> str:
-    """`with_line_directives` for a Python file; the source as it is where that cannot be read."""
+    """`with_line_directives` for a Python file; the unchanged source if it cannot be read."""
     try:
         python_text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -25,10 +25,10 @@ def in_file(source: str, path: Path) -> str:
 
 
 def with_line_directives(source: str, python_text: str, file_name: str) -> str:
-    """The same source, with #line directives where it stands in the text of a Python file.
+    """Return the source with #line directives for its place in the text of a Python file.
 
-    A source that is put together at run time (formatted, joined, replaced) is followed line by
-    line; lines that are not in the file count on from the one before.
+    A source that is assembled at run time (formatted, joined, replaced) is matched line by line;
+    lines that are not in the file continue the numbering of the line before.
     """
     shown = SHOWN_AS + file_name
     start = python_text.find(source)
@@ -41,7 +41,7 @@ def with_line_directives(source: str, python_text: str, file_name: str) -> str:
 
 
 def _jumps(lines: list[str], python_lines: list[str]) -> dict[int, int]:
-    """Index of a source line to the number of the Python line that it is, where runs begin."""
+    """Map the index of the first source line of each matching run to its Python line number."""
     matcher = SequenceMatcher(
         None, [each.strip() for each in lines], [each.strip() for each in python_lines], False
     )
@@ -72,7 +72,7 @@ def _with_jumps(lines: list[str], jumps: dict[int, int], shown: str) -> str:
 
 
 def _still_open(line: str, open_until: str | None) -> str | None:
-    """What ends the block comment or raw string that is open after a line; None if none is."""
+    """Return the end mark of the block comment or raw string open after a line, None if none is."""
     at = 0
     while True:
         if open_until is not None:

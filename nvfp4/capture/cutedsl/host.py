@@ -2,8 +2,8 @@
 
 CuTe DSL's host code reaches CUDA only through functions named `_cuda...` and `_cu...`. Each
 gets a C callback here that ends in a method of `HostRuntime`. A Python exception cannot cross
-compiled code: it is kept, the callback returns an error code, and whoever called the host code
-raises it again with `raise_pending`.
+compiled code: it is stored, the callback returns an error code, and the caller of the host code
+raises the exception again with `raise_pending`.
 """
 
 import ctypes
@@ -49,13 +49,13 @@ class HostRuntime(Session):
         self._held: list[object] = []
 
     def forget(self) -> None:
-        """Of what an earlier interception has left."""
+        """Discard the state of an earlier interception."""
         super().forget()
-        self._pending = threading.local()  # nobody was there to raise what a late call left
+        self._pending = threading.local()  # no caller was left to raise the error of a late call
 
     def keep(self, error: BaseException) -> None:
-        """Hold an exception that cannot cross compiled code until `raise_pending`: the first, which
-        is the cause of others.
+        """Store an exception that cannot cross compiled code until `raise_pending`. Only the first
+        one is kept, as it causes the others.
         """
         if getattr(self._pending, "error", None) is None:
             self._pending.error = error
@@ -68,7 +68,7 @@ class HostRuntime(Session):
             raise error
 
     def hold(self, thing: object) -> None:
-        """Keep what compiled code refers to for as long as the process lives."""
+        """Keep an object that compiled code refers to alive until the process ends."""
         self._held.append(thing)
 
     # Handles

@@ -1,6 +1,6 @@
-"""What differs between versions of nvidia-cutlass-dsl, a name for each difference.
+"""Differences between versions of nvidia-cutlass-dsl, a name for each.
 
-`scripts/version_matrix.py` tries the versions.
+`scripts/version_matrix.py` tests the versions.
 """
 
 import importlib.metadata
@@ -29,13 +29,13 @@ def unsupported(reason: str) -> UnsupportedVersion:
 
 
 def check() -> None:
-    """Raises UnsupportedVersion before 4.3.5. A later version than was tried may well work."""
+    """Raise UnsupportedVersion before 4.3.5. Versions later than the newest tried may work."""
     if version_numbers(installed()) < version_numbers(OLDEST):
         raise unsupported(f"it is older than {OLDEST}")
 
 
 def dsl_objects() -> list[Any]:
-    """The DSL objects of this process, which read the environment when they were made."""
+    """Return the DSL objects of this process, which read the environment when created."""
     from cutlass.base_dsl.dsl import DSLSingletonMeta  # before 4.3.2 there was none
 
     return list(DSLSingletonMeta._instances.values())

@@ -7,9 +7,9 @@ with standin.install("sm_100a"):
 Tensors on it are plain `torch.Tensor`s whose device is cuda:0, for Python and for C++, in every
 thread; `data_ptr()` is a host address. Operators are the CPU's (`kernels`), mixing devices is
 refused as on a GPU, a CPU tensor stays a CPU tensor. The rest of the process sees one GPU too, for
-as long as this is installed: whoever wants to know whether a real one is there asks before.
+as long as this is installed: to detect a real GPU, check before.
 
-Nothing runs asynchronously and no time can be measured: events refuse to tell one.
+Nothing runs asynchronously and no time can be measured: events refuse to return one.
 """
 
 from __future__ import annotations

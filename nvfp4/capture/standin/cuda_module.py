@@ -18,7 +18,7 @@ CUDA_VERSION = "13.0"
 
 
 def properties_of(device: Device) -> SimpleNamespace:
-    """What torch.cuda.get_device_properties gives; sizes in bytes. No uuid: it is no real GPU."""
+    """Return the result of torch.cuda.get_device_properties; sizes in bytes, no uuid."""
     attributes = device.attributes
     return SimpleNamespace(
         name=device.name,

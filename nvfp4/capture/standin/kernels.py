@@ -298,7 +298,7 @@ def replace_contents(tensor: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
-    """A tensor that nobody has set; new pages of the host would be zeros."""
+    """Create an uninitialised tensor, filled with noise: new pages of the host would be zeros."""
     tensor = aligned(kernel(*args, **kwargs))
     storage = tensor.untyped_storage()
     put_noise(storage.data_ptr(), storage.nbytes())
@@ -306,7 +306,7 @@ def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> to
 
 
 def _copy_(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """Copies between and within devices; FP4 as the bytes it is, as CUDA does."""
+    """Copy between and within devices; FP4 is copied as bytes, as CUDA does."""
     on_cpu = _Aliases()
     on_cpu.read((source,))
     target, values = on_cpu(tensor), on_cpu(source)
@@ -369,7 +369,7 @@ def _scaled_mm_v2(
     out_dtype: torch.dtype | None,
     *_: Any,
 ) -> torch.Tensor:
-    """What torch.nn.functional.scaled_mm calls: the same product, for one level of scales."""
+    """Implement the operator of torch.nn.functional.scaled_mm, for one level of scales."""
     in_tiles = [[1], [1]] if scale_a[0].element_size() == 1 else [[], []]
     given = [[each for each in swizzle if each] for swizzle in (swizzle_a, swizzle_b)]
     if len(scale_a) != 1 or len(scale_b) != 1 or given != in_tiles:

@@ -38,14 +38,14 @@ def try_once(session: Session, original: Callable[..., Any]) -> Callable[..., An
 
 @dataclass
 class _Tuning:
-    """What one call of a tuned kernel tried, and the configuration that it chose."""
+    """One call of a tuned kernel: the number of configurations tried, and the one chosen."""
 
     tried: int = 0
     chosen: Any = None
 
 
 def _tunings(tuner: Any) -> list[_Tuning]:
-    """Those of a tuner so far, the one under way last."""
+    """Return the tunings of a tuner so far, the current one last."""
     found: list[_Tuning] = vars(tuner).setdefault("_captured_tunings", [])
     return found
 

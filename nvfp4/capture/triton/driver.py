@@ -41,7 +41,7 @@ class DeviceIndex(int):
 
 @dataclass(frozen=True)
 class Function:
-    """What Triton holds as the handle of a loaded kernel."""
+    """The handle of a loaded kernel in Triton."""
 
     name: str
     ptx: str
@@ -52,7 +52,7 @@ class Function:
 class Driver:
     """The parts of Triton's driver that compiling and launching ask for.
 
-    counts_threads: whether Triton wants to know how many threads a block of a kernel may have.
+    counts_threads: whether Triton queries how many threads a block of a kernel may have.
     """
 
     def __init__(self, session: Session, counts_threads: bool) -> None:
@@ -64,7 +64,7 @@ class Driver:
         return True
 
     def launcher_cls(self, source: Any, metadata: Any) -> Launcher:
-        """What launches a compiled kernel."""
+        """Return the launcher of a compiled kernel."""
         return Launcher(self._session, source, metadata)
 
     def get_current_target(self) -> GPUTarget:
@@ -141,10 +141,10 @@ class Utilities:
         return function, function, registers, spilled, *self._limits
 
     def unload_module(self, module: Any) -> None:
-        """Nothing to be freed."""
+        """Do nothing: there is nothing to free."""
 
     def set_printf_fifo_size(self, size: int) -> None:
-        """What kernels print has room."""
+        """Do nothing: kernel output needs no FIFO."""
 
     def is_stream_capturing(self, stream: int) -> bool:
         return False

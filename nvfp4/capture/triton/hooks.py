@@ -1,4 +1,4 @@
-"""What is replaced in Triton while its launches are captured."""
+"""Replacements in Triton while its launches are captured."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -14,7 +14,7 @@ _LINE_INFO_OFF = "TRITON_DISABLE_LINE_INFO"
 
 
 def install(session: Session) -> Patches:
-    """Replace Triton's driver, and what would measure time. Raises ImportError without Triton."""
+    """Replace Triton's driver and its timing functions. Raises ImportError without Triton."""
     import triton
 
     patches = Patches()

@@ -68,11 +68,11 @@ _COLUMN = re.compile(r"((?:\.loc|inlined_at)[ \t]+\d+[ \t]+\d+[ \t]+)([1-9]\d*)"
 
 
 def corrected(ptx: str, source: Any) -> str:
-    """The same instructions on the same lines of PTX.
+    """Return the PTX with corrected files and columns; instructions and lines do not change.
 
-    Files that are gone are replaced by loaded ones of the same name: a submission is copied to a
-    new folder for each run, of which Triton's cache knows nothing. Columns count from 0, as
-    Python's do; Triton's count from 1. source: what the kernel was compiled from.
+    Files that are not loaded are replaced by loaded ones of the same name, because a submission is
+    copied to a new folder for each run and Triton's cache keeps the old one. Columns count from 0,
+    as Python's do; Triton's count from 1. source: of the compiled kernel.
     """
     loaded = _loaded_files(source)
 
@@ -87,7 +87,7 @@ def corrected(ptx: str, source: Any) -> str:
 
 
 def _loaded_files(source: Any) -> dict[str, str]:
-    """Paths of this process's modules by their names; that of the kernel itself counts most."""
+    """Paths of this process's modules by file name; the kernel's own file takes precedence."""
     found = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)

@@ -26,7 +26,7 @@ struct is_value_type<T, std::void_t<decltype(c10::CppTypeToScalarType<T>::value)
 
 namespace c10 {
 
-// A view of a contiguous array that somebody else owns.
+// A non-owning view of a contiguous array.
 template <typename T>
 class ArrayRef {
  public:
