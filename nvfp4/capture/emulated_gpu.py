@@ -195,7 +195,7 @@ class EmulatedGpu(Owner):
                     self._fetch(*gap)
 
     def wrote(self, address: int, nbytes: int) -> None:
-        """These bytes go to the executor before the next launch."""
+        """Record a write: these bytes are sent to the executor before the next launch."""
         self._set.add(address, address + nbytes)
         self._fresh.add(address, address + nbytes)
 

@@ -1,4 +1,4 @@
-"""Who calls: the code of a submission, of a package, or ours."""
+"""Classification of calling code: a submission's, a package's, or ours."""
 
 import os
 import sys

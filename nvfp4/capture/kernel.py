@@ -87,8 +87,8 @@ def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
 
 @contextmanager
 def examined(kernel: Kernel, examine: Examine) -> Iterator[None]:
-    """For a block that raises CudaError where CUDA refuses something of a kernel. Where the kernel
-    cannot be judged at all, that is raised instead."""
+    """Context for calls that raise CudaError about a kernel. If the kernel cannot be judged at all,
+    that error is raised instead."""
     try:
         yield
     except CudaError:

@@ -1,4 +1,4 @@
-"""Who gets the launches of a front end, and what is said of the next one."""
+"""The receiver of a front end's launches, and notes on the next launch."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -141,7 +141,7 @@ _told = ""
 
 
 def _tell(word: str) -> None:
-    """For nvfp4/cli/judging/bot.py."""
+    """Write the activity to a file, for nvfp4/cli/judging/bot.py."""
     global _told
     if word != _told:
         Path("activity").write_text(word)

@@ -73,7 +73,7 @@ _lowest_address, _end_of_addresses = 1 << 16, 1 << 47
 
 
 class Memory(Protocol):
-    """Where device memory lies; see ``MappedMemory``."""
+    """The interface of device memory; see ``MappedMemory``."""
 
     def map_file(self, fd: int, nbytes: int, address: int) -> None: ...
     def map_shared(self, fd: int, nbytes: int, address: int) -> None: ...
@@ -103,7 +103,7 @@ class _Call:
 
     @property
     def why(self) -> str:
-        """Why counts may leave out work."""
+        """The reason why counts may leave out work."""
         return f"host code reads {_listed(self.read)}" if self.read else self.also
 
 

@@ -37,7 +37,7 @@ _TYPES = {**_SCALARS, **_ARRAYS}
 _NAMES = {each: name for name, each in _TYPES.items()}
 
 _MOST_S = 20.0
-"""For loops that executors were missing: a later one goes on."""
+"""Time limit to compile loops that executors lacked; a later executor continues."""
 
 
 def compiled_since(number: int) -> list[str]:

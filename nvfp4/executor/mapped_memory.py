@@ -60,14 +60,14 @@ class MappedMemory:
         self._shared.append((address, nbytes))
 
     def drop_file(self) -> None:
-        """No file is mapped any more."""
+        """Unmap the file, if any."""
         address, nbytes = self._file
         if nbytes:
             _unmap(address, nbytes)
         self._file = 0, 0
 
     def hold(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Just the pages of these ranges, each as (address, nbytes). Raises NotMappable."""
+        """Map exactly the pages of these ranges, each (address, nbytes). Raises NotMappable."""
         wanted = Ranges()
         for address, nbytes in ranges:
             last = -(-(address + nbytes) // _page_bytes) * _page_bytes

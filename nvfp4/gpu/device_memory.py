@@ -17,7 +17,7 @@ def default_device() -> torch.device:
 
 
 Place = Callable[[int, int], torch.Tensor]
-"""The flat uint8 tensor at an offset, of so many bytes."""
+"""Returns the flat uint8 tensor at an offset, given its size in bytes."""
 
 # As in cuda.h: pinned memory, of a device, by descriptor.
 _pinned = _on_device = _descriptor = 1

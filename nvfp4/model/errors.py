@@ -1,5 +1,5 @@
-"""Why there is no predicted time."""
+"""The error of a prediction that is not possible."""
 
 
 class NoPrediction(Exception):
-    """Why a call has no predicted time, in a sentence."""
+    """A call has no predicted time; the message says why in a sentence."""

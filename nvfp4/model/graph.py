@@ -123,8 +123,8 @@ def _between_ways(graph: Graph) -> list[tuple[int, int, int]]:
 
 
 def _immediate_postdominators(graph: Graph, successors: dict[int, list[int]]) -> dict[int, int]:
-    """Where all ways from a node meet again (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance
-    Algorithm", 2001). Nodes that never reach the end are left out."""
+    """Return the immediate postdominator of each node that reaches the end (Cooper, Harvey and
+    Kennedy, "A Simple, Fast Dominance Algorithm", 2001)."""
     before: dict[int, list[int]] = defaultdict(list)
     for start, stops in successors.items():
         for stop in stops:

@@ -1,4 +1,4 @@
-"""The time of a kernel by line of source, and what it would be without a line."""
+"""The time of a kernel by line of source, and its time without a line."""
 
 from collections import defaultdict
 from typing import Any

@@ -2,7 +2,7 @@
 
 Four schedulers issue an instruction a cycle each, the one that could go first. A warp waits for the
 cycles and the scoreboards that its code names, or for a pipe. A load is answered by L1,
-L2 or memory; memory takes as long as it was measured to take with so many bytes in flight.
+L2 or memory; memory takes the time measured for the same number of bytes in flight.
 """
 
 from typing import Any
@@ -189,7 +189,7 @@ def simulate(  # type: ignore[no-untyped-def]
             if wanted > bulks[cta] and wanted <= total_bulks and bulks[cta] < _BULKS:
                 ready[slot] = t + _POLL
                 continue
-        # Who is answerable for the cycles since this scheduler's last instruction?
+        # Attribute the cycles since this scheduler's last instruction.
         gap = t - sched_free[s]
         if gap > 0:
             late = max(0.0, ready[slot] - sched_free[s])

@@ -1,4 +1,4 @@
-"""Which machine instructions a warp executes, and in which order.
+"""The machine instructions that a warp executes, in order.
 
 The emulator has counted each statement of the PTX for each warp, and each machine instruction bears
 the statement that it was compiled from. How often a warp takes each edge of the machine code's
@@ -135,8 +135,11 @@ class Paths:
 
 @dataclass(frozen=True)
 class _Copies:
-    """Where a statement is in the machine code. shares: by block, how many of its executions one
-    of the block is. anchor: whether a compiler keeps it. guarded: whether a predicate decides."""
+    """The places of a statement in the machine code.
+
+    shares: by block, how many executions of the statement one execution of the block is. anchor:
+    whether compilers keep it. guarded: whether a predicate guards it.
+    """
 
     shares: dict[int, float]
     anchor: bool
@@ -144,8 +147,8 @@ class _Copies:
 
 
 def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
-    """By statement. Where it has no load, store, shuffle or barrier, its rarest kind of instruction
-    stands for it; a block holds no more copies of it than of most other statements."""
+    """Return the copies of each statement. Without a load, store, shuffle or barrier, its rarest
+    kind of instruction represents it; a block has no more copies of it than of most others."""
     counts: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     guarded: set[int] = set()
     for block in code.blocks:

@@ -1,4 +1,4 @@
-"""The time of a call, from what its launches execute, and what it is made of."""
+"""The time of a call and its parts, predicted from the work of its launches."""
 
 import heapq
 import math
@@ -246,8 +246,8 @@ def _paths(ptx: str, entry: str, arch: str) -> tuple[Code, Paths]:
 
 
 def _accesses(asked: Counted) -> dict[int, Access]:
-    """By statement. Raises NoPrediction where the sampled thread blocks are no sample: they did not
-    come to statements that ask for more than a few sectors."""
+    """Return the accesses of each statement. Raises NoPrediction if the sampled thread blocks are
+    not representative: statements that they did not execute request more than a few sectors."""
     assert asked.samples is not None
     counts = asked.work.asked
     missed = {start: n.sectors for start, n in counts.items() if start not in asked.samples}

@@ -55,7 +55,7 @@ class MachineCode:
 
 
 def tools(name: str) -> list[Path]:
-    """Where a program of the CUDA toolkit is: PATH, the toolkit, pip's wheels, Triton's own."""
+    """Find a program of the CUDA toolkit in PATH, the toolkit, pip's wheels and Triton."""
     found = [Path(path) for path in [shutil.which(name)] if path]
     homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
     found += [Path(home, "bin", name) for home in (*homes, "/usr/local/cuda") if home]
@@ -103,7 +103,7 @@ def target_of(ptx: str) -> str | None:
 
 
 def ended(words: list[str]) -> tuple[bool, str]:
-    """Whether a program succeeds, and what it prints."""
+    """Run a program; return whether it succeeds, and its output."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_limit_s)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Which level of the memory answers what each statement asks for.
+"""The memory level that serves the requests of each statement.
 
 How many sectors a statement asks for, and how many of them nothing in the launch had touched
 before, is counted over the whole launch (`emulator.work`). What L1 answers depends on the
@@ -139,8 +139,8 @@ class _Sample(Tally):
 
 
 def sampled(launch: Launch) -> dict[int, Sampled]:
-    """By statement, its position in the PTX text. Runs a few thread blocks, which are drawn anew
-    each time, and leaves memory as it was. Raises EmulatorError."""
+    """Sample accesses by statement (its position in the PTX text). Runs a few thread blocks, drawn
+    anew in each call, and does not change memory. Raises EmulatorError."""
     threads = math.prod(launch.block)
     samples: list[_Sample] = []
 
@@ -170,8 +170,8 @@ def _drawn(launch: Launch) -> Sequence[int]:
 
 
 def _first_in_ctas(sample: _Sample) -> dict[int, tuple[int, int]]:
-    """By statement, how many sectors it was the first in its thread block to ask for, and in how
-    many requests."""
+    """Count, by statement, the sectors that it was the first in its thread block to request, and
+    the requests with such sectors."""
     found: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     if not sample.asked:
         return found

@@ -1,4 +1,4 @@
-"""Why PTX cannot run on another GPU than it was compiled for."""
+"""Errors of PTX that cannot run on another GPU than it was compiled for."""
 
 from nvfp4.records.launch_errors import RetargetError
 from nvfp4.records.source import SourceLine

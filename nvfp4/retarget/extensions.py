@@ -203,9 +203,11 @@ class Failure:
 
 
 class Turn:
-    """In place of torch's FileBaton, whose file a killed build leaves behind, so that all others
-    wait for ever; and who has waited loads what another process has built. Here Linux ends a turn
-    with its process, and everybody builds in turn: ninja does nothing where all is as asked for.
+    """A replacement for torch's FileBaton.
+
+    A killed build leaves the FileBaton's file behind, so that all other processes wait forever; and
+    a process that has waited loads the build of another one. Here Linux ends a turn with its
+    process, and all processes build in turn: ninja does nothing if all targets are up to date.
     """
 
     def __init__(self, lock_file_path: str, *_: Any, **__: Any) -> None:
@@ -213,7 +215,7 @@ class Turn:
         self._fd = -1
 
     def try_acquire(self) -> bool:
-        """Waits for its turn, which it always gets."""
+        """Wait for the turn; always succeeds."""
         self._fd = os.open(self._path, os.O_CREAT | os.O_RDWR)
         with contextlib.suppress(OSError):  # of a file system without locks
             fcntl.flock(self._fd, fcntl.LOCK_EX)

@@ -163,14 +163,14 @@ def _header(module: Module, parser: _PlacingParser, target: Target) -> list[Edit
 
 
 def _end_of_numbers(parser: _PlacingParser, start: int) -> int:
-    """Where a directive ends that may have numbers behind it."""
+    """Return the end of a directive and of the numbers that may follow it."""
     matched = re.compile(r"\.\w+(\s+\d+(\s*,\s*\d+)*)?").match(parser.text, start)
     assert matched
     return matched.end()
 
 
 def _version(text: str, target: Target, newest: Version | None) -> Version:
-    """The version as it is, but no later than `newest` and no earlier than the target."""
+    """Return the version, limited to `newest` and raised to that of the target."""
     major, minor = (int(part) for part in text.split("."))
     version = (major, minor) if newest is None else min((major, minor), newest)
     return max(version, *(since for number, since in _SINCE.items() if number <= target.number))

@@ -75,7 +75,7 @@ def _rtx_blackwell(target: Target) -> bool:
     return target.number >= 120 and bool(target.suffix)
 
 
-# (opcode, who has it, what it is)
+# (opcode, targets that have it, reason for the refusal)
 _ONLY: tuple[tuple[str, Having, str], ...] = (
     (r"tcgen05\.", _tensor_memory, "tensor memory and its tensor cores exist on sm_100a only"),
     (r"wgmma\.", _hopper, "wgmma exists on sm_90a only"),
@@ -116,7 +116,7 @@ _ONLY: tuple[tuple[str, Having, str], ...] = (
 
 @lru_cache(maxsize=4096)
 def refusal(opcode: str, target: Target) -> str | None:
-    """Why nothing can take the place of an instruction; None where that is not so."""
+    """Return why an instruction has no replacement on the target; None if it may have one."""
     for pattern, has, why in _ONLY:
         if re.match(pattern, opcode) and not has(target):
             return why

@@ -87,8 +87,8 @@ def forget(content: bytes) -> None:
 
 
 def trusted_variables() -> dict[str, str]:
-    """Where code that is not a submission's keeps what Numba compiles; empty if nothing can be
-    kept."""
+    """Return the environment for Numba's cache of code that is not a submission's; empty if there
+    can be none."""
     folder = cache_root() / "trusted" / _numba.lower()
     try:
         if size_bytes(folder, kept_trusted_bytes) > kept_trusted_bytes:
@@ -173,13 +173,13 @@ def private_variable() -> dict[str, str]:
 
 
 def private_folders() -> list[Path]:
-    """Those of ``private_variable``, which a submission need not know."""
+    """Take the folders of ``private_variable`` from the environment, hidden from a submission."""
     named = os.environ.pop(_private_variable, "")
     return [Path(each) for each in named.split(os.pathsep) if each]
 
 
 def _prepare(folder: Path, for_extensions: bool) -> None:
-    """Makes the folder of a submission, and deletes others that are old. Raises OSError."""
+    """Create the folder of a submission and delete old ones. Raises OSError."""
     root = cache_root()
     # Closed to other users: a submission may leave programs there that run as this one, and copies
     # of what only this one can read.

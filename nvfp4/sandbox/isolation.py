@@ -141,7 +141,7 @@ def start_worker(
     environment: dict[str, str],
     output: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """A process in a session of its own. fd: inherited. output: what it prints goes there."""
+    """Start a process in its own session. fd: inherited. output: its stdout and stderr."""
     return subprocess.Popen(
         command,
         cwd=folder,

@@ -36,7 +36,7 @@ def left_bytes(groups: Path = _GROUPS) -> int:
 
 
 def left_threads(groups: Path = _GROUPS) -> int:
-    """How many more may start here."""
+    """Return how many more threads this control group may start."""
     return min(
         (
             max(0, _figure(each / "pids.max", unlimited) - _figure(each / "pids.current", 0))
@@ -89,14 +89,14 @@ _ON_THEIR_WAY = re.compile(r"scm_fds:\s+[1-9]")
 
 
 def threads(pid: int) -> int:
-    """How many a process has."""
+    """Return the number of threads of a process."""
     with contextlib.suppress(OSError):
         return os.stat(f"/proc/{pid}/task").st_nlink - 2
     return 0
 
 
 def running_threads(pids: Iterable[int]) -> int:
-    """How many have a core, or wait for one."""
+    """Return the number of threads of these processes that have a core or wait for one."""
     found = 0
     for thread in _entries(pids, "task"):
         with contextlib.suppress(OSError), open(thread.path + "/stat", "rb") as file:
@@ -154,7 +154,7 @@ def files_on_their_way(pids: Iterable[int], most: int) -> bool:
 
 
 def sockets(pid: int) -> int:
-    """How many there are in the network of a process, held by any; 0 if it is this one's."""
+    """Return the number of sockets in a process's network namespace; 0 if this one shares it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         if not os.path.samefile(f"/proc/{pid}/ns/net", "/proc/self/ns/net"):
             # sockets: used 42

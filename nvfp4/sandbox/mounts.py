@@ -106,13 +106,13 @@ def _opened(paths: Iterable[Path]) -> dict[Path, int]:
 
 
 def hidden_program_folders() -> list[Path]:
-    """Where Python finds what it imports and runs, and libraries of the system, as far as that lies
-    below what is hidden."""
+    """Return the folders of Python's modules and programs and of system libraries that lie below
+    hidden folders."""
     script = os.path.dirname(os.path.abspath(sys.argv[0]))
     places = [sys.prefix, sys.base_prefix, os.path.dirname(sys.executable), script, *sys.path]
     places += [str(Path(__file__).resolve().parents[2]), *_libraries_in_run]
     real = sorted(filter(_is_hidden, {Path(os.path.realpath(place)) for place in places}))
-    # A folder in another comes with it.
+    # A folder inside another is included with it.
     return [path for path in real if not any(other in path.parents for other in real)]
 
 

@@ -200,7 +200,7 @@ def _end_as(status: int) -> NoReturn:
 
 
 def _become_child(ended: Callable[[int], None], keep: int) -> None:
-    """Goes on in a child. Its parent closes its files but one and waits, then calls ``ended``."""
+    """Continue in a child. The parent closes all files but one, waits, then calls ``ended``."""
     files = open_files()  # before the child replaces /proc, in which its parent may not be
     child = os.fork()
     if child == 0:

@@ -72,7 +72,7 @@ _numbers = {
     "socketpair": (53, 199),
     "prctl": (157, 167),
     "fcntl": (72, 25),  # by its second argument
-    # A session has a share of the cores: this one stays in its own and is told nothing else.
+    # A session has a share of the cores: this process stays in its session; the call has no effect.
     "setsid": (112, 157),
 }
 _first_unknown, _first_by_argument = "io_uring_setup", "clone"
@@ -128,7 +128,7 @@ class _Program(ctypes.Structure):
 
 
 def _place() -> int:
-    """Where this machine's numbers stand. Raises OSError."""
+    """Return the index of this machine's architecture in ``_numbers``. Raises OSError."""
     machines = ("x86_64", "aarch64")
     if platform.machine() not in machines or sys.maxsize < 1 << 32:
         raise OSError(f"there is no list of system calls for {platform.machine()}")

@@ -26,7 +26,7 @@ disk_bytes = 8 << 30
 most_open_files = 1 << 15
 
 _NOTICED_BYTES = 128 << 20
-"""So much less must be free before anybody adds up what folders hold."""
+"""Free space must fall by this much before folder sizes are counted again."""
 
 _LEAST_LEFT_BYTES = 512 << 20
 """Memory of the machine that must stay free, or half of what was left at first: memory
@@ -142,7 +142,7 @@ def _turn_s(share: float) -> float:
 
 
 def _crowd() -> int:
-    """So many threads may run at once and take turns with everybody."""
+    """Return how many threads may run at once before their priority is lowered."""
     return max(16, 4 * len(os.sched_getaffinity(0)))
 
 

@@ -73,7 +73,7 @@ class ForwardedLaunches(Interception):
 
 
 class NoLink:
-    """For a submission that runs by itself, where nothing judges kernels."""
+    """The link of a submission that runs outside a judgement, where no kernel is judged."""
 
     window = np.zeros(window_bytes, np.uint8)
 
@@ -112,12 +112,12 @@ class EmulatedRunner(Runner):
             return super()._load(request, fd)
 
     def link(self) -> Link:
-        """Where kernels are launched."""
+        """Return the link to the executor, which runs the kernels."""
         return ExecutorLink(self._socket)
 
     def _open_case(self, request: OpenCase, fd: int | None) -> CaseOpened:
-        """No address is given twice: what a submission keeps of one is wrong for other cases, and a
-        case that the judge returns to has its own."""
+        """Open a case in its own address space. No address is used for two cases, so that a pointer
+        that a submission keeps is wrong for other cases; a reopened case has its old addresses."""
         self._plan(request)
         opened = self._cases.pop(request.number, None)
         if opened is None:

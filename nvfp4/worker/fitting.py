@@ -95,11 +95,11 @@ def names_an_architecture(error: BaseException | None) -> bool:
 
 
 most_kernels = 8
-"""Rewritten kernels that the judge is told of, at most."""
+"""Most rewritten kernels that are reported to the judge."""
 
 
 class RetargetedCalls:
-    """The operations that load and call a submission, on a GPU that it may not be written for."""
+    """The operations that load and call a submission on a GPU it may not be written for."""
 
     def __init__(self, runner: Runner, options: Options) -> None:
         self._options = options

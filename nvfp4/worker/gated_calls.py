@@ -84,7 +84,7 @@ class GatedCalls:
         return self._await(AwaitQueue(), None) if request.wait else Done()
 
     def _copy_all(self, targets: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
-        """With something beside them, so that an empty queue costs what every other does."""
+        """Copy the outputs and a dummy, so that an empty queue costs the same as others."""
         _copy_all([*targets, self._nothing[0]], [*outputs, self._nothing[1]])
 
     def _await(self, request: AwaitQueue, fd: int | None) -> Done:

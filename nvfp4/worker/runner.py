@@ -94,9 +94,8 @@ class Runner:
         }
 
     def answer(self, request: object, fd: int | None) -> object:
-        """Carries out a request. What the submission raises becomes the answer; what was printed
-        is on its way to the judge before the answer is, and what the process does is told for the
-        case that there is none."""
+        """Carry out a request. An exception of the submission becomes the answer. Output is sent
+        before the answer, and the activity is recorded in case there is no answer."""
         self.state.begin()
         loads = isinstance(request, Load)
         try:

@@ -13,7 +13,7 @@ _ARCH_LIST = "TORCH_CUDA_ARCH_LIST"
 _VIRTUAL = re.compile(r"arch=(\w+)")
 _MADE = re.compile(r"code=(?:\[([^\]]*)\]|(.*))")
 OLDEST = "compute_75"
-"""For which CUDA 13.0's nvcc and NVRTC compile, the contest's, where no option says more."""
+"""Default architecture of the contest's nvcc and NVRTC, CUDA 13.0, without an option."""
 _OF_THE_GPU = ("native", "all", "all-major")
 _SUFFIXES = ("", "f", "a")
 """The driver prefers the later ones."""

@@ -66,7 +66,7 @@ def _one_may_be(error: str, using: bool) -> bool:
 
 @functools.cache
 def identity() -> str:
-    """Which release of torch."""
+    """Identify the release of torch."""
     import torch
 
     return str(torch.__version__)
@@ -81,7 +81,7 @@ def include_paths() -> list[Path]:
 
 
 def link_flags() -> list[str]:
-    """For ld."""
+    """Return the linker options for torch's libraries."""
     import torch
 
     libraries = Path(torch.__file__).parent / "lib"

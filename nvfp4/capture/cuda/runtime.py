@@ -217,11 +217,11 @@ class CudaRuntime(Session):
                 return
 
     def new_handle(self) -> int:
-        """For a stream or an event."""
+        """Return a handle for a new stream or event."""
         return next(self._handles)
 
     def destroy(self, handle: int) -> None:
-        """A stream or an event; a number is not given again. Raises CudaError."""
+        """Destroy a stream or an event; its handle is not reused. Raises CudaError."""
         self.refuse_destroyed(handle)
         if handle >= _FIRST_HANDLE:
             self._destroyed.add(handle)

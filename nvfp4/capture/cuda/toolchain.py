@@ -49,7 +49,7 @@ def python_include() -> str:
 
 
 def _candidates() -> list[Path]:
-    """Where nvcc can be, best first; a submission does not choose it."""
+    """Return possible paths of nvcc, best first; a submission cannot choose it."""
     found = [
         Path(inherited[name], "bin/nvcc")
         for name in ("CUDA_HOME", "CUDA_PATH")

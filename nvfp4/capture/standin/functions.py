@@ -152,7 +152,7 @@ def _compile(model: Any = None, *_: Any, **__: Any) -> Any:
 
 
 def _data_ptr(function: Callable[..., int]) -> Callable[..., int]:
-    """Who asks for an address hands it to a kernel, which may run when the tensor is gone."""
+    """Remember a tensor whose address is taken: a kernel may use it after the tensor is gone."""
 
     @functools.wraps(function)
     def data_ptr(self: torch.Tensor) -> int:

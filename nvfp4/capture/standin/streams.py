@@ -53,7 +53,7 @@ class Stream:
 
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
-        """For functions of ctypes."""
+        """The handle, for functions of ctypes."""
         return ctypes.c_void_p(self.cuda_stream)
 
     def __eq__(self, other: object) -> bool:

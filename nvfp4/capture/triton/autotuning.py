@@ -11,7 +11,7 @@ from nvfp4.records.launch import Note
 
 _NOT_CHOSEN = [math.inf] * 3
 _CHOSEN = [0.0] * 3
-"""No times: the least that there can be, so that Triton takes the configuration."""
+"""Placeholder times, the least possible, so that Triton chooses the configuration."""
 
 
 def try_once(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +67,7 @@ def with_note(session: Session, original: Callable[..., Any]) -> Callable[..., A
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         inner = self.fn
         _tunings(self).append(_Tuning())
-        # A launch that is told the configuration knows whether it was chosen by time.
+        # A launch that knows the configuration also knows whether it was chosen by time.
         self.fn = _Noting(session, self, inner)
         try:
             return original(self, *args, **kwargs)

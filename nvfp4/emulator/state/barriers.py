@@ -1,4 +1,4 @@
-"""The barriers of a batch, of CTAs and of clusters: who has come, who waits, and when one opens.
+"""The barriers of a batch, of CTAs and of clusters: arrivals, waits, and when one opens.
 
 At the barrier of a cluster threads arrive first and wait later. What a thread did before it arrived
 is known to those that have waited; what it does in between is not. An arrival that is relaxed tells
@@ -141,7 +141,7 @@ class ClusterBarrier:
 
     @property
     def arrived(self) -> Array:
-        """Whether anybody has arrived: bool[clusters]."""
+        """Whether any thread has arrived: bool[clusters]."""
         return np.asarray(self.came.any(axis=1))
 
     def _warps(self, lanes: Array) -> tuple[Array, Array]:
@@ -155,7 +155,7 @@ class ClusterBarrier:
         return seen
 
     def arrive(self, lanes: Array, releases: bool) -> None:
-        """These lanes arrive. releases: what they did before is told."""
+        """Record that these lanes arrive. releases: whether that releases earlier accesses."""
         cluster, warp = self._warps(lanes)
         told = self.clocks.known if releases else self.clocks.ordered
         np.maximum.at(self._told, cluster, told[cluster, warp])
@@ -164,8 +164,8 @@ class ClusterBarrier:
         self.came[where] = self.owes[where] = True
 
     def wait(self, lanes: Array, block: int) -> Array:
-        """These lanes wait, and those that have to are kept; returns the others. block: where they
-        go on."""
+        """Hold those lanes whose phase is incomplete, and return the others. block: where held
+        lanes continue."""
         where = self.grid.cta[lanes], self.grid.thread[lanes]
         still = self.came[where]
         if still.any():
@@ -174,7 +174,7 @@ class ClusterBarrier:
         return lanes[~still]
 
     def _pass(self, lanes: Array) -> None:
-        """These lanes have seen their phase complete."""
+        """Record that these lanes have seen their phase complete."""
         if lanes.size:
             self.owes[self.grid.cta[lanes], self.grid.thread[lanes]] = False
             cluster, warp = self._warps(lanes)

@@ -40,7 +40,7 @@ class Signals:
     ticks: int = 0
 
     def release(self, lanes: Array, block: int) -> None:
-        """These lanes go on at a block."""
+        """Let these lanes continue at a block."""
         self.released.append((lanes, block))
         self.changed = True
 
@@ -66,9 +66,9 @@ class RowMemory:
         self.undefined = np.full(data.size, 255, np.uint8) if tracked else None
 
     def locate(self, address: Array, row: Array, nbytes: int, align: int = 1) -> tuple[Array, int]:
-        """Where in `data` these addresses of rows are, and the first position of an access of
-        `nbytes` that reaches outside or is not aligned, or -1. From that position on all lie at
-        the beginning."""
+        """Return the offsets in `data` of these addresses of rows, and the first position of an
+        access of `nbytes` that is out of bounds or misaligned, or -1. From that position on all
+        offsets are 0."""
         offset = np.zeros(address.size, np.uint64)
         bad = locate_window(address, row, self.base, self.size, self.stride, nbytes, align, offset)
         return offset, bad
@@ -180,7 +180,7 @@ class Batch:
 
     @property
     def shared_windows(self) -> Array:
-        """Where the shared memory of each CTA begins in the window of its cluster: uint64, (1,) or
+        """Start of the shared memory of each CTA in the window of its cluster: uint64, (1,) or
         (CTAs, 1)."""
         if self.cluster_size == 1:
             return np.zeros(1, np.uint64)
@@ -279,7 +279,7 @@ class Batch:
             self.signals.release(waiting.lanes, waiting.block)
 
     def exit(self, lanes: Array) -> None:
-        """These lanes are done. Barriers that expect all living threads may open."""
+        """End these lanes. Barriers that expect all living threads may open."""
         self.alive[lanes] = False
         self.signals.changed = True
         for barrier in self.all_barriers():

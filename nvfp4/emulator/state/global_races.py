@@ -396,7 +396,7 @@ class GlobalRaces:
     def exchange(
         self, channel: Array, who: Who, tells: bool, hears: bool, publishes: bool = False
     ) -> None:
-        """These lanes release to channels, acquire from them, or both, one after the other."""
+        """Let these lanes release to channels, acquire from them, or both, one after the other."""
         number, row, thread, clocks = who
         while self._used + channel.size > self.releases.shape[0]:
             self.releases = np.concatenate((self.releases, np.zeros_like(self.releases)))

@@ -35,13 +35,13 @@ class ClusterQueue:
         return len(self._clusters) - self._at
 
     def start(self, ctas: int) -> Array:
-        """The CTAs of the next clusters, so many in all, or fewer at the end."""
+        """Return the CTAs of the next clusters, `ctas` in all, or fewer at the end."""
         begun = self._clusters[self._at : self._at + max(1, ctas // self._clusters.shape[1])]
         self._at += len(begun)
         return begun.reshape(-1)
 
     def cancel(self) -> int | None:
-        """The next cluster does not start: the number of its first CTA. None if all have."""
+        """Cancel the next cluster and return the number of its first CTA; None if there is none."""
         if not len(self):
             return None
         self._at += 1
@@ -52,8 +52,8 @@ NONE_WAITS = ClusterQueue(np.zeros((0, 1), np.int64))
 
 
 class Origin(NamedTuple):
-    """Where undefined bits come from: a kind of finding, the place in words, advice if it is not
-    the kind's own, and further places."""
+    """The origin of undefined bits: the kind of finding, the place in words, a hint unless it is
+    the kind's default, and related places."""
 
     kind: type[EmulatorError]
     place: str

@@ -18,10 +18,10 @@ LOCAL_WINDOW = 1 << 61
 WINDOW_SHIFT = 60
 RED_ZONE_BYTES = 256
 NULL_PAGE_BYTES = 1 << 16
-"""No memory lies below."""
+"""Addresses below this are never mapped."""
 _NEAR_BYTES = 1 << 20
 PARAMETERS = "the kernel's parameters"
-# How a sector was touched; READ_LATE: besides, when the next launch might have begun.
+# Accesses to a sector. READ_LATE: read when the next launch might have begun.
 READ, WRITTEN, READ_LATE = 1, 2, 4
 
 

@@ -62,7 +62,7 @@ def _cell(stamps, byte):  # type: ignore[no-untyped-def]
 
 @loop
 def _words(stamps):  # type: ignore[no-untyped-def]
-    """How many words there are, and so the cell of the first byte."""
+    """Number of words, which is the index of the first byte's cell."""
     return np.uint64(stamps.shape[0] // 5)
 
 
@@ -509,7 +509,7 @@ class Clocks:
         self.known[:, own, own] += 1
 
     def meet(self, ctas: Array, came: Array, stay: Array) -> None:
-        """Warps met at a barrier of these CTAs: bool[ctas, warps] who came, and who waited."""
+        """Record a barrier of CTAs. came, stay: bool[ctas, warps], warps that arrived, waited."""
         cluster = (ctas // self._ctas)[:, None]
         warp = (ctas % self._ctas * self._warps_of_cta)[:, None] + np.arange(self._warps_of_cta)
         known = self.known[cluster, warp]
@@ -544,16 +544,16 @@ class Clocks:
                 np.maximum(self.known[row, number], told, out=self.known[row, number])
 
     def fence_proxies(self, cluster: Array, warp: Array) -> None:
-        """These warps executed a proxy fence, which covers all that they know of, but not what they
-        will do until their clocks move on."""
+        """Record that these warps executed a proxy fence. It covers all accesses they know of, but
+        not those that they make later at the same clock."""
         covered = self.known[cluster, warp, : self.warps]
         covered[np.arange(warp.size), warp] = self.touched[cluster, warp]
         np.maximum.at(self.fenced, cluster, covered)
 
     def publish(self, cluster: Array, warp: Array) -> None:
-        """These warps executed a fence for other clusters, which covers all that they know of."""
+        """Record a fence of these warps for other clusters, which covers all that they know of."""
         np.maximum.at(self.published, cluster, self.known[cluster, warp, : self.columns])
 
     def step_warps(self, cluster: Array, warp: Array) -> None:
-        """The threads of these warps synchronised among themselves."""
+        """Record that the threads of each of these warps synchronised."""
         self.known[cluster, warp, warp] += 1

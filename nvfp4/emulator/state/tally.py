@@ -89,7 +89,7 @@ class Touched:
 
     @property
     def distinct(self) -> int:
-        """How many bytes were read at least once."""
+        """Number of bytes read at least once."""
         return int(np.bitwise_count(self.bits).sum())
 
 
@@ -143,7 +143,7 @@ class Tally:
         self._mark(instruction, nbytes, memory, address, distinct * copies)
 
     def copied(self, instruction: Instruction, address: int, nbytes: int) -> None:
-        """The copy engine moves so many bytes of global memory that lie next to each other."""
+        """Count a copy of `nbytes` contiguous bytes of global memory by the copy engine."""
         site = self.site(instruction)
         sectors = ((address + nbytes - 1) >> 5) - (address >> 5) + 1
         site.nbytes = nbytes
@@ -152,7 +152,7 @@ class Tally:
         site.least_sectors += sectors
 
     def multiplied(self, instruction: Instruction, cycles: int) -> None:
-        """A tensor core is busy with a product for so many cycles."""
+        """Count a product that keeps a tensor core busy for `cycles`."""
         site = self.site(instruction)
         site.tensor_products += 1
         site.tensor_cycles += cycles

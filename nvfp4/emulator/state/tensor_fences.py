@@ -44,14 +44,14 @@ class TensorFences:
         return None if since is not None and fences[first] < since[warp] else "after"
 
     def relax(self, cluster: int, warp: int, count: int) -> None:
-        """A warp learns by a wait that does not acquire that so many operations are complete."""
+        """Record that a warp sees `count` operations complete by a wait that does not acquire."""
         mine = self.clocks.known[cluster, warp]
-        mine[warp] += 1  # a fence comes before the wait or behind it
+        mine[warp] += 1  # a fence comes before the wait or after it
         self._relaxed[cluster, warp] = count, int(mine[warp])
 
     def only_relaxed(self, cluster: int, warp: int, number: int) -> bool:
         """Whether a warp knows from such a wait that an operation is complete, and has neither
-        executed a fence nor told anybody anything since."""
+        executed a fence nor released since."""
         if (cluster, warp) not in self._relaxed:
             return False
         count, clock = self._relaxed[cluster, warp]

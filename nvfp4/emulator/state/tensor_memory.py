@@ -47,7 +47,7 @@ class CtaTensorMemory:
         self.origins: dict[int, Origin] = {}
 
     def allocate(self, first: int, count: int) -> None:
-        """These columns belong to the CTA from now on; they hold noise."""
+        """Give these columns to the CTA and fill them with noise."""
         self.allocated[first] = count
         columns = slice(first, first + count)
         self.owners[columns] = first
@@ -55,7 +55,7 @@ class CtaTensorMemory:
         self.defined[columns] = False
 
     def free(self, first: int) -> None:
-        """The allocation that starts at a column is given back."""
+        """Free the allocation that starts at a column."""
         count = self.allocated.pop(first)
         self.owners[first : first + count] = -2
 
@@ -69,7 +69,7 @@ class CtaTensorMemory:
         self.origins.update(dict.fromkeys(columns, origin))
 
     def trouble(self, column: int, count: int) -> str | None:
-        """Why so many columns from one on cannot be accessed, in words."""
+        """Describe why `count` columns from `column` on cannot be accessed; None if they can."""
         if column + count > COLUMNS:
             return f"columns {column} to {column + count - 1} of {COLUMNS}"
         owners = self.owners[column : column + count]

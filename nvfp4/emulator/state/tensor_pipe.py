@@ -121,7 +121,7 @@ Shape = tuple[int, int, int]
 
 
 class Issued(NamedTuple):
-    """An operation of the pipe. warp, clock: who issued it, when; warps are those of the cluster.
+    """An operation of the pipe. warp, clock: its issuer, a warp of the cluster, and when it did.
     place: its LaneSite. shape: M, N and K of a product, None of others."""
 
     warp: int
@@ -142,8 +142,8 @@ class _Together(NamedTuple):
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why an access races with an earlier one: in words, with the place of the other one. unfenced:
-    whether they are in order but for a tcgen05.fence."""
+    """A race of an access with an earlier one: the reason in words, and the earlier one's place.
+    unfenced: whether only a tcgen05.fence is missing."""
 
     what: str
     hint: str
@@ -299,7 +299,7 @@ class TensorPipe:
             clocks.append(int(mine[warp]))
 
     def complete_for(self, lane: int, row: int, count: int) -> bool:
-        """Whether a lane's warp knows that so many operations of a CTA's pipe are complete."""
+        """Whether a lane's warp knows `count` operations of a CTA's pipe to be complete."""
         mine, warp = self._knowledge(lane)
         for other, (counts, clocks) in self.of(row).seen.items():
             at = bisect_left(counts, count)

@@ -1,4 +1,4 @@
-"""Which swizzle the copy engine wrote each 16 bytes of shared memory with."""
+"""The swizzle with which the copy engine wrote each 16 bytes of shared memory."""
 
 import numpy as np
 

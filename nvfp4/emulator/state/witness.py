@@ -1,7 +1,7 @@
-"""Who touches the bytes of a race.
+"""Places of the accesses that race.
 
-The stamps of a race check tell who, not where: a launch whose result depends on a race runs once
-more with a `Witness`, which records the accesses to its bytes alone.
+The stamps of a race check record the thread of an access, not its place. A launch whose result
+depends on a race therefore runs again with a `Witness`, which records accesses to its bytes only.
 """
 
 from collections.abc import Callable
