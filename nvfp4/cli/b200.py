@@ -18,7 +18,8 @@ _tensor_cycles_per_us = 148 * 1.5e3
 
 
 def tensor_us(cycles: float) -> float:
-    """The least time in which the tensor cores of a B200 are busy for so many cycles together."""
+    """Return the least time, in microseconds, that a B200 needs for ``cycles`` of all its tensor
+    cores together."""
     return cycles / _tensor_cycles_per_us
 
 

@@ -32,8 +32,8 @@ passed, failed, setup = 0, 1, 2
 """setup: nothing could be judged."""
 
 unclear = 3
-"""Nothing is wrong as far as was judged, but not all of it could be judged. Of nvfp4 compare: it
-cannot be told which is faster. failed is also: slower."""
+"""No fault was found, but not everything could be judged. For nvfp4 compare: it is unclear which
+file is faster, and failed also means slower."""
 
 unread = 141
 """The output's reader is gone: as a shell reports a program that a broken pipe has ended."""
@@ -69,13 +69,13 @@ _received: signal.Signals | None = None
 
 
 def listen() -> None:
-    """From now on a signal raises KeyboardInterrupt in the main thread."""
+    """Make signals raise KeyboardInterrupt in the main thread from now on."""
     if threading.current_thread() is threading.main_thread():
         _handle_with(_stop)
 
 
 def interrupted() -> int:
-    """That of a command which a signal has ended: 130 for Ctrl-C."""
+    """Return the exit code of a command that a signal has ended: 130 for Ctrl-C."""
     return 128 + (_received or signal.SIGINT)
 
 

@@ -30,7 +30,7 @@ class Commands(click.Group):
     command_class = Command
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs a command and writes out what it has printed, while an error can still be told."""
+        """Run a command and flush its output while an error can still be reported."""
         for stream in (sys.stdout, sys.stderr):
             # What an encoding lacks, or a file name holds that is no text, becomes an escape.
             if hasattr(stream, "reconfigure"):

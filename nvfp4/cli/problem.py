@@ -137,7 +137,7 @@ class Problem:
 
 
 def bundled_folder() -> Path:
-    """That of NVFP4 GEMV in this package; a checkout shows its files at the top."""
+    """Return the folder of NVFP4 GEMV in this package; a checkout has its files at the top."""
     return Path(__file__).resolve().parent.parent / "problems" / leaderboard
 
 
@@ -318,7 +318,7 @@ def add_problems(folder: Path) -> dict[str, Path]:
 
 
 def leaderboards_named(content: bytes) -> list[str]:
-    """Those that the directives in a submission's first comment lines name."""
+    """Return the leaderboards that directives in a submission's first comment lines name."""
     named: list[str] = []
     for line in content.decode("utf-8", "replace").splitlines():
         if line.strip() and not line.lstrip().startswith(("#", "//")):
@@ -340,7 +340,7 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
     if here.is_file() and here.read_bytes() != (bundled_folder() / "task.yml").read_bytes():
         return load_problem(Path.cwd())
     known = known_problems()
-    try:  # what is no file is told where it is judged
+    try:  # a path that is no file is reported when it is judged
         content = submission.read_bytes() if submission and submission.is_file() else b""
     except OSError:
         content = b""

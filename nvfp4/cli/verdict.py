@@ -197,7 +197,7 @@ class Verdict:
 
     @property
     def _deciding_tests(self) -> list[TestResult]:
-        """Those on the contest's own inputs; without any, every other one."""
+        """The tests on the contest's own inputs; all tests if there are none."""
         return [test for test in self.tests if test.inputs == "contest"] or self.tests
 
     @property
@@ -229,8 +229,8 @@ class Verdict:
         return left and not failed and not self.mistake and not self.interrupted
 
     def only_warns(self, result: TestResult | BenchmarkResult) -> bool:
-        """Whether the verdict does not go by a case, be it wrong: a test on full-range inputs, as
-        long as none on the contest's fails. One that earlier calls made wrong decides, too."""
+        """Whether a failure of a case is only a warning: that of a test on full-range inputs, as
+        long as none on the contest's fails. A test that earlier calls made wrong decides, too."""
         deciding = self._deciding_tests
         if not isinstance(result, TestResult) or result in deciding or _decides(result):
             return False
@@ -238,8 +238,8 @@ class Verdict:
 
     @property
     def decider(self) -> TestResult | BenchmarkResult | None:
-        """Why it has not passed: of the cases that decide the first that failed, or else the first
-        that could not be judged; None where no case is why."""
+        """The case by which the verdict has not passed: of those that decide the first that failed,
+        else the first that could not be judged; None if it is no case."""
         deciding = [each for each in self.results if each.failure and not self.only_warns(each)]
         deciding.sort(key=lambda each: each.status != "fail")
         return deciding[0] if deciding else None
@@ -251,7 +251,7 @@ class Verdict:
 
     @property
     def emulated(self) -> bool:
-        """Whether kernels are emulated here and so not timed, be it that none got so far."""
+        """Whether kernels are emulated here and so not timed, even if none has run."""
         if any(each.emulation for each in self.benchmarks):
             return True
         on_gpu = self.device is not None and self.device.kind == "cuda"

@@ -97,7 +97,7 @@ class Tree:
         return replace(self, leaves=leaves)
 
     def to_plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the tree as values of JSON."""
         return asdict(self)
 
 
@@ -331,5 +331,5 @@ def parts(tree: Tree, raw: torch.Tensor) -> list[torch.Tensor]:
 
 
 def is_packed(tree: Tree, room_bytes: int) -> bool:
-    """Whether a record of another process is of a packed tree that has so much room."""
+    """Whether a tree from another process is packed and fits into ``room_bytes``."""
     return tree == packed(tree) and places(tree)[-1] <= room_bytes

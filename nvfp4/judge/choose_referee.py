@@ -17,8 +17,8 @@ _not_beside = ("submission.py", "eval.py")
 
 
 def files_beside(options: Options) -> dict[str, bytes]:
-    """What a submission may import, by name: the problem's files, which lie in the current folder
-    where the problem is none of the package's."""
+    """Return the files that a submission may import, by name: the problem's, from the current
+    folder unless the problem is the package's."""
     if not options.problem:
         return {name: (_bundled / name).read_bytes() for name in _bundled_files}
     found = (path for path in sorted(Path.cwd().iterdir()) if path.name not in _not_beside)

@@ -152,5 +152,5 @@ def compare(request: Request) -> Exit:
 
 
 def _seed() -> int:
-    """Of contents that cannot be foreseen."""
+    """Return a seed of contents that cannot be foreseen."""
     return secrets.randbelow(2**63)

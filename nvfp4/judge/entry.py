@@ -42,7 +42,7 @@ _least_arguments = {
     "explain": 3,
     "compare": 4,
 }
-"""Of each mode."""
+"""The least number of arguments of each mode."""
 
 _without_results = ("alone", "build", "explain")
 

@@ -38,7 +38,7 @@ class Executor:
 
     @property
     def folder(self) -> Path | None:
-        """Where it leaves costs."""
+        """The folder where the executor leaves costs."""
         return self._scratch
 
     @property

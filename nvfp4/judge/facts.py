@@ -1,4 +1,4 @@
-"""What the present device is, and the versions of what runs on it."""
+"""Facts about the present device, and the versions of the software on it."""
 
 import importlib.metadata
 import platform
@@ -54,7 +54,7 @@ def _package_version(name: str) -> str | None:
 
 
 def driver_version() -> str | None:
-    """Of the GPU, None where there is none."""
+    """Return the version of the GPU's driver; None where there is none."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:

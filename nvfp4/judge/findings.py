@@ -1,4 +1,4 @@
-"""What deserves a word though the leaderboard would take it: as records for the verdict."""
+"""Findings on calls that the leaderboard would accept, as records for the verdict."""
 
 import json
 from dataclasses import asdict, replace
@@ -9,7 +9,7 @@ from nvfp4.records.failures import BY_SUBMISSION, Finding, read_findings
 from nvfp4.records.messages import Called
 
 longest_bytes = 2600
-"""Of the findings of a case, as JSON: the bot's pipe is small."""
+"""Limit on the findings of a case, as JSON: the bot's pipe is small."""
 
 
 def findings_of(opened: OpenedCase, called: Called) -> list[Finding]:

@@ -45,7 +45,7 @@ class RefereeFailed(CaseFailed):
 
 
 _widest_bytes = 8
-"""Of an element of an output."""
+"""The size of the widest element of an output."""
 
 _least_room_bytes = 1 << 20
 

@@ -69,7 +69,7 @@ class Repetition:
         return chosen
 
     def refuse_other_output(self, case: Case, output: Output, fresh_seed: int) -> None:
-        """Runs a case again, and once more with contents that nobody could foresee. Raises
+        """Run a case again, and once more with contents that cannot be foreseen. Raises
         SubmissionFailed if its output differs where it must not, or is wrong then.
 
         output: from the process before.
@@ -114,7 +114,7 @@ class StateChecks:
         self.called = self.looked = False
 
     def open(self, setup: CaseSetup, case: Case) -> OpenedCase:
-        """As OpenedCase."""
+        """Open a case that is checked; the parameters are those of OpenedCase."""
         return _CheckedCase(self, setup, case)
 
 

@@ -113,7 +113,7 @@ def _report_facts(pipe: ResultPipe, device: torch.device, options: Options) -> N
 
 
 def _get_ready(process: SubmissionProcess, device: torch.device) -> None:
-    """What takes time before anything is judged: the worker's start, and a context on a GPU."""
+    """Wait for the worker's start and an idle GPU, which take time before anything is judged."""
     from nvfp4.gpu.timing import wait_until_idle
 
     _greeted(process)

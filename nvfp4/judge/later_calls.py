@@ -1,7 +1,7 @@
-"""Further calls of cases that have passed: how many and in what order, nobody can foresee.
+"""Further calls of cases that have passed; their number and order cannot be foreseen.
 
-What a submission keeps from call to call is wrong in them, and so is what skips the values that
-the contest's inputs never have. The contest's inputs decide; what is wrong on others is told.
+They reveal results that a submission keeps from call to call, and code that skips the values that
+the contest's inputs never have. The contest's inputs decide; wrong results on others are reported.
 """
 
 import secrets
@@ -18,25 +18,25 @@ from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.cases import Case
 
 most_calls = 8
-"""Of a case; each after the least number comes with probability one half."""
+"""Limit for a case; each call after the least number comes with probability one half."""
 
 longest_s = 30.0
-"""All of them together, as far as one knows what a call takes: a first one may have compiled."""
+"""Limit on all of them together, by the known time of a call; a first one may have compiled."""
 
 _margin = 3.0
-"""A later call that had less than so many times what the first one took may need more time."""
+"""A later call that had less than this many times the time of the first may need more time."""
 
 least_left_s = 5.0
-"""For what comes after them in the judge's time limit."""
+"""Time left in the judge's time limit for what comes after them."""
 
 _out_of_steps = "kernel.runaway_kernel"
-"""Of an emulated kernel that had no time left, which says nothing of its inputs."""
+"""The code of an emulated kernel that ran out of time, which says nothing of its inputs."""
 
 _more = "(in another call with other inputs of the same shape)"
 
 
 def drawn_order(least: dict[int, int]) -> list[int]:
-    """Each number at least so often, in random order."""
+    """Return each number at least ``least[number]`` times, in random order."""
     random = secrets.SystemRandom()
     order: list[int] = []
     for number, times in least.items():
@@ -49,11 +49,11 @@ def drawn_order(least: dict[int, int]) -> list[int]:
 
 @dataclass
 class LaterCalls:
-    """Of one case. redraw: its inputs, cheap to draw; given whether they are full-range. open:
-    where the calls go. call_s: how long one takes. least: how many there must be. wants_full_range:
-    whether the first has full-range inputs. full_range: whether that was right, pass or fail.
-    made: how many calls there were. ended: whether there are no more, because the case has failed
-    or a call takes too long.
+    """Further calls of one case. redraw: draws cheap inputs; takes whether they are full-range.
+    open: opens the case for a call. call_s: how long one takes. least: how many there must be.
+    wants_full_range: whether the first has full-range inputs. full_range: whether that was
+    right, pass or fail. made: how many calls there were. ended: whether there are no more, because
+    the case has failed or a call takes too long.
     """
 
     case: Case
@@ -67,12 +67,12 @@ class LaterCalls:
     ended: bool = False
 
     def draw(self, after_another: bool = False) -> Drawn:
-        """Inputs of the next call, or of the one after it."""
+        """Return inputs of the next call, or of the one after it."""
         first = self.full_range is None and not after_another
         return self.redraw(self.case.full_range or (self.wants_full_range and first))
 
     def make(self, drawn: Drawn) -> dict[str, str]:
-        """One call with what `draw` returned, and what it adds to the report. Raises
+        """Make a call with inputs from `draw` and return what it adds to the report. Raises
         SubmissionFailed if the case cannot pass any more, and OutOfTime."""
         began_s = time.monotonic()
         full = self.wants_full_range and self.full_range is None
@@ -101,7 +101,8 @@ class LaterCalls:
         return failed.end is Exit.TIMED_OUT and had_s < _margin * self.call_s
 
     def _is_right_on_full_range(self, opened: OpenedCase, drawn: Drawn) -> bool:
-        """Raises SubmissionFailed where something else than the inputs is why it is wrong."""
+        """Whether a full-range call is right. Raises SubmissionFailed if it is wrong for another
+        reason than its inputs."""
         try:
             opened.call_again(drawn)
             return True
@@ -120,7 +121,7 @@ class LaterCalls:
 
     @property
     def left_out(self) -> str | None:
-        """What is to be said where there were too few calls."""
+        """A sentence for the report if there were too few calls, else None."""
         if self.made >= self.least:
             return None
         times = "once" if self.made == 0 else "twice"

@@ -1,4 +1,4 @@
-"""What the kernels of a submission cost by line: a case in the confined worker, nothing judged.
+"""Costs of a submission's kernels by line: a case in the confined worker, nothing judged.
 
 Mode ``explain INSTRUCTIONS [ptx] [sass] CASEFILE TARGET`` writes a JSON list to TARGET, with an
 object for each case: `spec`, and `kernels` or `error`; `code` is that of the failure, where it is

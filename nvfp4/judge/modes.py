@@ -39,18 +39,18 @@ from nvfp4.records.cases import Case
 from nvfp4.records.messages import Profile, Profiled
 
 longest_value_bytes = 3000
-"""Of a failure message or the counts of an emulated call."""
+"""Limit on a failure message, or on the counts of an emulated call."""
 
 longest_essential_bytes = 240
 
 test_bytes, benchmark_bytes = 360, 1000
-"""Of what a verdict depends on: what a case is, whether it passed, times, a code, marks."""
+"""Room for what a verdict depends on: a case's line, whether it passed, times, a code, marks."""
 
 _rest = ("failure", "error", "emulation", "predicted", "findings", "output", "samples")
-"""Of a report, the most important first: a verdict does not depend on whether there is room."""
+"""Optional fields of a report, the most important first; dropped when the pipe is full."""
 
 report_bytes = 14 << 10
-"""Of a profile, before base64."""
+"""Limit on a profile, before base64."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
 
 @dataclass(frozen=True)
 class _Measured:
-    """Of the device before the submission is loaded. fresh_contents: whether every call sees new
-    contents."""
+    """Measured on the device before the submission is loaded. fresh_contents: whether every
+    call sees new contents."""
 
     calibration: Calibration
     own_clock: GatedClock | None
@@ -75,7 +75,7 @@ class _Measured:
 
 
 cases_at_once = 3
-"""Of which further calls take turns; all are in memory."""
+"""Cases whose further calls take turns; all are in memory."""
 
 
 class Judge:
@@ -218,7 +218,7 @@ class Judge:
         return self._end()
 
     def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
-        """What is known before it runs."""
+        """Write the facts about a case that are known before it runs."""
         self._write_essential(f"{key}.spec", case.spec)
         published = self._referee.published(case)
         self._write_essential(f"{key}.bytes", published.least_bytes)
@@ -227,7 +227,7 @@ class Judge:
         self._write_essential(f"{key}.floor", floor_ns)
 
     def _load(self) -> None:
-        """Where it fails, so does every case."""
+        """Load the submission; if that fails, so does every case."""
         try:
             self._process.load(seconds_left(self._deadline, longest_compile_s))
         except SubmissionFailed as failed:
@@ -325,7 +325,7 @@ class Judge:
 
     @contextmanager
     def _adding(self, key: str) -> Iterator[dict[str, str]]:
-        """The same of a case that was reported before; what is printed meanwhile is forgotten."""
+        """Add to the report of a case that was reported before; discard what is printed in it."""
         with self._reported(key, complete=False) as report, unheard(self._process.stdout):
             yield report
 
@@ -342,7 +342,7 @@ class Judge:
         self._write(key, {**report, "status": "fail", "error": str(failed)})
 
     def _write(self, key: str, report: dict[str, str], complete: bool = True) -> None:
-        """What a verdict depends on first, then the rest as far as there is room."""
+        """Write the fields that a verdict depends on first, then the others while there is room."""
         self._hooks.end_case(report)
         for name, value in report.items():
             if name not in _rest:

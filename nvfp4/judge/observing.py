@@ -1,4 +1,4 @@
-"""What the judge notes of a call besides whether it was right."""
+"""Observations of a call besides whether it was right."""
 
 import json
 import os
@@ -24,7 +24,7 @@ _not_of_the_place = ("code", "message", "count")
 
 
 class Hooks:
-    """What the judge does at certain points besides judging, as the device and the options ask."""
+    """Actions at certain points of a judgement, as the device and the options require."""
 
     def __init__(
         self,
@@ -71,8 +71,9 @@ class Hooks:
             raise _strictly(misuse[0])
 
     def untimed(self, opened: OpenedCase, called: Called) -> dict[str, str]:
-        """What emulated kernels did, which have no time; nothing where calls are timed. Raises
-        SubmissionFailed where there can be no counts, and under the bot, which ranks by times.
+        """Return the counts of emulated kernels, which have no time; nothing where calls are timed.
+        Raises SubmissionFailed where there can be no counts, and under the bot, which ranks by
+        times.
         """
         if self._on_cuda or not called.launches:
             return {}
@@ -109,7 +110,7 @@ def _strictly(finding: Finding) -> SubmissionFailed:
 
 
 longest_bytes = 3000
-"""Of the list, as JSON: the bot's pipe is small."""
+"""Limit on the list, as JSON: the bot's pipe is small."""
 
 _longest_name = 60
 _most_opcodes = 12

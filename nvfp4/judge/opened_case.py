@@ -71,8 +71,8 @@ class NotEnoughMemory(CaseFailed):
 
 @dataclass(frozen=True)
 class CaseSetup:
-    """What a case is opened with. process: that of the submission. deadline: on the monotonic
-    clock, in seconds. explain: whether to look for the cause of a wrong output."""
+    """The parameters for opening a case. process: that of the submission. deadline: on the
+    monotonic clock, in seconds. explain: whether to look for the cause of a wrong output."""
 
     process: SubmissionProcess
     device: torch.device
@@ -153,8 +153,8 @@ class OpenedCase:
         self._host.close()
 
     def mark(self) -> dict[str, str]:
-        """What a report says of counts; without kernels there are only outputs, which the judge
-        checks, and times, which its clock does."""
+        """Return the mark of counts that may leave out work; none without kernels, where there are
+        only outputs and times, which the judge checks and measures."""
         said = self.is_benchmark and self.unverified and self._launched
         return {"unverified": str(self.unverified)} if said else {}
 
@@ -166,7 +166,7 @@ class OpenedCase:
     def judged_request(
         self, data: Drawn, request: object, answer: type[T], check: bool = True
     ) -> tuple[T, float]:
-        """The same for any request that calls custom_kernel once."""
+        """Do the same as ``judged_call`` for any request that calls custom_kernel once."""
         if self._emulates:
             self.begin()  # before the inputs are there: what reads them belongs to this call
         self.fill(self.buffers, data)
@@ -211,7 +211,7 @@ class OpenedCase:
         self._ask_gpu(request, Done, self.buffers.fd)
 
     def end(self) -> Ended:
-        """What it says of the call. Raises SubmissionFailed, OutOfTime."""
+        """End the call and return the executor's account. Raises SubmissionFailed, OutOfTime."""
         self.ended = self._ask_gpu(End(), Ended)
         return self.ended
 
@@ -323,11 +323,11 @@ class OpenedCase:
         return self.output_in(self._output)
 
     def output(self) -> Any:
-        """The same as the data that custom_kernel returned."""
+        """Return the output as the data that custom_kernel returned."""
         return self.returned().data
 
     def output_in(self, raw: torch.Tensor) -> Output:
-        """Bytes as an output. Raises SubmissionFailed."""
+        """Return bytes as an output. Raises SubmissionFailed."""
         tree = self._output_tree
         return Output(tree, parts(tree, raw))
 
@@ -355,7 +355,7 @@ class OpenedCase:
         return self._process.request(request, answer, self.seconds_left(), fd)
 
     def seconds_left(self) -> float:
-        """For the next request. Raises OutOfTime."""
+        """Return the seconds left for the next request. Raises OutOfTime."""
         longest_s = longest_call_s if self._called else longest_compile_s
         return seconds_left(self._deadline, longest_s)
 
@@ -365,13 +365,13 @@ Open = Callable[[CaseSetup, Case], OpenedCase]
 
 
 def changed_input(name: str) -> SubmissionFailed:
-    """What a submission is told that wrote to an input."""
+    """Return the error for modifying an input."""
     message = f"custom_kernel changed its input {name} in place"
     return SubmissionFailed("contract.input_changed", message, input=name)
 
 
 def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:
-    """For one request. Raises OutOfTime."""
+    """Return the seconds left for one request. Raises OutOfTime."""
     left_s = deadline - time.monotonic()
     if left_s <= 0:
         raise OutOfTime

@@ -1,4 +1,4 @@
-"""What a submission prints, for the verdict: the first lines of a case, and how many there were."""
+"""A submission's printed text, for the verdict: the first lines of a case, and their number."""
 
 import fcntl
 import struct
@@ -14,7 +14,7 @@ _longest_wait_s = 0.2
 
 
 def taken(stream: Any) -> str:
-    """What has come from a submission's process since the last time; see most_lines.
+    """Return the text that a process has printed since the last call, cut to most_lines.
 
     stream: that of its stdout, which counts the ``lines`` and keeps the ``first`` bytes.
     """
@@ -26,7 +26,7 @@ def taken(stream: Any) -> str:
 
 @contextmanager
 def unheard(stream: Any) -> Iterator[None]:
-    """What is printed meanwhile is forgotten. stream: as of `taken`."""
+    """Discard what is printed inside the block. stream: see `taken`."""
     _wait_until_read(stream)
     kept = stream.first, stream.lines
     yield
@@ -35,8 +35,8 @@ def unheard(stream: Any) -> Iterator[None]:
 
 
 def shortened(text: str, count: int = 0) -> str:
-    """The first lines of what was printed, and how many more there are. count: all lines, if text
-    does not have them.
+    """Return the first lines of what was printed, and how many more there are. count: all lines,
+    if text does not have them.
     """
     lines = text.splitlines()
     shown = [_cut(line) for line in lines[:most_lines]]
@@ -52,7 +52,7 @@ def _cut(line: str) -> str:
 
 
 def _wait_until_read(stream: Any) -> None:
-    """What was printed before an answer may still be in the pipe when the answer is here."""
+    """Wait until the pipe is empty: text printed before an answer may arrive after it."""
     end = time.monotonic() + _longest_wait_s
     with suppress(OSError, ValueError):
         while time.monotonic() < end:

@@ -26,7 +26,7 @@ class Exit(IntEnum):
 
 
 streamed_bytes = sys.maxsize
-"""Of a pipe that somebody reads meanwhile."""
+"""The capacity of a pipe that is read while the judge runs."""
 
 
 class PipeLost(Exception):
@@ -45,7 +45,7 @@ class ResultPipe:
     longest_value_bytes = 2000
 
     def __init__(self, fd: int, capacity_bytes: int = capacity_bytes) -> None:
-        """capacity_bytes: more where somebody reads meanwhile. Raises OSError where ``fd`` cannot
+        """capacity_bytes: more if the pipe is read meanwhile. Raises OSError where ``fd`` cannot
         be written to."""
         if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise OSError(errno.EBADF, "the descriptor is open for reading only")
@@ -56,7 +56,7 @@ class ResultPipe:
         self._truncated = False
 
     def reserve(self, cases: int, case_bytes: int) -> None:
-        """Room for the essential lines of so many cases, until each is complete."""
+        """Reserve room for the essential lines of ``cases`` cases, until each is complete."""
         self._cases_left, self._case_bytes = cases, case_bytes
 
     def write(
@@ -117,7 +117,7 @@ class SetupError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What a judge is asked to do. submission: the file. pipe: takes the results. deadline: on the
+    """A request to the judge. submission: the file. pipe: takes the results. deadline: on the
     monotonic clock, in seconds.
     """
 

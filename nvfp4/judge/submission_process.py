@@ -47,7 +47,7 @@ _tail_lines = 12
 _longest_quoted = 128 << 10
 
 greeting_timeout_s = 30.0
-"""For a worker to start."""
+"""Time for a worker to start."""
 
 _look_s = 0.2
 """How often the judge looks after a silent worker."""
@@ -63,7 +63,7 @@ _attempts = 4
 """To find an executor in which the worker's addresses are free."""
 
 _least_s = 0.1
-"""Of compiling and emulating, to be worth a word."""
+"""The least time of compiling and emulating that is reported."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Source:
 
     @property
     def text(self) -> str:
-        """What messages quote lines of: the beginning of a long file."""
+        """The text that messages quote; only the beginning of a long file."""
         return self.content[:_longest_quoted].decode("utf-8", "replace")
 
 
@@ -111,7 +111,7 @@ class SubmissionFailed(CaseFailed):
 
     @classmethod
     def of(cls, failure: Failure, message: str) -> SubmissionFailed:
-        """As the submission's process tells it, or the executor."""
+        """Return the error for a failure that the submission's process or the executor reports."""
         failed = cls(failure.code, message)
         failed.failure = replace(failure, message=failure.message or failed.failure.message)
         if failure.code == "cuda.error":
@@ -119,7 +119,7 @@ class SubmissionFailed(CaseFailed):
         return failed
 
     def and_more(self, text: str) -> SubmissionFailed:
-        """The same with another line."""
+        """Return the error with another line added."""
         failed = self.of(self.failure, f"{self}\n{text}")
         failed.end = self.end
         return failed
@@ -164,7 +164,7 @@ class SubmissionProcess:
         self.close()
 
     def close(self) -> None:
-        """Stops it for good."""
+        """Stop the process for good."""
         self.stop()
         clear(self.scratch)
 
@@ -207,11 +207,11 @@ class SubmissionProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the worker, if there is one."""
+        """The process ID of the worker, if there is one."""
         return self._process.pid if self._process else None
 
     def stop(self) -> None:
-        """Kills the worker and all that it has started."""
+        """Kill the worker and all processes that it has started."""
         if self._process is None:
             return
         isolation.kill_tree(self._process)
@@ -390,7 +390,7 @@ class SubmissionProcess:
         return f"{stack}\n{hint}".strip()
 
     def _after_refusal(self, ended: SubmissionFailed) -> SubmissionFailed:
-        """Where the process was refused something just before it ended, that is why."""
+        """Return the error with a refusal just before the end, or ``ended`` if there was none."""
         refused = last_state(self.scratch).refused
         if not refused:
             return ended

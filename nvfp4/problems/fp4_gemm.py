@@ -1,4 +1,4 @@
-"""What the extras of nvfp4_gemm, nvfp4_dual_gemm and nvfp4_group_gemm have in common.
+"""Common parts of the extras of nvfp4_gemm, nvfp4_dual_gemm and nvfp4_group_gemm.
 
 A product is (m, n, k, l): a [m, k, l] times b [n, k, l], both FP4 with an E4M3 scale for every 16
 elements of k, into c [m, n, l] of float16.
@@ -43,4 +43,4 @@ dimensions = {
     "sfb_permuted": _scales("column", "rest_n"),
     "c": (("row", "m"), ("column", "n"), ("batch", "l")),
 }
-"""By the tensor's name, for messages."""
+"""Dimensions by the tensor's name, for messages."""

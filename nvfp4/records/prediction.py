@@ -47,7 +47,7 @@ class Prediction:
 
 
 def read_prediction(value: object) -> Prediction | None:
-    """None for what is none."""
+    """Return a prediction that was read from JSON; None if the value is none."""
     try:
         found = record(Prediction, value)
     except NotPlain:

@@ -22,8 +22,8 @@ _limits = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EFBIG, 
 
 @dataclass(frozen=True)
 class Sign:
-    """By what an error is known. code: of the failure. known: whether it is one. says: what it
-    means, for people. on_gpu: whether it means that where there is a GPU, too.
+    """A sign that identifies an error. code: of the failure. known: whether an exception is one.
+    says: its meaning, for people. on_gpu: whether it means that if there is a GPU, too.
     """
 
     code: str

@@ -1,4 +1,4 @@
-"""Tensor maps: what `cuTensorMapEncodeTiled` is told, and the hardware's 128 bytes for it.
+"""Tensor maps: arguments of `cuTensorMapEncodeTiled`, and the hardware's 128 bytes for them.
 
 The driver's bytes are not documented. Their layout was found by varying one argument of CuTe
 DSL's `make_tiled_tma_atom` (4.8.1), whose host code writes them itself, and of the driver's encode

@@ -97,7 +97,7 @@ _thread = re.compile(r"^(?:Current thread|Thread) [^\n]*\n", re.MULTILINE)
 
 
 class HangWatch:
-    """In the submission's process. deadline: when it has to be finished at the latest, on the
+    """Runs in the submission's process. deadline: when it has to be finished at the latest, on the
     monotonic clock, which all processes share."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where configurations are checked and ranked: a GPU that times them, or a model of one."""
+"""Benches that check and rank configurations: a GPU that times them, or a model of one."""
 
 import dataclasses
 import math
@@ -225,7 +225,7 @@ class PredictingBench(_Checking):
 
 
 def neighbours(space: Space, name: str) -> list[str]:
-    """Those that differ from a configuration in one field."""
+    """Return the names of configurations that differ from one in one field."""
     own = dataclasses.astuple(space[name])
     fields = {each: dataclasses.astuple(other) for each, other in space.items()}
     return [

@@ -49,7 +49,7 @@ class BatchOptions:
 
     @property
     def options(self) -> Options:
-        """Those of a judgement."""
+        """The options of a judgement."""
         known = {each.name for each in fields(Options)}
         chosen = {name: each for name, each in self.judging.items() if name in known}
         return Options(device=self.device, **chosen)
@@ -61,7 +61,7 @@ class BatchOptions:
 
 
 class Judges(Protocol):
-    """Where submissions are judged. kind: cuda or cpu."""
+    """The places where submissions are judged. kind: cuda or cpu."""
 
     kind: str
 

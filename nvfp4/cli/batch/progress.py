@@ -40,12 +40,12 @@ class Tally:
         self.started = time.monotonic()
 
     def begin(self, wanted: int) -> None:
-        """That so many contents are judged from now on."""
+        """Start the count and the clock for ``wanted`` contents."""
         self.wanted = wanted
         self.started = time.monotonic()
 
     def add(self, line: Line) -> None:
-        """Counts a line."""
+        """Count a line."""
         failure = failure_of(line)
         if failure is None:
             self.passed += 1

@@ -126,11 +126,11 @@ def judge_on(
     told: Callable[[J, R], None],
     prepare: Callable[[J, Callable[[], None]], None] = _at_once,
 ) -> None:
-    """Judges each job on the next place that is free, and tells each result as it comes.
+    """Judge each job on the next place that is free, and pass each result to ``told`` as it comes.
 
     stop: ends what runs, so that its ``judge`` raises; it is called where an interrupt or an error
-    ends this. What was judged by then is told. prepare: has a function called, from any thread,
-    when a job can be judged; those that are ready first are judged first.
+    ends this. Results complete by then are passed on. prepare: has a function called, from any
+    thread, when a job can be judged; those that are ready first are judged first.
     """
     free: SimpleQueue[Place] = SimpleQueue()
     for place in places:

@@ -48,7 +48,7 @@ def changes_of(baseline: Times, file: Times) -> list[Change]:
 
 
 def _change(baseline: Sequence[float], file: Sequence[float]) -> Change:
-    """From logarithms of times, one of each a round."""
+    """Return the change, from logarithms of times, one of each file per round."""
     from scipy.stats import ttest_1samp
 
     differences = [other - one for one, other in zip(baseline, file, strict=True)]

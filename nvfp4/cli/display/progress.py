@@ -74,7 +74,7 @@ def quiet(console: Console) -> Iterator[Observer]:
 
 
 class _Progress:
-    """Where a judgement is, told as an ``Observer`` is. clock: seconds, as of time.monotonic."""
+    """The progress of a judgement, from the calls of an ``Observer``. clock: see time.monotonic."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console, self._clock = console, clock

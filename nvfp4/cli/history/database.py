@@ -111,7 +111,7 @@ _computed = """
 
 
 def history_file() -> Path:
-    """Where judgements are kept unless a caller says otherwise."""
+    """Return the default path of the history."""
     from platformdirs import user_data_path
 
     return user_data_path("nvfp4", appauthor=False) / "history.sqlite3"

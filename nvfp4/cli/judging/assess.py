@@ -44,9 +44,9 @@ interrupted = "not judged: interrupted"
 
 @dataclass
 class Observer:
-    """Is told what happens while it happens.
+    """Progress callbacks.
 
-    happened: when what is told next happened, on the monotonic clock; None: now.
+    happened: the time of the events that follow, on the monotonic clock; None: now.
     phase: a title (import, tests, benchmarks) and the lines of its cases. alone: that the
     submission has run by itself, and how it failed then or None. loaded: that the submission is
     imported. started: that a case of the phase begins, by its number. activity: what the
@@ -85,7 +85,7 @@ class Plan:
 
     @classmethod
     def of(cls, problem: Problem, **others: Any) -> "Plan":
-        """All of a problem, or what is named."""
+        """Return a plan of all of a problem's cases, or of those in ``others``."""
         named = {"tests": problem.tests, "benchmarks": problem.benchmarks, **others}
         return cls(problem=problem, inputs=problem.inputs, **named)
 

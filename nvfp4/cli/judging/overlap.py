@@ -48,7 +48,7 @@ class Held:
         return hold
 
     def release(self) -> None:
-        """Tells what was kept; from now on all is told at once."""
+        """Pass on the calls that were kept; later ones are passed on at once."""
         with self._lock:
             kept, self._kept = self._kept or [], None
             for at_s, name, arguments in kept:

@@ -163,7 +163,7 @@ kill -KILL -"$1"
 chmod -R u+rwx "$2"
 rm -rf "$2"
 """
-"""A command that is killed closes its end of the pipe without a word."""
+"""A command that is killed closes its end of the pipe without writing to it."""
 
 
 @contextmanager

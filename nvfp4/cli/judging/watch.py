@@ -57,7 +57,7 @@ def repeatedly(judge: Callable[[], int], path: Path) -> int:
 
 
 def _attempt(judge: Callable[[], int]) -> int:
-    """Judges once; what keeps it from judging is said and may be put right."""
+    """Judge once; print a SetupError, which the user may correct, and return its exit code."""
     try:
         return judge()
     except SetupError as error:

@@ -152,7 +152,7 @@ def progress(entries: Sequence[Entry], current: int) -> str:
 
 @contextmanager
 def _figure(height: float, rows: int | None = None) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes, or an array of so many; closed at the end. height: inches."""
+    """Yield a figure and its axes, or an array of ``rows``; close it at the end. height: inches."""
     pyplot = load_pyplot()
     with pyplot.rc_context(_style):
         figure, axes = pyplot.subplots(

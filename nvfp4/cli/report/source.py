@@ -44,7 +44,7 @@ class Source:
 
 
 def source_of(subject: Subject, longest: int, with_cost: bool) -> Source:
-    """The text with costs and findings; the lines that fit into so many characters."""
+    """Return the source with costs and findings, the lines that fit into ``longest`` characters."""
     verdict, record = subject.verdict, subject.record
     texts = visible(record.content.decode("utf-8", "replace")).split("\n")
     lines = [SourceLine(number, _cut(text)) for number, text in enumerate(texts, 1)]

@@ -36,7 +36,7 @@ def load_subjects(names: Sequence[str], invocation: Invocation) -> list[Subject]
             hint = "Name a file to judge."
             raise HistoryError("no judgement is kept", hint, "setup.not_kept")
         return [_subject(newest, history)]
-    records = [recorded(name, history) for name in names]  # wrong numbers are told at once
+    records = [recorded(name, history) for name in names]  # wrong numbers raise at once
     return [
         _subject(record or _of_file(Path(name), history, invocation), history)
         for name, record in zip(names, records, strict=True)

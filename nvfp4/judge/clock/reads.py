@@ -108,7 +108,7 @@ class Read:
 
 
 def ways(capability: tuple[int, int], newest_ptx: tuple[int, int]) -> dict[str, list[Read]]:
-    """Those to try on a GPU, by the header of their module."""
+    """Return the reads to try on a GPU, by the header of their module."""
     sizes = (256, 1), (256, 2), (256, 4), (512, 1), (512, 2), (512, 4), (1024, 1)
     found = {".version 7.4\n.target sm_70": [Read(*size) for size in sizes]}
     if capability >= (9, 0):

@@ -14,10 +14,10 @@ floor_tolerance = 0.85
 """A mean below this share of the floor is impossible; the rest is the floor's own error."""
 
 settle_tolerance_ns, settle_tolerance_share = 50e3, 0.05
-"""By how much the device may go idle later than after an empty call."""
+"""The device may go idle this much later than after an empty call."""
 
 clock_tolerance_share, cpu_clock_tolerance_ns = 0.1, 5e6
-"""By how much a call may take longer by the judge's clock than by the events."""
+"""A call may take this much longer by the judge's clock than by the events."""
 
 longest_ns = 1e15
 

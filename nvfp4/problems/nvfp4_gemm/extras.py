@@ -1,4 +1,4 @@
-"""What the contest does not say of nvfp4_gemm; docs/problems.md describes such a file."""
+"""Facts about nvfp4_gemm that the contest's files lack; see docs/problems.md."""
 
 from nvfp4.problems.fp4_gemm import dimensions, figures_of, least_bytes_of
 

@@ -1,8 +1,8 @@
-"""Contents of calls that nobody can foresee, drawn faster than the contest draws its own.
+"""Contents of calls that cannot be foreseen, drawn faster than the contest draws its own.
 
 They are of the same kinds: the contest's (bytes 0 to 3, scales 0, 1 or 2), and full-range ones in
 patches between others that look like the contest's, so that no sample tells. Every element is
-drawn: nothing repeats by which a kernel could know them.
+drawn: no repetition lets a kernel recognize them.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,12 @@ from nvfp4.problems.nvfp4_gemv.gpu_reference import expected_output
 from nvfp4.problems.nvfp4_gemv.task import input_t, n_padded, sf_vec_size
 
 _checked_rows = 1024
-"""Of each batch, drawn at random: more would cost a CPU as much as the call. A GPU checks all."""
+"""Rows of each batch, drawn at random: more would cost a CPU as much as the call. A GPU checks all
+rows."""
 
 _low_bits = 0x0303030303030303
 _one, _two = 0x38, 0x40
-"""As E4M3."""
+"""The numbers 1 and 2 as E4M3."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Contents:
 
 
 def draw(shape: tuple[int, int, int], full_range: bool, seed: int) -> Contents:
-    """For a shape (m, k, l) and its kind of inputs."""
+    """Return contents for a shape (m, k, l) and a kind of inputs."""
     generator = torch.Generator(reference.default_device())
     generator.manual_seed(seed)
     for cap_sum in reference.cap_sums:

@@ -1,7 +1,7 @@
-"""What the contest's files do not say of NVFP4 GEMV; docs/problems.md describes such a file."""
+"""Facts about NVFP4 GEMV that the contest's files lack; see docs/problems.md."""
 
 names = ("a", "b", "sfa", "sfb", "sfa_permuted", "sfb_permuted", "c")
-"""Of the tensors, in the order of ``custom_kernel``."""
+"""Names of the tensors, in the order of ``custom_kernel``."""
 
 check_case = {"m": 512, "k": 512, "l": 2, "seed": 1111}
 """The smallest test of the contest with several batches and more than one tile of 128 rows."""
@@ -36,8 +36,8 @@ def least_bytes(m: int, k: int, l: int, **_: int) -> int:
 
 
 def figures(m: int, k: int, l: int, **_: int) -> dict[str, float]:
-    """What is published of a case: sol_us, b200_floor_us; elements, which instructions are counted
-    by."""
+    """Return the figures of a case: sol_us, b200_floor_us; elements, by which instructions are
+    counted."""
     known = {"sol_us": least_bytes(m, k, l) / _bytes_per_us, "elements": float(m * k * l)}
     if (m, k, l) in _contest_floor_us:
         known["sol_us"] = _speed_of_light_us[m, k, l]

@@ -18,7 +18,7 @@ from nvfp4.retarget.driver import Kernel, installed_driver
 from nvfp4.retarget.errors import DriverError
 
 WARPS = 8
-"""Of a CTA; each has a row."""
+"""Warps of a CTA; each has a row."""
 
 _MOST_BATCHES = 65535
 """The extent of a grid in y."""
@@ -98,8 +98,8 @@ PTX = "".join(
 
 @cache
 def tables(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """What two bytes of E2M1 add to a dot product, in quarters, int16 [256, 256]; half of what each
-    E4M3 byte is, float64 [256]."""
+    """Return the tables of what two bytes of E2M1 add to a dot product, in quarters, int16
+    [256, 256], and of half the value of each E4M3 byte, float64 [256]."""
     packed = torch.zeros(256, 4, dtype=torch.uint8)
     packed[:, 0] = every = torch.arange(256, dtype=torch.uint8)
     low, high = (each.double()[:, 0] * 2.0**14 for each in reference.e2m1_streams(packed)[:2])
@@ -141,11 +141,11 @@ def _by_kernel(kernel: Kernel, data: input_t) -> output_t:
 
 
 _agrees: dict[torch.Size, bool] = {}
-"""By the shape of a: whether the kernel's first result was right."""
+"""Whether the kernel's first result was right, by the shape of a."""
 
 
 def expected_output(data: input_t) -> output_t:
-    """As ``reference.ref_kernel``."""
+    """Return the output of ``reference.ref_kernel``, by a faster kernel where it agrees."""
     shape = data[0].shape
     fits = data[0].is_cuda and shape[2] <= _MOST_BATCHES
     kernel = _kernel() if fits and _agrees.get(shape, True) else None

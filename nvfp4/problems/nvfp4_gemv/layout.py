@@ -33,7 +33,7 @@ class Layout:
 
 
 def layouts(m: int, k: int, l: int) -> dict[str, Layout]:
-    """Of the seven tensors, in the order of ``custom_kernel``."""
+    """Return the layouts of the seven tensors, in the order of ``custom_kernel``."""
     k_packed, k_blocks = k // 2, k // sf_vec_size
     rest_m, rest_k = -(-m // 128), -(-k_blocks // 4)
     plain, permuted = (1, 2, 0), (3, 4, 1, 5, 2, 0)
@@ -60,7 +60,7 @@ dimensions = {
     **dict.fromkeys(("sfa_permuted", "sfb_permuted"), _scale_dimensions),
     "c": (("row", "m"), ("column", "n"), ("batch", "l")),
 }
-"""By the tensor's name, for messages."""
+"""Dimensions by the tensor's name, for messages."""
 
 
 def small_inputs() -> tuple[torch.Tensor, ...]:

@@ -16,7 +16,7 @@ from nvfp4.problems.nvfp4_gemv.task import TestSpec, input_t, k_multiple, output
 from nvfp4.records.cases import Case, CaseError
 
 largest = 2**31 - 1
-"""Of m, k and l, as CUDA allows; sizes stay in 64 bits."""
+"""Limit on m, k and l, as CUDA allows; sizes stay in 64 bits."""
 
 
 def shape_of(case: Case) -> tuple[int, int, int]:

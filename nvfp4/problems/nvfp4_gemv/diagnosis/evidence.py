@@ -36,8 +36,8 @@ texts: dict[str, str] = {
     "k.share_alone": "{what}",
     "precision.float16": "{what}",
 }
-"""By code, with the arguments to fill in. ``what`` and the like are for people only; the arguments
-beside them say the same to programs."""
+"""Messages by code, with the arguments to fill in. ``what`` and the like are for people only;
+the arguments beside them say the same to programs."""
 
 words = ("what", "place", "moves")
 """Arguments that a program does not need."""
@@ -97,7 +97,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A hypothesis that explains so many of the wrong elements."""
+    """A hypothesis that explains a number of the wrong elements."""
 
     cause: Cause
     explained: int
@@ -142,7 +142,7 @@ class Mismatch:
         return [(batch, _spread(each, rows)) for batch, each in self.sampled]
 
     def matches(self, hypothesis: Hypothesis, places: Iterable[tuple[int, Array]]) -> Array:
-        """Where the prediction holds: bool, one after the other."""
+        """Return where the prediction holds: bool, one after the other."""
         found = []
         for batch, rows in places:
             predicted = hypothesis.predict(batch, rows)
@@ -154,7 +154,7 @@ class Mismatch:
         return int(self.explained_by(hypothesis).sum())
 
     def explained_by(self, hypothesis: Hypothesis) -> Array:
-        """Where in c the prediction holds: bool [m, l]."""
+        """Return where in c the prediction holds: bool [m, l]."""
         m, l = self.got.shape
         columns = [(batch, np.arange(m)) for batch in range(l)]
         return self.matches(hypothesis, columns).reshape(l, m).T
@@ -179,7 +179,7 @@ class Mismatch:
         return Explanation(hypothesis.cause, count, hypothesis)
 
     def worth_checking(self, hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-        """Those that explain a sample to a good part, the best first."""
+        """Return the hypotheses that explain a good part of a sample, the best first."""
         passed = []
         quick = self.quick()[-1:]
         for each in hypotheses:
@@ -191,13 +191,13 @@ class Mismatch:
         return [each for _, each in passed[:_most_checked]]
 
     def explanations(self, hypotheses: Iterable[Hypothesis], tried: int) -> list[Explanation]:
-        """Of these hypotheses, those that explain what luck would not."""
+        """Return the explanations by those hypotheses that explain more than chance would."""
         checked = (self.explain(each, tried) for each in self.worth_checking(hypotheses))
         return [each for each in checked if each is not None]
 
 
 def _spread(rows: Array, count: int) -> Array:
-    """So many rows, evenly spread."""
+    """Return ``count`` of the rows, evenly spread."""
     places = np.linspace(0, rows.size - 1, min(count, rows.size))
     return rows[np.unique(places.astype(int))]
 
@@ -209,7 +209,7 @@ def rounded(values: Array) -> Array:
 
 
 def agrees(got: Array, predicted: Array, exact: bool = False) -> Array:
-    """Where an output is what was predicted: bool of the shape of both, broadcast."""
+    """Return where an output is as predicted: bool of the shape of both, broadcast."""
     with np.errstate(invalid="ignore", over="ignore"):
         want = rounded(predicted)
         close = (got == want) | (np.isnan(got) & np.isnan(want))

@@ -30,7 +30,7 @@ def packed_of(codes: Array) -> Array:
 
 @dataclass(frozen=True)
 class Operands:
-    """What a kernel may read for some rows of one batch, as raw bytes.
+    """Raw bytes that a kernel may read for some rows of one batch.
 
     a: uint8 [rows, k//2]; b: uint8 [k//2]; sfa: uint8 [rows, k//16]; sfb: uint8 [k//16].
     """
@@ -41,7 +41,7 @@ class Operands:
     sfb: Array
 
     def exact(self) -> Array:
-        """The result before it is rounded: float64 [rows]."""
+        """Return the result before it is rounded: float64 [rows]."""
         a, b, sfa, sfb = (
             torch.from_numpy(np.ascontiguousarray(each))
             for each in (self.a, self.b, self.sfa, self.sfb)
@@ -50,7 +50,7 @@ class Operands:
         return exact_gemv(a, b, sfa.view(e4m3), sfb.view(e4m3)).numpy()
 
     def products(self) -> Array:
-        """What is added up: float64 [rows, k]."""
+        """Return the products that are added up: float64 [rows, k]."""
         scale = e4m3_values[self.sfa] * e4m3_values[self.sfb]
         return unpacked(self.a) * unpacked(self.b) * np.repeat(scale, 16, axis=1)
 
@@ -72,7 +72,7 @@ class Inputs:
     c: Array
 
     def operands(self, batch: int, rows: Array) -> Operands:
-        """Those of some rows."""
+        """Return the operands of some rows."""
         return Operands(
             self.a[batch, rows], self.b[batch, 0], self.sfa[batch, rows], self.sfb[batch, 0]
         )

@@ -59,7 +59,7 @@ def _good(got: Array, predicted: Array) -> Array:
 
 
 def _roundest(places: Array) -> list[int]:
-    """Of neighbouring places the one that a kernel would stop at: the roundest."""
+    """Return, of each run of neighbouring places, the roundest: a kernel would stop there."""
     places = np.sort(places)
     runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
     ends = [max(run.tolist(), key=lambda place: place & -place) for run in runs if run.size]

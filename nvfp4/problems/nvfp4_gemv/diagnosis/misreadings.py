@@ -26,7 +26,7 @@ class Misreading:
     read: Read
 
     def hypothesis(self, inputs: Inputs) -> Hypothesis:
-        """What follows from it for these inputs."""
+        """Return the hypothesis that follows from this misreading for these inputs."""
 
         def predict(batch: int, rows: Array) -> Array:
             read = self.read(inputs, batch, rows)

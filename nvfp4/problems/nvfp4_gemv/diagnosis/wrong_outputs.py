@@ -1,4 +1,4 @@
-"""What is known of a wrong output, put together."""
+"""The diagnosis of a wrong output, from all that is known of it."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ class Diagnosis:
         return "\n".join(lines)
 
     def causes(self) -> list[dict[str, Any]]:
-        """For programs: the code and arguments of each part's cause, or what the output is like."""
+        """Return for programs the code and arguments of each part's cause, or the output's kind."""
         first = self.contents[0][0] if self.contents else "output.wrong"
         parts = [_part_record(part) for part in self.parts]
         return parts or [{"code": first, "explains": 0, "or": []}]
@@ -88,7 +88,7 @@ def diagnose(data: input_t, output: output_t, ref: output_t) -> Diagnosis:
     constant = any(code in ("output.zero", "output.constant") for code, _ in contents)
     parts: list[list[Explanation]] = []
     if mismatch.sampled and not constant:
-        # Where c itself is at hand, nobody knows what it held before.
+        # If the output is c itself, its contents before the call are unknown.
         kept = output.data_ptr() != data[6].data_ptr()
         parts = _parts(read_inputs(data), mismatch, kept)
     return Diagnosis(
@@ -162,8 +162,8 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
 
 
 def _best(found: list[Explanation], mismatch: Mismatch) -> list[Explanation]:
-    """Those that explain most, each cause once; of several, those by which the right elements are
-    right as well."""
+    """Return the explanations of most elements, each cause once; of several, those by which most
+    right elements are right as well."""
     most = max((each.explained for each in found), default=0)
     equal = [each for each in found if each.explained == most]
     if len({each.cause.text for each in equal}) > 1:
