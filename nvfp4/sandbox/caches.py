@@ -28,18 +28,18 @@ from nvfp4.sandbox.machine import size_bytes
 kept_s = 14 * 24 * 3600.0
 kept_bytes = 4 << 30
 kept_each_bytes = 1 << 30
-"""Largest cache of one submission: a judgement that leaves more leaves nothing."""
+"""Largest cache of one submission; a larger one is deleted after the judgement."""
 
 kept_trusted_bytes = 64 << 20
 """Largest cache of the emulator's own machine code. One version takes 3 MiB."""
 
 MISSED_LOOPS = "missed.txt"
-"""In that cache: what the next executor compiles, as `executor.machine_code`."""
+"""File of that cache: the loops that the next executor compiles, see `executor.machine_code`."""
 
 _most_missed_bytes = 1 << 16
 
 lock_s = 90.0
-"""How long to wait for another judgement, which may be building what all extensions share."""
+"""Seconds to wait for another judgement, which may be building the files of all extensions."""
 
 _folder_variable = "XDG_CACHE_HOME"
 _private_variable = "NVFP4_PRIVATE"
@@ -57,8 +57,9 @@ _most_earlier_bytes = 256 << 20
 
 
 def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> dict[str, str]:
-    """Variables that send temporary files to scratch and compilers' caches to the submission's
-    folder, which is made if need be. emulates: whether extensions are built for the emulator."""
+    """Return variables that direct temporary files to scratch and compilers' caches to the
+    submission's folder, which is created if needed. emulates: whether extensions are built for the
+    emulator."""
     content = submission.read_bytes()
     folder = _folder_of(content)
     try:
@@ -81,8 +82,8 @@ def _folder_of(content: bytes) -> Path:
 
 
 def forget(content: bytes) -> None:
-    """Delete the cache of a submission when this process ends, which has then ended its processes:
-    what they have left there may decide their results."""
+    """Delete the cache of a submission when this process ends, which by then has ended the
+    submission's processes: files that they left there could affect results."""
     atexit.register(clear, _folder_of(content))
 
 
@@ -100,7 +101,7 @@ def trusted_variables() -> dict[str, str]:
 
 
 def keep_missed(lines: list[str]) -> None:
-    """Lets the next executor compile these loops, as `executor.machine_code`."""
+    """Record loops for the next executor to compile; see `executor.machine_code`."""
     folder = trusted_variables().get(_numba)
     if folder is not None:
         with contextlib.suppress(OSError), Path(folder, MISSED_LOOPS).open("a+") as file:
@@ -113,12 +114,12 @@ def keep_missed(lines: list[str]) -> None:
 
 
 def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
-    """A variable for a process that is to find its cache as it was before this judgement: a copy of
-    the files that have not changed since, which is shown in the cache's place. What this process
-    compiles goes with its scratch folder."""
+    """Return a variable for a process that gets its cache as it was before this judgement: a copy
+    of the files not changed since, mounted in place of the cache. The copy, with all that the
+    process compiles, lies in its scratch folder."""
     cache, copy = Path(variables[_folder_variable]), scratch / "cache"
     left_bytes = _most_earlier_bytes
-    with contextlib.suppress(OSError):  # it compiles what is missing
+    with contextlib.suppress(OSError):  # the process compiles missing files
         _copy(cache_root() / "trusted", copy)
     copy.mkdir(exist_ok=True)
     for here, _, names in os.walk(cache):
@@ -137,34 +138,34 @@ def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
 
 
 def shown_cache() -> dict[Path, Path]:
-    """The submission's cache, and the folder that is shown in its place."""
+    """Return the submission's cache, and the folder that is mounted in its place."""
     cache, earlier = os.environ.get(_folder_variable), os.environ.pop(_EARLIER_VARIABLE, None)
     return {Path(cache): Path(earlier or cache)} if cache else {}
 
 
 def use_instead(cache: Path, other: Path) -> None:
-    """Name another folder in the variables of this process, where it cannot be shown in place of
-    its cache."""
+    """Name another folder in the variables of this process, if it cannot be mounted in place of
+    the cache."""
     for name, value in os.environ.items():
         if Path(value).is_relative_to(cache):
             os.environ[name] = str(other / Path(value).relative_to(cache))
 
 
 def _copy(trusted: Path, folder: Path) -> None:
-    """Copies what extensions share, while files may be added: a compiler's have another name until
-    they are whole. The emulator's machine code is for executors alone."""
+    """Copy the files that extensions share. Others may be added meanwhile: a compiler's files have
+    another name until complete. The emulator's machine code is for executors only."""
     ignored = shutil.ignore_patterns("*.tmp.*", _numba.lower())
     shutil.copytree(trusted, folder, ignore=ignored)
 
 
 def cache_root() -> Path:
-    """The folder that all others lie in; it need not exist."""
+    """Return the folder that contains all others; it may not exist."""
     return Path(os.environ.get(_folder_variable) or Path.home() / ".cache") / "nvfp4"
 
 
 def private_variable() -> dict[str, str]:
-    """Tells a process that is to be confined which folders of the user's it may not see: a lock on
-    a file that others lock too would stop them."""
+    """Return a variable that names the user's folders to hide from a confined process, which could
+    block other processes by locking their files."""
     folders = [cache_root(), user_data_path("nvfp4", appauthor=False)]
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -181,8 +182,8 @@ def private_folders() -> list[Path]:
 def _prepare(folder: Path, for_extensions: bool) -> None:
     """Create the folder of a submission and delete old ones. Raises OSError."""
     root = cache_root()
-    # Closed to other users: a submission may leave programs there that run as this one, and copies
-    # of what only this one can read.
+    # Closed to other users: a submission may leave programs there that run as this user, and copies
+    # of files that only this user can read.
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     if stat.S_IMODE(root.stat().st_mode) & 0o077:
         root.chmod(0o700)
@@ -206,7 +207,7 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Alone with this file in the with block. Raises TimeoutError."""
+    """Hold the lock on this file in the with block. Raises TimeoutError."""
     deadline = time.monotonic() + lock_s
     with open(path, "w") as lock:
         while True:
@@ -224,13 +225,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def trim(folder: Path) -> None:
-    """Deletes the folder of a submission that has left too much in it."""
+    """Delete the folder of a submission if it has become too large."""
     if size_bytes(folder, kept_each_bytes) > kept_each_bytes:
         clear(folder)
 
 
 def _build_trusted(folder: Path) -> None:
-    """Compiles what all extensions share, in a process without code of a submission."""
+    """Compile the files that all extensions share, in a process without code of a submission."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         folder.mkdir(exist_ok=True)
         subprocess.run(
@@ -245,12 +246,13 @@ def _build_trusted(folder: Path) -> None:
 
 
 _clock_s = 60.0
-"""A file system's clock may differ so much from this machine's."""
+"""Largest expected difference between the clocks of a file system and of this machine."""
 
 
 def prune(folder: Path, longest_s: float, most_bytes: int, kept: Path | None = None) -> None:
-    """Deletes subfolders not used for so long, then the oldest until the rest takes so little.
-    kept: one that stays. A submission may date its own in the future: that counts as very old."""
+    """Delete subfolders unused for `longest_s`, then the oldest until the rest takes at most
+    `most_bytes`. kept: one that stays. A date in the future, which a submission may set, counts as
+    very old."""
     found, now_s = [], time.time()
     for path in folder.iterdir():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""All that confines a submission's process."""
+"""Confinement of a submission's process, by all mechanisms."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ from nvfp4.sandbox.system_calls import refuse_system_calls
 
 
 def confine(closed: bool = False) -> dict[str, str]:
-    """Confines this process to its current folder and to the folder of XDG_CACHE_HOME. closed:
-    others of the same user cannot read it, whatever else is missing.
+    """Confine this process to its current folder and to the folder of XDG_CACHE_HOME. closed:
+    other processes of the user cannot read it, even if other mechanisms are missing.
 
     Goes on in a child; see ``namespaces.enter``. Returns what is in force: mechanism to
     description; "none: ..." says why there is none.
@@ -45,8 +45,8 @@ _writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri")
 
 
 def confine_files(writable: list[Path], private: list[Path]) -> str:
-    """Landlock: everything may be run, and read but what is ``private``; only ``writable`` and
-    devices may be written.
+    """Apply Landlock: all files may be run, all but those in ``private`` read, and only those in
+    ``writable`` and devices written.
 
     It also forbids tracing and reading processes outside, signals to them, and TCP. Raises OSError
     where the kernel or the package lacks it.
@@ -82,7 +82,7 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
 
 
 def _all_but(private: list[Path]) -> list[Path]:
-    """Paths that together are everything but these folders and what lies in them."""
+    """Return paths that together cover all files except these folders and their contents."""
     hidden = {path.resolve() for path in private}
     above = {folder for path in hidden for folder in path.parents}
     if not above:

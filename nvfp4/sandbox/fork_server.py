@@ -1,4 +1,4 @@
-"""Processes that load torch once and fork others, which take less than a second to begin then.
+"""Processes that load torch once and fork others, which then start in less than a second.
 
     python -m nvfp4.sandbox.fork_server judges|workers SOCKET [PACKAGE ...]
 
@@ -35,7 +35,7 @@ _MOST_FILES = 4
 def serve_judges(fd: int, packages: list[str]) -> None:
     """Fork judges; return in a judge or a worker only, when that has ended."""
     wanted = {**passed_on(), **trusted_variables()}
-    if os.environ != wanted:  # what it begins with, a worker can read
+    if os.environ != wanted:  # a worker can read the initial environment
         command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", *sys.argv[1:]]
         os.execve(sys.executable, command, wanted)
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
@@ -64,7 +64,7 @@ def serve_workers(fd: int) -> None:
 
 
 def _load() -> None:
-    """Import what every worker would load for itself."""
+    """Import the modules that every worker would load."""
     importlib.import_module("nvfp4.worker.choose_runner")
 
 
@@ -75,7 +75,7 @@ def _fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
     started this one, and writes its number into the last file. This process ends when no one can
     ask any more.
     """
-    gc.freeze()  # what is loaded by now holds no tensor that a search would have to find
+    gc.freeze()  # objects loaded so far hold no tensor that a search must find
     parent = os.getppid()
     while True:
         text, fds, _, _ = socket.recv_fds(asked, _longest_request_bytes, _MOST_FILES)
@@ -130,7 +130,7 @@ def _become_judge(channel: int, out: int, err: int) -> None:
 
 
 def _end_at_once(code: int) -> None:
-    """End without taking apart what torch has loaded, which takes half a second."""
+    """End without unloading torch, which takes half a second."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -138,8 +138,8 @@ def _end_at_once(code: int) -> None:
 
 
 def _share_cores() -> None:
-    """Use half of them: there is another judge beside this one, and both have processes that
-    emulate. A thread of torch that waits for a core spins."""
+    """Use half of the cores for torch: another judge runs at the same time, and both have processes
+    that emulate. A thread of torch that waits for a core spins."""
     import torch
 
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))

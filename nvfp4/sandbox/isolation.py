@@ -1,4 +1,4 @@
-"""Takes away what a submission does not need, as far as the system allows.
+"""Restrictions of a submission's process, as far as the system allows.
 
 Applied before a process loads torch: threads and children that start later inherit it.
 """
@@ -32,22 +32,22 @@ def _prctl(option: int, value: int) -> None:
 
 
 def close_to_others(closed: bool = True) -> None:
-    """Keeps other processes of the same user from reading or tracing this one."""
+    """Keep other processes of the same user from reading or tracing this one."""
     _prctl(_set_dumpable, not closed)
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parents end become children of this process."""
+    """Make descendants whose parents end children of this process."""
     _prctl(_set_child_subreaper, 1)
 
 
 def die_with_parent() -> None:
-    """Linux kills this process when its parent ends."""
+    """Let Linux kill this process when its parent ends."""
     _prctl(_set_parent_death_signal, signal.SIGKILL)
 
 
 def children_of(pid: int) -> list[int]:
-    """Also adopted ones (Linux)."""
+    """Return the children of a process, adopted ones included (Linux)."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.scandir(f"/proc/{pid}/task"):
@@ -57,7 +57,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The children of a process, theirs and so on."""
+    """Return all descendants of a process."""
     found = children_of(pid)
     for child in found:  # which grows
         found += children_of(child)
@@ -65,7 +65,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def stop_tree(root: int) -> list[int]:
-    """Stops a process and its descendants; parents come first."""
+    """Stop a process and its descendants; returns them, parents first."""
     stopped: list[int] = []
     while new := [each for each in (root, *descendants(root)) if each not in stopped]:
         for pid in new:
@@ -76,7 +76,7 @@ def stop_tree(root: int) -> list[int]:
 
 
 def kill_tree(process: Any) -> None:
-    """Kills a session, given its leader as Popen, and all descendants of it; waits."""
+    """Kill a session, given its leader as Popen, and all its descendants; wait for the leader."""
     tree = stop_tree(process.pid) if process.poll() is None else []
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -85,7 +85,7 @@ def kill_tree(process: Any) -> None:
 
 
 def kill_children() -> None:
-    """Kills every child of this process, adopted ones too (Linux)."""
+    """Kill every child of this process, adopted ones too (Linux)."""
     for _ in range(100):
         children = descendants(os.getpid())
         if not children:
@@ -103,8 +103,9 @@ def _kill(pids: list[int]) -> None:
 
 
 def allow_many_files() -> None:
-    """Allow more than a submission may open. Linux sends no file to a process that may open fewer
-    than its user has on the way through sockets, and a submission can leave some there."""
+    """Allow this process more open files than a submission. Linux sends no file to a process whose
+    limit is below the number of its user's files in transit through sockets, and a submission can
+    leave some there."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = judge_open_files if hard == resource.RLIM_INFINITY else min(judge_open_files, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -112,7 +113,7 @@ def allow_many_files() -> None:
 
 
 def limit_resources() -> str:
-    """Returns the limits in words."""
+    """Set resource limits and return them in words."""
     physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = {
         resource.RLIMIT_CORE: 0,

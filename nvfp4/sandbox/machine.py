@@ -15,7 +15,7 @@ _lines = re.compile(r"^(\w+):\s+(\d+) kB", re.MULTILINE)
 
 
 def memory_bytes(groups: Path = _GROUPS) -> int:
-    """Memory for all that runs here: the container's share where that is less."""
+    """Return the bytes of memory of this machine, or of its container if that has less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     limits += [_figure(each / "memory.max", unlimited) for each in _own(groups)]
     limits += [
@@ -25,7 +25,7 @@ def memory_bytes(groups: Path = _GROUPS) -> int:
 
 
 def left_bytes(groups: Path = _GROUPS) -> int:
-    """Free memory, with what is only kept of files."""
+    """Return the bytes of free memory, including reclaimable caches of files."""
     left = [kilobytes("/proc/meminfo").get("MemAvailable", unlimited)]
     for each in _own(groups):
         most = _figure(each / "memory.max", unlimited)
@@ -47,15 +47,15 @@ def left_threads(groups: Path = _GROUPS) -> int:
 
 
 def kilobytes(path: str) -> dict[str, int]:
-    """The figures of a file of /proc, in bytes, by name."""
+    """Return the figures of a file of /proc, in bytes, by name."""
     with contextlib.suppress(OSError), open(path) as file:
         return {name: int(value) << 10 for name, value in _lines.findall(file.read())}
     return {}
 
 
 def _own(groups: Path, controller: str = "") -> Iterator[Path]:
-    """The control group of this process and those above it, as far as they can be seen.
-    controller: of a system that has a tree for each."""
+    """Return the control group of this process and those above it, as far as visible. controller:
+    on a system with one tree for each controller."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -65,14 +65,14 @@ def _own(groups: Path, controller: str = "") -> Iterator[Path]:
 
 
 def _figure(path: Path, otherwise: int) -> int:
-    """The number in a file, which may be missing or hold "max"."""
+    """Return the number in a file; `otherwise` if it is missing or holds "max"."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return otherwise
 
 
 def _kept_of_files(path: Path) -> int:
-    """Bytes that a control group would give up before it is out of memory."""
+    """Return the bytes that a control group can reclaim before it is out of memory."""
     found = {}
     with contextlib.suppress(OSError, ValueError):
         found = {name: int(value) for name, value in map(str.split, path.read_text().splitlines())}
@@ -80,10 +80,10 @@ def _kept_of_files(path: Path) -> int:
 
 
 _ENTRY_BYTES = 32 << 10
-"""Overhead charged for each file: many take long to look at, too."""
+"""Overhead charged for each file, as many files also take long to count."""
 
 _DEEPEST = 64
-"""Deepest folder in folders that is looked at: what lies deeper is too much."""
+"""Greatest depth of folders; a deeper folder counts as exceeding every limit."""
 
 _ON_THEIR_WAY = re.compile(r"scm_fds:\s+[1-9]")
 
@@ -105,43 +105,43 @@ def running_threads(pids: Iterable[int]) -> int:
 
 
 def give_way(pids: Iterable[int]) -> None:
-    """Lets all their threads, and those that they start, have cores that are idle otherwise. They
-    cannot take that back."""
+    """Limit all threads of these processes, and those they start, to otherwise idle cores. The
+    processes cannot undo that."""
     for thread in _entries(pids, "task"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
 
 
 def open_files(pids: Iterable[int]) -> Iterator[os.stat_result]:
-    """Each as often as it is open."""
+    """Yield the status of each open file of these processes, once for each descriptor."""
     for fd in _entries(pids, "fd"):
         with contextlib.suppress(OSError):
             yield os.stat(fd.path)
 
 
 def _entries(pids: Iterable[int], name: str) -> Iterator[os.DirEntry[str]]:
-    """Entries of a folder that Linux shows of each process, as long as that lives."""
+    """Yield the entries of a folder of /proc for each process that is alive."""
     for pid in pids:
         with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
             yield from entries
 
 
 def resident_bytes(pid: int) -> int:
-    """Bytes of a process's pages that belong to no file of a disk."""
+    """Return the bytes of a process's pages that no file on a disk backs."""
     found = kilobytes(f"/proc/{pid}/status")
     return found.get("RssAnon", 0) + found.get("RssShmem", 0)
 
 
 def proportional_bytes(pid: int) -> int:
-    """The same, and of a page that several processes have, a share."""
+    """Return `resident_bytes`, but of a page shared by several processes only a share."""
     found = kilobytes(f"/proc/{pid}/smaps_rollup")
     names = ("Pss_Anon", "Pss_Shmem")
     return sum(found[name] for name in names) if set(names) <= set(found) else resident_bytes(pid)
 
 
 def files_on_their_way(pids: Iterable[int], most: int) -> bool:
-    """Whether a socket holds files that no process has received, which count for no process;
-    also if more files are open than may be looked at."""
+    """Whether a socket holds files that no process has received, which are charged to no process.
+    Also true if more files are open than the limit `most`."""
     for number, fd in enumerate(_entries(pids, "fd")):
         if number >= most:
             return True
@@ -163,8 +163,8 @@ def sockets(pid: int) -> int:
 
 
 def size_bytes(folder: Path, enough: int = unlimited) -> int:
-    """Bytes below a folder, counted until they are more than enough. Folders that are too deep, or
-    that may not be listed, are more than any limit."""
+    """Return the bytes below a folder, counted until they exceed `enough`. A folder that is too
+    deep or cannot be listed exceeds every limit."""
     taken = 0
     waiting = [(os.fspath(folder), 0)]
     while waiting and taken <= enough:
@@ -189,8 +189,8 @@ def size_bytes(folder: Path, enough: int = unlimited) -> int:
 
 
 def free_bytes(folder: Path, with_files: bool = False) -> int:
-    """Free bytes of a folder's disk. with_files: and as much as ``size_bytes`` adds for each file
-    that it can still hold, so that files without contents are seen."""
+    """Return the free bytes of a folder's disk. with_files: add the overhead that ``size_bytes``
+    charges, for each file that fits, so that empty files count too."""
     try:
         found = os.statvfs(folder)
     except OSError:

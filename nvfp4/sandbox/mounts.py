@@ -16,10 +16,10 @@ _mount_setattr = 442  # the same on every architecture
 _at_fdcwd, _at_recursive, _read_only = -100, 0x8000, 1
 
 _private_bytes = 1 << 30
-"""Size of /tmp and of /dev/shm, which take memory."""
+"""Size of /tmp and of /dev/shm, which are kept in memory."""
 
 _PRIVATE_FILES = 1 << 18
-"""Most files in each, as a file without contents takes memory, too."""
+"""Most files in each, as empty files also take memory."""
 
 _few = "mode=755,size=1048576"
 """A file system for folders and links."""
@@ -46,7 +46,7 @@ def show_only(
     fresh_proc: bool,
     gpus: bool,
 ) -> None:
-    """Mounts the view over this process's mount namespace, which must be its own.
+    """Mount the view in this process's mount namespace, which must be its own.
 
     writable: see ``namespaces.enter``. private: folders that are empty but for what is writable.
     sockets: files to hide. fresh_proc: this process is in a pid namespace of its own. gpus: whether
@@ -97,7 +97,7 @@ def _size() -> str:
 
 
 def _opened(paths: Iterable[Path]) -> dict[Path, int]:
-    """Each path that exists, with a descriptor that finds it when something is mounted over it."""
+    """Return each path that exists, with a descriptor that stays valid under a later mount."""
     found = {}
     for path in paths:
         with contextlib.suppress(OSError):
@@ -121,7 +121,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def sockets_of_others() -> list[str]:
-    """Sockets of this network namespace in the file system, but for those hidden anyway."""
+    """Return the file-system sockets of this network namespace, except in hidden folders."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         paths = {fields[7] for line in file if len(fields := line.split(None, 7)) == 8}
     named = {path.strip() for path in paths if path.startswith("/")}
@@ -129,7 +129,7 @@ def sockets_of_others() -> list[str]:
 
 
 def _new_devices(devices: dict[Path, int]) -> None:
-    """/dev with a few devices and a new /dev/shm."""
+    """Mount /dev with a few devices and a new /dev/shm."""
     _mount("tmpfs", "/dev", "tmpfs", _nosuid | _noexec, _few)
     for path, fd in devices.items():
         _bind_again(path, fd)
@@ -141,7 +141,7 @@ def _new_devices(devices: dict[Path, int]) -> None:
 
 
 def _bind_again(path: Path, fd: int) -> None:
-    """Shows what a descriptor was opened for, where a new mount hides it."""
+    """Bind the file of a descriptor to its path again, which a new mount hides."""
     source = f"/proc/self/fd/{fd}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def _bind_again(path: Path, fd: int) -> None:
 def _mount(
     source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> None:
-    """mount(2). Raises MountError."""
+    """Call mount(2). Raises MountError."""
     words = [None if word is None else word.encode() for word in (source, target, kind, options)]
     _call(
         lambda libc: libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]),
@@ -161,7 +161,7 @@ def _mount(
 
 
 def _set_read_only(target: str, value: bool, recursive: bool = False) -> None:
-    """Whether a mount may be written, and those below it. Raises MountError."""
+    """Set whether a mount, and those below it if recursive, is read-only. Raises MountError."""
     attributes = (ctypes.c_uint64 * 4)(_read_only * value, _read_only * (not value), 0, 0)
     flags = _at_recursive if recursive else 0
     _call(

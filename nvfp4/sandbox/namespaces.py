@@ -1,4 +1,4 @@
-"""A system of its own for a submission: pid, ipc, mount, network, host name and user namespaces.
+"""Namespaces of a submission: pid, ipc, mount, network, host name and user.
 
     the judge
     └ waits for the status, outside of every namespace, and looks what the others take
@@ -48,9 +48,8 @@ def uses_gpu() -> bool:
 
 
 def enter(writable: dict[Path, Path], private: list[Path]) -> str:
-    """Continues in a process with namespaces of its own, in which only some folders are writable:
-    each is shown at another path, or at its own. private: folders in which only these are to be
-    seen.
+    """Continue in a process with its own namespaces, in which only some folders are writable, each
+    mounted at another path or at its own. private: folders of which only these are visible.
 
     Returns what is in force there, "none: ..." where nothing is possible. Call it before the first
     thread starts. The process that called waits and ends as the one that returns.
@@ -81,7 +80,7 @@ def enter(writable: dict[Path, Path], private: list[Path]) -> str:
 
 
 def drop_capabilities() -> None:
-    """Gives up every right of root, also for programs that are started later."""
+    """Drop every capability of root, also for programs that are started later."""
     libc = ctypes.CDLL(None)
     for capability in range(64):
         libc.prctl(_drop_from_bounding_set, capability, 0, 0, 0)
@@ -92,7 +91,7 @@ def drop_capabilities() -> None:
 
 
 def _continue_inside(writable: dict[Path, Path], private: list[Path], with_pids: bool) -> None:
-    """Returns in the innermost process only. Raises _NotPossible, with nothing changed."""
+    """Return in the innermost process only. Raises _NotPossible, with nothing changed."""
     read_fd, write_fd = os.pipe()
     outermost, sockets = os.getpid(), sockets_of_others()
     child = os.fork()
@@ -122,7 +121,7 @@ def _continue_inside(writable: dict[Path, Path], private: list[Path], with_pids:
 
 
 def _refuse_without_cuda() -> None:
-    """Raises OSError where CUDA does not start in here, though it is installed."""
+    """Raise OSError if CUDA is installed but does not start in the namespaces."""
     child = os.fork()
     if child == 0:  # CUDA would not survive a fork
         with contextlib.suppress(OSError):
@@ -133,7 +132,7 @@ def _refuse_without_cuda() -> None:
 
 
 def _continue_watched(writable: dict[Path, Path]) -> None:
-    """Returns in a child, which this process watches and ends as."""
+    """Return in a child; this process watches it and ends with its status."""
     outermost, files = os.getpid(), open_files()
     child = os.fork()
     if child == 0:
@@ -151,13 +150,13 @@ def _continue_watched(writable: dict[Path, Path]) -> None:
 
 
 def _leave_session() -> None:
-    """Linux may give each session a share of the cores: the watching process has one of its own."""
+    """Start a session for the watching process, as Linux may give each a share of the cores."""
     with contextlib.suppress(OSError):  # where it leads one already
         os.setsid()
 
 
 def _watch(child: int, ended: int, writable: dict[Path, Path]) -> None:
-    """Returns when something can be read; kills a child that takes too much, with all below it."""
+    """Wait until `ended` is readable; kill a child that exceeds a limit, with its descendants."""
     totals = Totals(child, list(writable.values()), gives_way=not uses_gpu())
     while not select.select([ended], [], [], look_s)[0]:
         why = totals.exceeded()
@@ -172,7 +171,7 @@ def _watch(child: int, ended: int, writable: dict[Path, Path]) -> None:
 
 
 def _wait_outside(child: int, read_fd: int, writable: dict[Path, Path]) -> None:
-    """Ends as the innermost process does. Raises _NotPossible if that was never started."""
+    """End with the status of the innermost process. Raises _NotPossible if it never started."""
     said = os.read(read_fd, 4096)
     if not said.startswith(_ready):
         os.close(read_fd)
@@ -189,7 +188,7 @@ def _wait_outside(child: int, read_fd: int, writable: dict[Path, Path]) -> None:
 
 
 def _end_as(status: int) -> NoReturn:
-    """Ends as a child did."""
+    """End with the status of a child."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         with contextlib.suppress(OSError):  # of SIGKILL
@@ -221,19 +220,19 @@ def _report(write_fd: int, status: int) -> None:
 
 
 def open_files() -> list[int]:
-    """The descriptors of this process."""
+    """Return the descriptors of this process."""
     return [int(name) for name in os.listdir("/proc/self/fd")]
 
 
 def close_all_but(kept: Sequence[int], files: list[int]) -> None:
-    """Closes descriptors, of which some may be closed already."""
+    """Close descriptors, of which some may be closed already."""
     for each in set(files) - set(kept):
         with contextlib.suppress(OSError):
             os.close(each)
 
 
 def _unshare(flags: int) -> None:
-    """Into new namespaces, with the same user and group. Raises OSError."""
+    """Enter new namespaces, with the same user and group. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(flags) != 0:

@@ -94,7 +94,7 @@ _allow, _with_errno = 0x7FFF0000, 0x00050000
 
 @dataclass(frozen=True)
 class _Step:
-    """An instruction of classic BPF. then: where it jumps if the comparison holds, a label."""
+    """An instruction of classic BPF. then: label to jump to if the comparison holds."""
 
     code: int
     value: int
@@ -104,8 +104,8 @@ class _Step:
 
 
 def refuse_system_calls() -> str:
-    """This process and those it starts can never call them again; needs no_new_privs. Returns what
-    is in force. Raises OSError where the kernel cannot filter."""
+    """Refuse the system calls to this process and those it starts, for good; needs no_new_privs.
+    Returns a description. Raises OSError if the kernel cannot filter."""
     if sys.platform != "linux":
         raise OSError("only Linux filters system calls")
     place = _place()
@@ -136,14 +136,14 @@ def _place() -> int:
 
 
 def _join_own_keyring(place: int) -> None:
-    """The session's keyring of the user is not this process's any more. Where the kernel refuses,
-    the filter does: nothing reaches a keyring without these calls."""
+    """Leave the session keyring of the user for a new one. If the kernel refuses that, the filter
+    suffices: without these calls no keyring can be reached."""
     keyctl = ctypes.c_long(_numbers["keyctl"][place])
     ctypes.CDLL(None).syscall(keyctl, ctypes.c_long(_join_session_keyring), None)
 
 
 def _steps(place: int) -> list[_Step]:
-    """The filter for an architecture."""
+    """Return the filter for an architecture."""
     names = list(_numbers)
     unknown, by_argument = names.index(_first_unknown), names.index(_first_by_argument)
     labels = ["refuse"] * unknown + ["unknown"] * (by_argument - unknown)

@@ -1,4 +1,4 @@
-"""Limits of all processes of a submission together, which no limit of a single process sets.
+"""Limits of all processes of a submission together, which per-process limits cannot set.
 
 A process outside of the confinement looks now and then (``namespaces.enter``), so that a total can
 be exceeded for a moment. A look is short whatever there is to see, as each of its loops ends at a
@@ -21,7 +21,7 @@ from nvfp4.sandbox.machine import unlimited
 look_s = 0.2
 
 disk_bytes = 8 << 30
-"""Limit of scratch and cache together; half of what is free where that is less."""
+"""Limit of scratch and cache together, or half of the free space if that is less."""
 
 most_open_files = 1 << 15
 
@@ -29,9 +29,8 @@ _NOTICED_BYTES = 128 << 20
 """Free space must fall by this much before folder sizes are counted again."""
 
 _LEAST_LEFT_BYTES = 512 << 20
-"""Memory of the machine that must stay free, or half of what was left at first: memory
-that no process is charged for, such as that of files on their way through a socket, must leave as
-much."""
+"""Memory of the machine that must stay free, or half of the initially free memory. This limits
+memory that no process is charged for, such as that of files in transit through a socket."""
 
 _LONGEST_TURN_S = 1.0
 
@@ -39,12 +38,12 @@ _FILES_AT_A_TIME = 512
 
 
 class _Exceeded(Exception):
-    """A limit; ``str`` is a sentence."""
+    """A limit is exceeded; ``str`` is a sentence."""
 
 
 class Totals:
-    """Watches the processes below one, and the folders that they can write. gives_way: a crowd that
-    spins gets only cores that are idle otherwise."""
+    """Limits of a process, its descendants, and the folders that they can write. gives_way: if too
+    many threads run, they get only otherwise idle cores."""
 
     def __init__(self, root: int, writable: list[Path], gives_way: bool = False) -> None:
         self._root, self._writable, self._gives_way = root, writable, gives_way
@@ -57,7 +56,7 @@ class Totals:
         self._disk_bytes = min(disk_bytes, self._most_bytes, *spare)
 
     def exceeded(self) -> str | None:
-        """Which limit is exceeded, in a sentence."""
+        """Return which limit is exceeded, in a sentence."""
         pids = [self._root, *descendants(self._root)]
         try:
             self._look_at_threads(pids)
@@ -94,7 +93,7 @@ class Totals:
             )
 
     def _unlinked_bytes(self, pids: list[int], resident_bytes: int) -> int:
-        """Bytes of open files without a name: memory of memfds, and what else is deleted."""
+        """Return the bytes of open files without a name: memfds and deleted files."""
         found: dict[tuple[int, int], int] = {}
         for number, file in zip(count(1), machine.open_files(pids)):
             if stat.S_ISREG(file.st_mode) and not file.st_nlink:
@@ -106,8 +105,8 @@ class Totals:
         return sum(found.values())
 
     def _look_at_what_is_left(self, pids: Iterable[int], nbytes: int) -> None:
-        """Where memory is short, the submission that takes most goes first: others of this user
-        have such limits, too. nbytes: what these processes take, as far as that is known."""
+        """Check free memory. If it is short, the submission that takes most is stopped first, as
+        those of other judges have such limits too. nbytes: known memory of these processes."""
         left = machine.left_bytes()
         if left >= self._least_left_bytes:
             self._short_since = None
@@ -135,8 +134,8 @@ class Totals:
 
 
 def _turn_s(share: float) -> float:
-    """When processes that take such a share of the memory are stopped for want of it: by half as
-    much a look later, so that the memory of others is free by then."""
+    """Return the delay in seconds before processes with this share of the memory are stopped for
+    lack of it: one look more for half the share, so that a larger one is stopped before."""
     looks = math.floor(-math.log2(share)) if 0 < share < 1 else 0 if share else math.inf
     return min(looks * look_s, _LONGEST_TURN_S)
 

@@ -1,6 +1,6 @@
-"""Starts the processes of submissions: without a GPU, by a fork server that has loaded torch.
+"""Start of the processes of submissions: without a GPU, by a fork server that has loaded torch.
 
-The server knows nothing of the judge: neither seeds nor results.
+The server holds no data of the judge, neither seeds nor results.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from nvfp4.sandbox.namespaces import uses_gpu
 Process = subprocess.Popen[bytes] | ForkedProcess
 
 _servers: list[ForkServer] = []
-"""The one that runs, if there is one: it has not touched a GPU."""
+"""The running server, if any; it has not touched a GPU."""
 
 
 def start_worker(
     module: str, submission: Path, fd: int, options: Options, folder: Path, anew: bool = False
 ) -> Process:
-    """``python -m MODULE SOCKET SUBMISSION`` in a folder of its own. fd: the socket. anew: with the
-    submission's cache as it was before this judgement."""
+    """Start ``python -m MODULE SOCKET SUBMISSION`` in a folder of its own. fd: the socket. anew:
+    with the submission's cache as it was before this judgement."""
     environment = variables(submission, folder, options, emulates=not uses_gpu())
     if anew:
         environment |= earlier_cache(environment, folder)
@@ -53,8 +53,8 @@ def start_worker(
 
 
 def start_alone(script: Path, options: Options, builds_for: str = "") -> Process:
-    """A script by itself in this folder, with this process's output. builds_for: the compute
-    capability of a GPU for which its extensions are to be built, if that is all.
+    """Start a script on its own in this folder, with this process's output. builds_for: if given,
+    only build its extensions, for a GPU of this compute capability.
     """
     module = "nvfp4.worker.building" if builds_for else "nvfp4.worker.alone"
     words = [str(script), *([builds_for] if builds_for else [])]
