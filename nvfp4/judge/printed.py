@@ -52,7 +52,7 @@ def _cut(line: str) -> str:
 
 
 def _wait_until_read(stream: Any) -> None:
-    """Wait until the pipe is empty: text printed before an answer may arrive after it."""
+    """Wait at most `_longest_wait_s` until the pipe is empty: text may arrive after an answer."""
     end = time.monotonic() + _longest_wait_s
     with suppress(OSError, ValueError):
         while time.monotonic() < end:
