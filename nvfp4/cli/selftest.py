@@ -100,7 +100,7 @@ def load_corpus(problem: Problem) -> list[Specimen]:
         )
     except OSError as error:
         raise CorpusError(f"cannot read the corpus: {error}") from error
-    own = problem.folder / "submission.py"
+    own = folder / "submission.py"
     honest.append(Specimen("submission", "the submission of this repository", own.read_text()))
     return honest + sorted(cheats, key=lambda each: (each.family or 0, each.name))
 

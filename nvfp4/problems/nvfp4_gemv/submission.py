@@ -1,1 +1,0 @@
-../../../submission.py
