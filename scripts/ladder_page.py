@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from nvfp4.cli.new import ladder_folder, rungs
-from nvfp4.cli.problem import bundled_folder, load_problem, shape_of
+from nvfp4.cli.problem import load_problem, shape_of
 from nvfp4.cli.report.plots import load_pyplot
 from nvfp4.problems.nvfp4_gemv.extras import figures
 from nvfp4.records.cases import parse_case
@@ -54,7 +54,7 @@ device us, with rewritten, or predicted: us, low_us, high_us."""
 
 def files() -> dict[str, Path]:
     """The rungs and the repository's own submission to compare with."""
-    return {**rungs(), OWN: bundled_folder() / "submission.py"}
+    return {**rungs(), OWN: Path(__file__).parents[1] / "submission.py"}
 
 
 def sha256_of(path: Path) -> str:

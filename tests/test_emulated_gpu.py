@@ -105,7 +105,7 @@ plain_torch = "\n\ndef custom_kernel(data):\n    return gemv(data)\n"
     ("name", "more", "launches"),
     [
         (block_sum, "", 1),
-        ("kernels/split_k", "", 2),  # a scratch tensor keeps what a launch leaves
+        ("field/races/split_k_workspace", "", 2),  # which keeps what a launch leaves
         (
             "field/races/split_k_float_atomics",
             wrapped + "    honest(data)\n    data[6].zero_()\n    return honest(data)\n",
