@@ -55,7 +55,7 @@ with emulation.install("sm_100a"):
             assert right, name + " is wrong: " + message
 print("yes")
 """
-_KERNELS = ["03_block_sum", "06_split_k_shared", "08_plain_scales", "13_tma_tcgen05"]
+_KERNELS = ["03_block_sum", "06_split_k_shared", "08_plain_scales", "12_one_asm"]
 CHECKS = {
     "compiles submission.py for sm_100a": _COMPILES,
     "emulates it": _EMULATES.replace("{names}", repr(["submission"])),
