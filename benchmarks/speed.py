@@ -5,7 +5,7 @@
 Every command runs in a new home, then again in the same one, which is warm. The files are judged
 by `eval`, submission.py by `check` and `eval`. Prints a Markdown table: medians of the seconds,
 CPU seconds by the part of nvfp4 that used them, and the peak of memory over all processes
-(proportional set sizes, sampled four times a second, so a short peak may be missed).
+(proportional set sizes, sampled four times a second in a run of its own, which that slows down).
 """
 
 import argparse
@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LOOK_S = 0.25
+LOOK_S = 0.05
+MEMORY_LOOK_S = 0.25
 PARTS = {
     "nvfp4.executor": "emulation",
     "fork_server workers": "submission",
@@ -52,49 +53,61 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def look(pid: int, used: dict[tuple[int, str], float]) -> int:
-    """Note the CPU seconds of all processes so far; return the bytes they hold."""
-    held_bytes, tick_s = 0, 1 / os.sysconf("SC_CLK_TCK")
+def look(pid: int, used: dict[int, tuple[str, float]]) -> None:
+    """Note part and CPU seconds of all processes so far; one that has ended has no command line."""
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
     for each in descendants(pid):
         try:
             command = Path(f"/proc/{each}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             times = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[11:13]
-            memory = Path(f"/proc/{each}/smaps_rollup").read_text().partition("\nPss:")[2]
         except OSError:
             continue
-        part = next((part for words, part in PARTS.items() if words in command), "compilers")
-        used[each, part] = sum(map(int, times)) * tick_s
-        held_bytes += int(memory.split()[0]) << 10 if memory else 0
-    return held_bytes
+        if command:
+            part = next((part for words, part in PARTS.items() if words in command), "compilers")
+            used[each] = part, sum(map(int, times)) * tick_s
 
 
-def run(arguments: list[str], home: Path) -> Run:
-    """Run nvfp4 with its caches and its history below this folder."""
+def held_bytes(pid: int) -> int:
+    """The memory of all processes, what they share counted once."""
+    kib = 0
+    for each in descendants(pid):
+        try:
+            memory = Path(f"/proc/{each}/smaps_rollup").read_text().partition("\nPss:")[2]
+            kib += int(memory.split()[0]) if memory else 0
+        except OSError:
+            continue
+    return kib << 10
+
+
+def run(arguments: list[str], home: Path, memory: bool = False) -> Run:
+    """Run nvfp4 with its caches and its history below this folder, for its times or its memory."""
     homes = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "DATA")}
     command = [sys.executable, "-m", "nvfp4", *arguments]
-    found, used, start_s = Run(), dict[tuple[int, str], float](), time.monotonic()
+    found, used, start_s = Run(), dict[int, tuple[str, float]](), time.monotonic()
     with subprocess.Popen(command, env={**os.environ, **homes}, stdout=subprocess.PIPE) as process:
         while process.poll() is None:
-            found.peak_bytes = max(found.peak_bytes, look(process.pid, used))
-            time.sleep(LOOK_S)
+            if memory:
+                found.peak_bytes = max(found.peak_bytes, held_bytes(process.pid))
+            else:
+                look(process.pid, used)
+            time.sleep(MEMORY_LOOK_S if memory else LOOK_S)
         found.wall_s = time.monotonic() - start_s
     if process.returncode:
         sys.exit(f"nvfp4 {' '.join(arguments)} ended with {process.returncode}")
     cpu_s = defaultdict[str, float](float)
-    for (_, part), seconds in used.items():
+    for part, seconds in used.values():
         cpu_s[part] += seconds
     found.cpu_s = dict(cpu_s)
     return found
 
 
-def row(name: str, runs: list[Run]) -> str:
+def row(name: str, runs: list[Run], peak_bytes: int) -> str:
     """A line of the table, with medians."""
     parts = sorted({part for each in runs for part in each.cpu_s})
     cpu = {part: statistics.median(each.cpu_s.get(part, 0.0) for each in runs) for part in parts}
     shown = ", ".join(f"{part} {seconds:.1f}" for part, seconds in cpu.items() if seconds >= 0.05)
     wall_s = statistics.median(each.wall_s for each in runs)
-    peak_gb = max(each.peak_bytes for each in runs) / 1e9
-    return f"| {name} | {wall_s:.1f} | {sum(cpu.values()):.1f} | {shown} | {peak_gb:.2f} |"
+    return f"| {name} | {wall_s:.1f} | {sum(cpu.values()):.1f} | {shown} | {peak_bytes / 1e9:.2f} |"
 
 
 def main() -> None:
@@ -113,8 +126,11 @@ def main() -> None:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
                 first.append(run(arguments, Path(home)))
                 again.append(run(arguments, Path(home)))
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+            peaks = [run(arguments, Path(home), memory=True).peak_bytes for _ in range(2)]
         name = f"`{' '.join(Path(word).name for word in arguments)}`"
-        print(row(f"{name}, first", first), row(f"{name}, again", again), sep="\n", flush=True)
+        print(row(f"{name}, first", first, peaks[0]))
+        print(row(f"{name}, again", again, peaks[1]), flush=True)
 
 
 if __name__ == "__main__":
