@@ -19,6 +19,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nvfp4.sandbox.isolation import descendants
+from nvfp4.sandbox.machine import kilobytes
+
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.05
 MEMORY_LOOK_S = 0.25
@@ -41,22 +44,10 @@ class Run:
     peak_bytes: int = 0
 
 
-def descendants(pid: int) -> list[int]:
-    """The process and all processes below it."""
-    found = [pid]
-    for each in found:  # which grows
-        try:
-            for task in os.scandir(f"/proc/{each}/task"):
-                found += map(int, Path(task.path, "children").read_text().split())
-        except OSError:
-            continue
-    return found
-
-
 def look(pid: int, used: dict[int, tuple[str, float]]) -> None:
     """Note part and CPU seconds of all processes so far; one that has ended has no command line."""
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    for each in descendants(pid):
+    for each in [pid, *descendants(pid)]:
         try:
             command = Path(f"/proc/{each}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             times = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[11:13]
@@ -69,14 +60,8 @@ def look(pid: int, used: dict[int, tuple[str, float]]) -> None:
 
 def held_bytes(pid: int) -> int:
     """The memory of all processes, what they share counted once."""
-    kib = 0
-    for each in descendants(pid):
-        try:
-            memory = Path(f"/proc/{each}/smaps_rollup").read_text().partition("\nPss:")[2]
-            kib += int(memory.split()[0]) if memory else 0
-        except OSError:
-            continue
-    return kib << 10
+    everyone = [pid, *descendants(pid)]
+    return sum(kilobytes(f"/proc/{each}/smaps_rollup").get("Pss", 0) for each in everyone)
 
 
 def run(arguments: list[str], home: Path, memory: bool = False) -> Run:

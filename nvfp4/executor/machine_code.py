@@ -57,7 +57,7 @@ def load(folder: Path) -> None:
     with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # no cache, or another process is slow
             stack.enter_context(locked(folder / "lock"))
-        if next(folder.glob("*/*.nbc"), None) is None:
+        if folder.is_dir() and next(folder.glob("*/*.nbc"), None) is None:
             _compile_in_two_processes()
         _run_the_usual()
         _run_the_rest()

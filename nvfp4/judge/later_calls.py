@@ -66,16 +66,21 @@ class LaterCalls:
     made: int = 0
     ended: bool = False
 
+    @property
+    def _is_on_full_range(self) -> bool:
+        """Whether the next call has full-range inputs though the case has others."""
+        return self.wants_full_range and self.full_range is None
+
     def draw(self, after_another: bool = False) -> Drawn:
         """Return inputs of the next call, or of the one after it."""
-        first = self.full_range is None and not after_another
-        return self.redraw(self.case.full_range or (self.wants_full_range and first))
+        full = self._is_on_full_range and not after_another
+        return self.redraw(self.case.full_range or full)
 
     def make(self, drawn: Drawn) -> dict[str, str]:
         """Make a call with inputs from `draw` and return what it adds to the report. Raises
         SubmissionFailed if the case cannot pass any more, and OutOfTime."""
         began_s = time.monotonic()
-        full = self.wants_full_range and self.full_range is None
+        full = self._is_on_full_range
         try:
             with self.open() as opened:
                 if full:

@@ -26,7 +26,7 @@ from typing import Any
 from nvfp4.capture import activity
 from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.compilers import CANNOT_BE_COMPILED, CompileError, for_people
-from nvfp4.capture.cuda.source_lines import in_file
+from nvfp4.capture.cuda.source_lines import in_file, texts
 from nvfp4.capture.frames import users_file
 from nvfp4.capture.imports import when_imported
 
@@ -103,8 +103,7 @@ def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:
     def load_inline(*arguments: Any, **named: Any) -> Any:
         given = signature.bind(*arguments, **named).arguments
         for name in {"cpp_sources", "cuda_sources"} & given.keys():
-            texts = [given[name]] if isinstance(given[name], str) else given[name] or []
-            given[name] = [in_file(each, users_file()) for each in texts]
+            given[name] = [in_file(each, users_file()) for each in texts(given[name])]
         return original(**given)
 
     return load_inline

@@ -11,26 +11,24 @@ import importlib.util
 import inspect
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 from nvfp4.capture.cuda.architectures import nvccs_images, torchs_options
 from nvfp4.capture.cuda.build import Built, Request, Source, build
 from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.capture.cuda.flags import own_include_paths, with_own_flags
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
-from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
+from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file, texts
 from nvfp4.capture.cuda.toolchain import refuse_other_compiler
 from nvfp4.capture.frames import users_file
 from nvfp4.records.launch_errors import UnsupportedCall
 
 _CPP_START = "#include <torch/extension.h>\n"
 _CUDA_START = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
-
-Strings: TypeAlias = "str | Sequence[str] | None"
 
 _OF_CUDA = re.compile(
     r"undefined symbol: "
@@ -49,7 +47,7 @@ def load_inline(given: dict[str, Any]) -> Any:
     if given.get("sycl_sources"):
         raise UnsupportedCall("SYCL sources cannot be built for a CUDA device")
     caller = users_file()
-    cpp, cuda = _texts(given["cpp_sources"]), _texts(given["cuda_sources"])
+    cpp, cuda = texts(given["cpp_sources"]), texts(given["cuda_sources"])
     plain = given.get("no_implicit_headers")
     sources = []
     bindings = _bindings(given["functions"], given["with_pytorch_error_handling"])
@@ -65,7 +63,7 @@ def load(given: dict[str, Any]) -> Any:
     """Build an extension from files; see `load_inline`."""
     if given["is_standalone"]:
         raise UnsupportedCall("load(is_standalone=True) makes a program, which cannot be emulated")
-    paths = [Path(each).resolve() for each in _texts(given["sources"])]
+    paths = [Path(each).resolve() for each in texts(given["sources"])]
     files = [Source(path.name, path.read_text(encoding="utf-8"), path) for path in paths]
     return _load(_request(given, files), given["is_python_module"], users_file())
 
@@ -91,7 +89,7 @@ def taking_what_torch_takes(
 
 def _request(given: dict[str, Any], sources: list[Source]) -> Request:
     flags = ("cflags", "cuda_cflags", "ldflags", "include_paths")
-    words = {each: tuple(_texts(given[f"extra_{each}"])) for each in flags}
+    words = {each: tuple(texts(given[f"extra_{each}"])) for each in flags}
     import torch.utils.cpp_extension as torchs
 
     refuse_other_compiler(torchs.CUDA_HOME)
@@ -102,12 +100,6 @@ def _request(given: dict[str, Any], sources: list[Source]) -> Request:
     words["include_paths"] = (*words["include_paths"], *own_include_paths())
     images = nvccs_images(words["cuda_cflags"], capability)
     return Request(given["name"], tuple(sources), images, capability, **words)
-
-
-def _texts(given: Strings) -> list[str]:
-    if given is None:
-        return []
-    return [given] if isinstance(given, (str, Path)) else [str(each) for each in given]
 
 
 def _joined(sources: list[str], caller: Path) -> str:

@@ -3,16 +3,28 @@
 nvcc then names the participant's own file and line, in its errors and in the PTX.
 """
 
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import TypeAlias
 
 CXX_IN_PYTHON = "//"
 """Between folder and name of a Python file whose lines are C++, which counts columns otherwise."""
 SHOWN_AS = "/python-file/"
 """Stands for the folder of a Python file, so that a cached PTX fits wherever the file lies."""
 
+Strings: TypeAlias = "str | Sequence[str] | None"
+"""Sources, flags or files, as torch's functions take them."""
+
 _LEAST_CHARACTERS = 6
 """Fewest non-space characters for a run of equal lines to count as a match."""
+
+
+def texts(given: Strings) -> list[str]:
+    """Return each of what was given to one of torch's functions."""
+    if given is None:
+        return []
+    return [given] if isinstance(given, (str, Path)) else [str(each) for each in given]
 
 
 def in_file(source: str, path: Path) -> str:
