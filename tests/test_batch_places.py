@@ -200,7 +200,7 @@ def test_a_submission_over_the_limit_is_ended(script: str, instead_of_eval: Scri
     started = time.monotonic()
     error = judged_by(script, instead_of_eval, limit_s=0.3)["error"]
     assert (error["code"], error["message"]) == ("batch.limit", "it was not judged within 0.3 s")
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 30
 
 
 def test_a_stop_ends_what_runs_and_starts_nothing_more(instead_of_eval: Script) -> None:
@@ -322,7 +322,7 @@ def test_a_build_that_hangs_ends_and_holds_up_no_other(
     hangs = building.begin(bot_of(HANGS))
     building.begin(bot_of(b"# cpp_extension\nraise SystemExit(3)")).result(30)
     hangs.result(30)
-    assert time.monotonic() - started_s < 20
+    assert time.monotonic() - started_s < 60
     building.stop()
     wait_until_gone(tmp_path)
 
@@ -336,7 +336,7 @@ def test_nothing_is_built_any_more_when_nobody_waits_for_it(
     assert all(each.wait(10) for each in begun)
     started_s = time.monotonic()
     building.stop()
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 30
     assert all(each.done() for each in running)
     assert waiting.cancelled()
     wait_until_gone(tmp_path)

@@ -400,9 +400,8 @@ def staged_gallery(stage: Stage) -> Bot:
 def judged(staged_gallery: Bot) -> Ended:
     """The gallery, every entry a case of its own, with full-range inputs."""
     cases = [case(m=index + 1, l=2, full=True) for index in range(len(gallery))]
-    start = time.monotonic()
     ended = staged_gallery.run("test", cases)
-    assert time.monotonic() - start < 50, "a crash was waited for"
+    assert not ended.killed, "a crash was waited for"
     return ended
 
 
@@ -531,7 +530,7 @@ def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage)
     ended = stage(source).judge(
         "test", [case(m=m) for m in (1, 2, 3)], **Options(timeout_s=6.0).as_variable()
     )
-    assert time.monotonic() - start < 25
+    assert time.monotonic() - start < 60
     assert ended.exit_code == 114
     assert ended.values["test.0.status"] == "pass"
     assert re.match(r"custom_kernel did not finish within [\d.]+ s", message(ended, 1))
@@ -546,7 +545,7 @@ def test_an_import_that_does_not_end_is_a_time_out(stage: Stage) -> None:
     ended = stage(b"while True:\n    pass\n").judge(
         "test", [case(), case()], **Options(timeout_s=6.0).as_variable()
     )
-    assert time.monotonic() - start < 24
+    assert time.monotonic() - start < 60
     assert ended.exit_code == 114
     assert re.match(r"its import did not finish within [\d.]+ s", message(ended, 0))
     assert message(ended, 1) == "not judged: the time limit was reached"

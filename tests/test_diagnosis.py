@@ -266,4 +266,4 @@ def test_it_is_quick_where_nothing_is_found() -> None:
     expected = ref_kernel(data)
     began = time.process_time()
     assert diagnose(data, garbage, expected).cause is None
-    assert time.process_time() - began < 1.5  # 0.2 on a machine that does nothing else
+    assert time.process_time() - began < 3  # 0.2 on a machine that does nothing else

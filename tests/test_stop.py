@@ -108,7 +108,7 @@ def test_a_process_that_clears_away_has_time_for_it_and_another_is_killed(
     start = time.monotonic()
     ended = run(script, tmp_path, 3)
     assert (ended.killed, ended.exit_code) == (True, -signal.SIGKILL)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 40
 
 
 @pytest.mark.parametrize(

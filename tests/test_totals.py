@@ -295,7 +295,7 @@ def test_a_submission_that_takes_too_much_is_stopped_and_told_why(
         start = time.monotonic()
         with pytest.raises(SubmissionFailed) as failed:
             process.load(60)
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 55
     assert failed.value.failure.code == "process.killed"
     assert "it was stopped: its processes took" in str(failed.value)
 
