@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gemv import make_case
+from nvfp4.judge.ahead import Ahead
 from nvfp4.judge.later_calls import LaterCalls, drawn_order, make_all, most_calls
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
@@ -64,7 +65,7 @@ def judged(
 
     kind: Any = bool
     calls = LaterCalls(case, kind, opening, call_s, 2, wants_full_range=True)
-    make_all({0: calls}, time.monotonic() + left_s, reporting, ahead)
+    make_all({0: calls}, time.monotonic() + left_s, reporting, Ahead(ahead))
     return told
 
 
@@ -81,7 +82,7 @@ def test_without_a_case_that_passed_there_is_no_later_call() -> None:
     def reporting(number: int) -> Any:
         raise AssertionError
 
-    make_all({}, time.monotonic() + 60, reporting)
+    make_all({}, time.monotonic() + 60, reporting, Ahead(False))
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -173,7 +174,7 @@ def test_known_rows_of_drawn_contents_are_right(full: bool) -> None:
     drawn = draw((1500, 128, 2), full, 7)
     right = reference.ref_kernel(drawn.data)
     assert drawn.has_right(right)
-    assert len(drawn.rows) == 1024
+    assert len(drawn.rows) == 512
     assert not drawn.has_right(right + 1)
     other = draw((1500, 128, 2), full, 8)
     assert not other.has_right(right)

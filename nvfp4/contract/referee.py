@@ -123,6 +123,9 @@ class Referee(Protocol):
     def redraw(self, case: Case, seed: int) -> Drawn:
         """Return inputs of the same kind that are cheap to draw and to check."""
 
+    def expect(self, drawn: Drawn) -> Drawn:
+        """Return inputs with the results that `check` needs, where they can be computed before."""
+
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
         """Whether an output is right. explain: look for the likely cause if it is not."""
 

@@ -1,13 +1,15 @@
 """The emulated GPU: a process of the judge that runs every launch where there is no GPU. It never
 sees a submission's code.
 
-    python -m nvfp4.executor SOCKET
+    python -m nvfp4.executor [server] SOCKET
 
+server: fork such a process for each judge that asks.
 The judge's side is `judge/executor.py`, the worker's `capture/emulated_gpu.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import select
@@ -19,6 +21,7 @@ from typing import Any
 from nvfp4.executor import machine_code
 from nvfp4.executor.gpu import Gpu
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable
+from nvfp4.executor.server import fork_for_judges
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed
 from nvfp4.records.files import sealed_file
 from nvfp4.records.gpu_messages import Fault, Start, Window, window_bytes
@@ -125,16 +128,21 @@ class Executor:
             self._worker = None
 
 
-def main() -> None:
-    """Serve the judge until it is gone."""
-    judge = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
-    isolation.die_with_parent()
-    machine_code.load(Path(os.environ.pop("NUMBA_CACHE_DIR", os.devnull)))
+def serve(fd: int) -> None:
+    """Serve the judge behind this socket, confined, until it is gone."""
+    judge = Channel(socket.socket(fileno=fd), takes_fds=True)
     judge.send(pack(Greeting(confine(closed=True))))
-    try:
+    with contextlib.suppress(ChannelClosed):
         Executor(judge).serve()
-    except ChannelClosed:
-        return
+
+
+def main() -> None:
+    """Load machine code, then serve one judge or fork an executor for each judge that asks."""
+    isolation.die_with_parent()
+    folder = Path(os.environ.pop("NUMBA_CACHE_DIR", os.devnull))
+    machine_code.load(folder)
+    *words, fd = sys.argv[1:]
+    serve(fork_for_judges(int(fd), folder) if words else int(fd))
 
 
 _told = ""

@@ -2,8 +2,6 @@
 
 import atexit
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -13,7 +11,8 @@ from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTim
 from nvfp4.records.files import clear
 from nvfp4.records.messages import Ended, Failed, Greeting, pack, unpack
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import keep_missed, passed_on, private_variable, trusted_variables
+from nvfp4.sandbox.caches import keep_missed
+from nvfp4.sandbox.workers import Process, start_executor
 
 T = TypeVar("T")
 
@@ -30,11 +29,12 @@ class Executor:
     have it as their GPU."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._channel: Channel | None = None
         self._scratch: Path | None = None
         self._greeted = False
         self._requests = 0
+        self._starts = 0
 
     @property
     def folder(self) -> Path | None:
@@ -52,13 +52,10 @@ class Executor:
             return
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         ours, theirs = socket.socketpair()
-        environment = passed_on()
-        environment["TMPDIR"] = str(self._scratch)
-        environment |= trusted_variables() | private_variable()
         with theirs:
-            fd, silent = theirs.fileno(), subprocess.DEVNULL
-            command = [sys.executable, "-m", "nvfp4.executor", str(fd)]
-            self._process = isolation.start_worker(command, self._scratch, fd, environment, silent)
+            anew = self._starts > 0
+            self._process = start_executor(theirs.fileno(), self._scratch, anew)
+        self._starts += 1
         self._channel = Channel(ours)
         self._greeted = False
         atexit.register(self.stop)

@@ -175,6 +175,9 @@ class FolderReferee:
 
     redraw = draw
 
+    def expect(self, drawn: Drawn) -> Drawn:
+        return drawn
+
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
         nbytes = places(output.tree)[-1]
         buffers = create_buffers({output_name: nbytes}, default_device())

@@ -7,18 +7,19 @@ the contest's inputs never have. The contest's inputs decide; wrong results on o
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from nvfp4.contract.referee import Drawn
+from nvfp4.judge.ahead import Ahead
 from nvfp4.judge.opened_case import OpenedCase, OutOfTime, longest_call_s
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.cases import Case
 
 most_calls = 8
-"""Limit for a case; each call after the least number comes with probability one half."""
+"""Limit for a case; each call after the least number comes with probability one quarter."""
 
 longest_s = 30.0
 """Limit on all of them together, by the known time of a call; a first one may have compiled."""
@@ -40,7 +41,7 @@ def drawn_order(least: dict[int, int]) -> list[int]:
     random = secrets.SystemRandom()
     order: list[int] = []
     for number, times in least.items():
-        while times < most_calls and random.random() < 0.5:
+        while times < most_calls and random.random() < 0.25:
             times += 1
         order += [number] * times
     random.shuffle(order)
@@ -137,30 +138,28 @@ def make_all(
     cases: dict[int, LaterCalls],
     deadline: float,
     reporting: Callable[[int], AbstractContextManager[dict[str, str]]],
-    draws_ahead: bool = False,
+    ahead: Ahead,
 ) -> None:
     """Calls all cases by their numbers, while there is time. deadline: on the monotonic clock.
     reporting: writes what its block adds to the report of a case, or why the case has failed.
-    draws_ahead: whether inputs are drawn during the call before.
+    ahead: draws inputs during the call before.
     """
     end_s = min(time.monotonic() + longest_s, deadline - least_left_s)
     told: dict[int, dict[str, str]] = {number: {} for number in cases}
     order = drawn_order({number: case.least for number, case in cases.items()})
-    ahead: Future[Drawn] | None = None
-    with ThreadPoolExecutor(1) as pool:
-        for number, following in zip(order, [*order[1:], None], strict=False):
-            case = cases[number]
-            draw, ahead = (ahead.result if ahead else case.draw), None
-            call_s = case.call_s if case.made else 0.0
-            if case.ended or time.monotonic() + call_s > end_s:
-                continue
-            with reporting(number) as report, suppress(OutOfTime):
-                drawn = draw()
-                if draws_ahead and following is not None:
-                    ahead = pool.submit(cases[following].draw, following == number)
-                added = case.make(drawn)
-                report.update(dict(added.items() - told[number].items()))
-                told[number] |= added
+    for position, number in enumerate(order):
+        case = cases[number]
+        call_s = case.call_s if case.made else 0.0
+        if case.ended or time.monotonic() + call_s > end_s:
+            continue
+        with reporting(number) as report, suppress(OutOfTime):
+            drawn = ahead.take(("later", position), case.draw)
+            for following in order[position + 1 : position + 2]:
+                draw = partial(cases[following].draw, following == number)
+                ahead.prepare(("later", position + 1), draw)
+            added = case.make(drawn)
+            report.update(dict(added.items() - told[number].items()))
+            told[number] |= added
     for number, case in cases.items():
         said = case.left_out
         if said is not None and "unverified" not in told[number]:

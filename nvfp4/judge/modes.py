@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from nvfp4.contract.referee import Drawn, Output, Referee
+from nvfp4.judge.ahead import Ahead
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import Calibration
 from nvfp4.judge.clock.gated_clock import GatedClock
@@ -100,12 +101,15 @@ class Judge:
         self._secret = os.urandom(16)
         self._failures: list[Exit] = []
         self._unloaded: SubmissionFailed | None = None
+        self._draws_beside = device.type == "cpu" and referee.draws_beside
+        self._ahead = Ahead(self._draws_beside)
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
         """Each case once; those that decide again, and a few of them in another process."""
-        self._load()
         outputs: list[Output] = []
         later: dict[int, LaterCalls] = {}
+        draws = [partial(self._first, self._referee.draw, case, case.seed) for case in cases]
+        self._load(draws)
         self._pipe.write("test-count", len(cases))
         self._pipe.reserve(len(cases), test_bytes)
         for index, case in enumerate(cases):
@@ -113,7 +117,7 @@ class Judge:
             self._write_essential(f"{key}.spec", case.spec)
             opening = self._opened(case, self._hooks.open_test)
             with self._reported(key) as report, opening as opened:
-                called, _ = opened.judged_call(opened.draw(case.seed))
+                called, _ = opened.judged_call(self._ahead.take_of(draws, index))
                 opened.check_again()
                 self._hooks.observe(opened, called, report)
                 outputs.append(opened.returned())
@@ -143,7 +147,14 @@ class Judge:
         """
         own_clock = self._own_clock()  # before the submission is loaded
         measured = _Measured(calibration, own_clock, fresh_contents)
-        self._load()
+        redraw, draw = self._redraw, self._referee.draw
+        draws = [
+            partial(self._first, redraw, case, self._call_seed(index, 0))
+            if fresh_contents
+            else partial(self._first, draw, case, case.seed)
+            for index, case in enumerate(cases)
+        ]
+        self._load(draws)
         self._pipe.write("benchmark-count", len(cases))
         self._pipe.reserve(len(cases), benchmark_bytes)
         for start in range(0, len(cases), cases_at_once):
@@ -155,7 +166,8 @@ class Judge:
                     with self._reported(key) as report:
                         opening = self._opened(case, OpenedCase)
                         opened = open_cases.enter_context(opening)
-                        call_s = self._benchmark(opened, index, measured, report)
+                        first = partial(self._ahead.take_of, draws, index)
+                        call_s = self._benchmark(opened, index, first, measured, report)
                         later[index] = self._later(case, opened.resumed, call_s, 2, True)
                 self._make_all(later, "benchmark")
         return self._end()
@@ -168,17 +180,20 @@ class Judge:
         return LaterCalls(case, redraw, *arguments, **named)
 
     def _make_all(self, later: dict[int, LaterCalls], kind: str) -> None:
-        ahead = self._device.type == "cpu" and self._referee.draws_beside
-        make_all(later, self._deadline, lambda index: self._adding(f"{kind}.{index}"), ahead)
+        make_all(later, self._deadline, lambda index: self._adding(f"{kind}.{index}"), self._ahead)
 
     def _benchmark(
-        self, opened: OpenedCase, index: int, measured: "_Measured", report: dict[str, str]
+        self,
+        opened: OpenedCase,
+        index: int,
+        draw: Callable[[], Drawn],
+        measured: "_Measured",
+        report: dict[str, str],
     ) -> float:
-        """Counts or times of a case, for its report. Returns how many seconds a call takes."""
-        case, opened.is_benchmark = opened.case, True
-        seed = self._call_seed(index, 0)
-        fresh = measured.fresh_contents
-        data = self._contents(opened, seed) if fresh else opened.draw(case.seed)
+        """Counts or times of a case, for its report. draw: returns the inputs of the first call.
+        Returns how many seconds a call takes."""
+        opened.is_benchmark = True
+        data = draw()
         first, _ = opened.judged_call(data)
         call_s = opened.last_call_s
         self._hooks.observe(opened, first, report)
@@ -186,6 +201,7 @@ class Judge:
         if untimed:
             report.update(untimed)
             return call_s
+        self._ahead.wait()  # nothing else runs while it is timed
         stats = self._time(opened, data, index, measured)
         limits, floors_ns = measured.calibration.limits, measured.calibration.floors_ns
         floor_ns = min(floors_ns[index], limits.floor_ns(opened.plan.least_bytes))
@@ -226,8 +242,11 @@ class Judge:
             self._write_essential(f"{key}.{name}", value)
         self._write_essential(f"{key}.floor", floor_ns)
 
-    def _load(self) -> None:
-        """Load the submission; if that fails, so does every case."""
+    def _load(self, draws: Sequence[Callable[[], Drawn]] = ()) -> None:
+        """Load the submission; if that fails, so does every case. draws: return the inputs of the
+        first calls, the first of which are drawn meanwhile."""
+        for draw in draws[:1]:
+            self._ahead.prepare(0, draw)
         try:
             self._process.load(seconds_left(self._deadline, longest_compile_s))
         except SubmissionFailed as failed:
@@ -250,7 +269,7 @@ class Judge:
         for call in count(1):
             if fresh_contents:
                 seed = self._call_seed(index, call + attempts * 10**6)
-                data = self._contents(opened, seed)
+                data = self._redraw(opened.case, seed)
             answer, wall_ns = opened.judged_call(data, check=fresh_contents)
             if call >= schedule.warm_up_calls:
                 samples.add(timing_checks.read_time(answer, wall_ns))
@@ -284,10 +303,15 @@ class Judge:
             self._pipe.write("confined.clock", "calls behind a gate of the judge")
         return own_clock
 
-    def _contents(self, opened: OpenedCase, seed: int) -> Drawn:
+    def _redraw(self, case: Case, seed: int) -> Drawn:
         """Inputs of a call; a GPU draws them as the contest does in no time."""
         draw = self._referee.draw if self._device.type == "cuda" else self._referee.redraw
-        return draw(opened.case, seed)
+        return draw(case, seed)
+
+    def _first(self, draw: Callable[[Case, int], Drawn], case: Case, seed: int) -> Drawn:
+        """Inputs of a first call, and what is expected of it where that is computed beside."""
+        drawn = draw(case, seed)
+        return self._referee.expect(drawn) if self._draws_beside else drawn
 
     def _call_seed(self, case_index: int, call: int) -> int:
         """Unforeseeable."""

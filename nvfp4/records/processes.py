@@ -13,6 +13,9 @@ from typing import IO
 
 _LOOK_S = 0.005
 
+REQUEST_BYTES = 1 << 20
+"""Limit on what a server of processes is asked."""
+
 
 class ForkServer:
     """The socket of ``sandbox.fork_server``, for the process that asks."""

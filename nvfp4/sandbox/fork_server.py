@@ -24,11 +24,11 @@ import tempfile
 import time
 from typing import Any
 
+from nvfp4.records.processes import REQUEST_BYTES
 from nvfp4.sandbox import isolation, workers
 from nvfp4.sandbox.caches import passed_on, trusted_variables
-from nvfp4.sandbox.namespaces import close_all_but, open_files
+from nvfp4.sandbox.namespaces import close_all_but, open_files, uses_gpu
 
-_longest_request_bytes = 1 << 20
 _MOST_FILES = 4
 
 
@@ -40,12 +40,13 @@ def serve_judges(fd: int, packages: list[str]) -> None:
         os.execve(sys.executable, command, wanted)
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     isolation.close_to_others()
+    executors = None if uses_gpu() else workers.start_server_of_executors()
     _load()
     for package in packages:
         with contextlib.suppress(Exception):  # which the submission will meet, too
             importlib.import_module(package)
-    _, fds = _fork_for_requests(socket.socket(fileno=fd))
-    _become_judge(*fds)
+    _, (channel, out, err) = _fork_for_requests(socket.socket(fileno=fd))
+    _become_judge(channel, out, err, executors)
 
 
 def serve_workers(fd: int) -> None:
@@ -78,7 +79,7 @@ def _fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
     gc.freeze()  # objects loaded so far hold no tensor that a search must find
     parent = os.getppid()
     while True:
-        text, fds, _, _ = socket.recv_fds(asked, _longest_request_bytes, _MOST_FILES)
+        text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, _MOST_FILES)
         if not text:
             os._exit(0)
         between = os.fork()
@@ -101,18 +102,19 @@ def _fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
             os.close(each)
 
 
-def _become_judge(channel: int, out: int, err: int) -> None:
+def _become_judge(channel: int, out: int, err: int, executors: socket.socket | None) -> None:
     os.dup2(out, 1)
     os.dup2(err, 2)
-    close_all_but([0, 1, 2, channel], open_files())
+    kept = [executors.fileno()] if executors else []
+    close_all_but([0, 1, 2, channel, *kept], open_files())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         _become_server_of_workers(theirs.detach())
         return
     theirs.close()
-    workers.use(ours)
+    workers.use(ours, executors)
     with socket.socket(fileno=channel) as connection:
-        text, fds, _, _ = socket.recv_fds(connection, _longest_request_bytes, _MOST_FILES)
+        text, fds, _, _ = socket.recv_fds(connection, REQUEST_BYTES, _MOST_FILES)
     request = json.loads(text)
     os.environ.clear()
     os.environ.update(request["environment"])

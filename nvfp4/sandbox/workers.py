@@ -1,6 +1,7 @@
-"""Start of the processes of submissions: without a GPU, by a fork server that has loaded torch.
+"""Start of submissions' processes and of executors: without a GPU, by servers that have loaded
+what takes long.
 
-The server holds no data of the judge, neither seeds nor results.
+A server holds no data of the judge, neither seeds nor results.
 """
 
 import contextlib
@@ -14,13 +15,22 @@ from pathlib import Path
 from nvfp4.records.options import Options
 from nvfp4.records.processes import ForkedProcess, ForkServer
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import earlier_cache, trusted_variables, variables
+from nvfp4.sandbox.caches import (
+    earlier_cache,
+    passed_on,
+    private_variable,
+    trusted_variables,
+    variables,
+)
 from nvfp4.sandbox.namespaces import uses_gpu
 
 Process = subprocess.Popen[bytes] | ForkedProcess
 
 _servers: list[ForkServer] = []
-"""The running server, if any; it has not touched a GPU."""
+"""The running server of workers, if any; it has not touched a GPU."""
+
+_executors: list[ForkServer] = []
+"""The running server of executors, if any."""
 
 
 def start_worker(
@@ -66,10 +76,35 @@ def start_alone(script: Path, options: Options, builds_for: str = "") -> Process
     return subprocess.Popen([sys.executable, "-m", module, *words], env=environment)
 
 
-def use(connection: socket.socket) -> None:
-    """Let workers come from the fork server behind this socket from now on."""
+def use(connection: socket.socket, executors: socket.socket | None = None) -> None:
+    """Let workers, and executors, come from the fork servers behind these sockets from now on."""
     isolation.adopt_orphans()  # workers are this process's children in the end
     _servers.append(ForkServer(connection))
+    if executors is not None:
+        _executors.append(ForkServer(executors))
+
+
+def start_server_of_executors() -> socket.socket:
+    """Return the socket of a new server of executors, which has this process's environment."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-m", "nvfp4.executor", "server", str(theirs.fileno())]
+        silent = subprocess.DEVNULL
+        isolation.start_worker(command, Path("/"), theirs.fileno(), dict(os.environ), silent)
+    return ours
+
+
+def start_executor(fd: int, folder: Path, anew: bool) -> Process:
+    """Start an executor in a folder of its own. fd: its socket. anew: with other addresses than
+    those that the server forks, which are all alike."""
+    environment = {**passed_on(), "TMPDIR": str(folder), **private_variable()}
+    if _executors and not anew:
+        request = {"judge": os.getpid(), "folder": str(folder), "environment": environment}
+        with contextlib.suppress(OSError):
+            return _executors[0].fork(json.dumps(request).encode(), [fd])
+    command = [sys.executable, "-m", "nvfp4.executor", str(fd)]
+    environment |= trusted_variables()
+    return isolation.start_worker(command, folder, fd, environment, subprocess.DEVNULL)
 
 
 def _forked(

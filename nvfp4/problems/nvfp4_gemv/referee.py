@@ -117,6 +117,11 @@ class Gemv:
         pairs = zip(layouts(*shape).values(), known.data, strict=True)
         return Drawn(input_tree(*shape), [layout.flat(tensor) for layout, tensor in pairs], known)
 
+    def expect(self, drawn: Drawn) -> Drawn:
+        known: _Known = drawn.contents
+        assert known.result is not None
+        return drawn
+
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
         known: _Known = drawn.contents
         got, expected = output.data, known.result

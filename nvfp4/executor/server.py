@@ -1,0 +1,57 @@
+"""A process that loads machine code once and forks an executor for each judge that asks.
+
+It never sees a submission's code, nor what an executor is asked to run. It starts beside the server
+of judges, which loads torch meanwhile; see `sandbox/fork_server.py`.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+from pathlib import Path
+
+from nvfp4.executor import machine_code
+from nvfp4.records.processes import REQUEST_BYTES
+from nvfp4.sandbox import isolation
+from nvfp4.sandbox.namespaces import close_all_but, open_files
+
+
+def fork_for_judges(fd: int, folder: Path) -> int:
+    """Return in an executor that a judge has asked for over this socket, with the number of the
+    executor's own socket. folder: of the machine code. The server ends when nobody can ask any
+    more, and its executors end with it."""
+    isolation.close_to_others()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for an executor
+    with socket.socket(fileno=fd) as asked:
+        while True:
+            text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, 2)
+            if not text:
+                os._exit(0)
+            machine_code.compile_missed(folder)
+            if os.fork() == 0:
+                break
+            for each in fds:
+                os.close(each)
+    channel, tell = fds
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.write(tell, str(os.getpid()).encode())
+    close_all_but([0, 1, 2, channel], open_files())
+    request = json.loads(text)
+    _end_with(request["judge"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    return channel
+
+
+def _end_with(judge: int) -> None:
+    """Go on in a child, which ends when this process does, and when the judge does."""
+    isolation.die_with_parent()
+    judge_ended, child = os.pidfd_open(judge), os.fork()
+    if child:
+        select.select([judge_ended, os.pidfd_open(child)], [], [])
+        os._exit(0)
+    isolation.die_with_parent()
+    os.close(judge_ended)

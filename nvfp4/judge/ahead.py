@@ -1,0 +1,40 @@
+"""Inputs of the next call, drawn during the call before."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from nvfp4.contract.referee import Drawn
+
+
+class Ahead:
+    """One call's inputs at a time. key: tells calls apart; inputs of a call that was left out are
+    dropped. Raises in `take` what drawing raises."""
+
+    def __init__(self, beside: bool) -> None:
+        """beside: whether to draw in a thread, else when the inputs are taken."""
+        self._pool = ThreadPoolExecutor(1) if beside else None
+        self._next: tuple[object, Future[Drawn]] | None = None
+
+    def prepare(self, key: object, draw: Callable[[], Drawn]) -> None:
+        """Begin to draw."""
+        if self._pool is not None:
+            self._next = key, self._pool.submit(draw)
+
+    def take(self, key: object, draw: Callable[[], Drawn]) -> Drawn:
+        """Return what was drawn for this key, else draw."""
+        prepared, self._next = self._next, None
+        if prepared is not None and prepared[0] == key:
+            return prepared[1].result()
+        return draw()
+
+    def take_of(self, draws: Sequence[Callable[[], Drawn]], key: int) -> Drawn:
+        """Return the inputs at this place of a sequence and prepare those after them."""
+        drawn = self.take(key, draws[key])
+        for draw in draws[key + 1 : key + 2]:
+            self.prepare(key + 1, draw)
+        return drawn
+
+    def wait(self) -> None:
+        """Return when nothing is being drawn."""
+        if self._next is not None:
+            wait([self._next[1]])
