@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,7 +103,6 @@ class StandInEmulation(Emulation):
         super().__init__(arch, check, orders)
         self.costs: list[KernelCost] = []
         self._most_instructions: int | None = None
-        self._look: Callable[[Launch], None] | None = None
         if submission:
             show_as(str(submission), submission.name)
         self._stop.callback(standin.install(arch).uninstall)
@@ -128,16 +126,12 @@ class StandInEmulation(Emulation):
         # What the submission has kept may be used in this call.
         self._worlds.forget_all_but(self._memory.known())
 
-    def count_by_line(
-        self, most_instructions: int | None, look: Callable[[Launch], None] | None = None
-    ) -> None:
+    def count_by_line(self, most_instructions: int | None) -> None:
         """From now on a launch leaves its cost in `costs` and no report. It runs only until so
-        many warp instructions are executed. None: no longer. look: is given each launch that has
-        run.
+        many warp instructions are executed. None: no longer.
         """
         self.costs.clear()
         self._most_instructions = most_instructions
-        self._look = look
 
     def end_call(self) -> None:
         """Note the launches that nothing orders with the current stream."""
@@ -168,9 +162,7 @@ class StandInEmulation(Emulation):
         if self._most_instructions is None or launch.trial:
             super()._run(launch)
             return
-        self.costs.append(emulator.cost_of(launch, self._most_instructions))
-        if self._look is not None:
-            self._look(launch)
+        self.costs.append(emulator.cost_of(replace(launch, samples=True), self._most_instructions))
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CUDA tensor on the memory of a CPU tensor."""

@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def count_one(path: str, arch: str, target: Path) -> None:
     """Emulates the kernels of one file."""
     from nvfp4 import emulator
     from nvfp4.emulation import install_stand_in
-    from nvfp4.model.counting import accesses_of, counted
+    from nvfp4.model.counting import counted
     from nvfp4.problems.nvfp4_gemv import reference
 
     emulation = install_stand_in(ROOT / path, arch)
@@ -89,10 +89,9 @@ def count_one(path: str, arch: str, target: Path) -> None:
         run = emulator.run
 
         def noted(launch: Any, *arguments: Any, **named: Any) -> Any:
-            asked = None if launch.trial else accesses_of(launch)
-            report = run(launch, *arguments, **named)
+            report = run(replace(launch, samples=True), *arguments, **named)
             if not launch.trial:
-                launches.append(counted(launch, report, asked))
+                launches.append(counted(launch, report))
             return report
 
         emulator.run = noted

@@ -92,6 +92,10 @@ class OwnMemory:
     def map_shared(self, fd: int, nbytes: int, address: int) -> None:
         """It is there."""
 
+    def is_shared(self, address: int) -> bool:
+        """It is not known here."""
+        return False
+
     def hold(self, ranges: Iterable[tuple[int, int]]) -> None:
         """All is there."""
 

@@ -29,7 +29,7 @@ _tests = [
 ]
 """Among the full-range ones is one whose a begins like the contest's, on a CPU and on CUDA."""
 
-_cpu_benchmarks = [case_line({"m": 4096, "k": 2048, "l": 1, "seed": 1111})]
+_cpu_benchmarks = [case_line({"m": 4096, "k": 1024, "l": 1, "seed": 1111})]
 _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 """On a GPU the corpus' plain torch must be bound by the device, not by the host."""
 
@@ -56,8 +56,9 @@ class CorpusError(SetupError):
 class Specimen:
     """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
     pattern of the message, or of a warning's code and message, that must catch it. needs: cuda,
-    cpu, or None. quick: whether it is of the few that stand for the rest. strict: whether findings
-    fail it. limit_gib: as of Options.
+    cpu, or None. only: benchmarks, for a cheat that shows there; the other mode is left out. quick:
+    whether it is of the few that stand for the rest. strict: whether findings fail it. limit_gib:
+    as of Options.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Specimen:
     family: int | None = None
     caught: str | None = None
     needs: str | None = None
+    only: str | None = None
     quick: bool = False
     strict: bool = False
     limit_gib: int = 0
@@ -109,7 +111,7 @@ def _specimen(path: Path, shared: dict[str, str]) -> Specimen:
     text = path.read_text(encoding="utf-8")
     directives = dict(
         re.findall(
-            r"^# (family|caught|needs|strategy|quick|strict|limit): (.+)$", text, re.MULTILINE
+            r"^# (family|caught|needs|only|strategy|quick|strict|limit): (.+)$", text, re.MULTILINE
         )
     )
     if "strategy" not in directives or ("family" in directives) != ("caught" in directives):
@@ -127,6 +129,7 @@ def _specimen(path: Path, shared: dict[str, str]) -> Specimen:
         family=int(directives["family"]) if "family" in directives else None,
         caught=directives.get("caught"),
         needs=directives.get("needs"),
+        only=directives.get("only"),
         quick="quick" in directives,
         strict="strict" in directives,
         limit_gib=int(directives.get("limit", 0)),
@@ -144,7 +147,8 @@ def run_corpus(
     """Judges every specimen; findings are in the order of the specimens.
 
     All are tested first, several at once; those that pass are then benchmarked, one at a time on a
-    GPU, where they would disturb each other. quick: no benchmarks.
+    GPU, where they would disturb each other. A cheat is judged until it is caught. quick: no
+    benchmarks, but of those that show there only.
     """
     benchmarks = _cuda_benchmarks if on_cuda else _cpu_benchmarks
     # One more than there are cores: a judgement often waits for processes that it has started.
@@ -165,13 +169,20 @@ def run_corpus(
         if specimen.needs not in (None, "cuda" if on_cuda else "cpu"):
             return None
         verdict = Verdict(Submission(specimen.name, ""))
-        return judge(verdict, specimen, Plan(_tests, [], problem, run_alone=False))
+        if specimen.only == "benchmarks":
+            return verdict
+        # A warning counts tests: it needs them all.
+        fails = specimen.caught and not specimen.caught.startswith(_catching)
+        stop_at = "fail" if fails else None
+        plan = Plan(_tests, [], problem, run_alone=False, stop_at=stop_at)
+        return judge(verdict, specimen, plan)
 
     def benchmark(specimen: Specimen, verdict: Verdict | None) -> Finding:
         if verdict is None:
             what = "a CUDA device" if specimen.needs == "cuda" else "a CPU that emulates"
             return Finding(specimen, "skipped", f"needs {what}")
-        if verdict.passed and not quick:
+        caught = _find(specimen, verdict).verdict == "caught"
+        if specimen.only == "benchmarks" or (verdict.passed and not caught and not quick):
             judge(verdict, specimen, Plan([], benchmarks, problem, run_alone=False), alone=on_cuda)
         return _find(specimen, verdict)
 

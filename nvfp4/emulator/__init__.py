@@ -10,7 +10,7 @@ it, checks every access and counts what happens. Faults are exceptions derived f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from nvfp4.records.launch_errors import CaptureError
 
 if TYPE_CHECKING:
     from nvfp4.emulator.execution.module import LoadedModule
-    from nvfp4.emulator.state.tally import Tally
 
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
@@ -46,7 +45,6 @@ __all__ = [
     "forget_modules",
     "run",
     "run_ptx",
-    "sample",
     "variable",
 ]
 
@@ -100,16 +98,6 @@ def cost_of(launch: Launch, most_instructions: int, tries: bool = False) -> Kern
 
     with _own_failures():
         return run_for_costs(_module(launch.ptx), launch, most_instructions, tries)
-
-
-def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int, int], Tally]) -> None:
-    """Run some CTAs of a launch, with all of their clusters, and leave memory as it was. tally:
-    makes the counter, given the numbers of basic blocks and of CTAs. Raises EmulatorError.
-    """
-    from nvfp4.emulator.execution.costs import sample as run_some
-
-    with _own_failures():
-        run_some(_module(launch.ptx), launch, ctas, tally)
 
 
 def examine(ptx: str, kernel: str) -> None:

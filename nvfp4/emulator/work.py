@@ -1,4 +1,8 @@
-"""Counts of the statements that each warp of a launch executed, and of their memory accesses."""
+"""Counts of the statements that each warp of a launch executed, and of their memory accesses.
+
+What L1 answers depends on the order within a thread block: that is kept for a few of them, drawn
+while the launch runs. A sector that its block has asked for before comes out of L1.
+"""
 
 import secrets
 from collections import defaultdict
@@ -10,13 +14,32 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+SECTOR_BYTES = 32
+_SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
+"""From an address to its sector, and from a sector to its line of 128 bytes."""
+_SHIFT = np.uint64(48)
+_LOW = np.uint64((1 << 48) - 1)
+_DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A statement's accesses in the thread blocks that were drawn."""
+
+    lines: float
+    """Lines of 128 bytes in each request."""
+    first: float
+    """The share of its sectors that its thread block had not requested before."""
+    first_requests: float
+    """The share of its requests that have such sectors."""
+
 
 @dataclass
 class Asked:
     """Memory that a statement asked for, summed over a launch. requests: a warp's accesses, each
     counted once. sectors: of 32 bytes, distinct within a request; fresh: those of them that nothing
     in the launch had touched before. shared_requests, passes: of shared memory. copied: bytes that
-    the copy engine moved.
+    the copy engine moved. sampled: None where no thread block that was drawn has executed it.
     """
 
     requests: int = 0
@@ -25,6 +48,7 @@ class Asked:
     shared_requests: int = 0
     passes: int = 0
     copied: int = 0
+    sampled: Sampled | None = None
 
 
 @dataclass
@@ -56,9 +80,12 @@ class Work:
 
 @dataclass
 class WorkCounter:
-    """Collects the work of a launch, batch by batch. waits: see `Work`."""
+    """Collects the work of a launch, batch by batch. waits: see `Work`. samples: whether CTAs are
+    drawn, so far `drawn`."""
 
+    samples: bool = False
     waits: bool = False
+    drawn: int = 0
     asked: dict[int, Asked] = field(default_factory=lambda: defaultdict(Asked))
     _kinds: dict[int, int] = field(default_factory=dict)
     _warps: list[Array] = field(default_factory=list)
@@ -66,6 +93,8 @@ class WorkCounter:
     _of_cta: dict[int, int] = field(default_factory=dict)
     _looked: dict[tuple[int, int], Array] = field(default_factory=dict)
     _weights: Array | None = None
+    _counts: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(3)))
+    _order: list[tuple[int, Array, Array]] = field(default_factory=list)
 
     def add(self, ctas: Array, runs: Array) -> None:
         """A batch has ended. ctas: their numbers. runs: int64[blocks, warps]."""
@@ -96,4 +125,72 @@ class WorkCounter:
     def work(self, starts: list[list[int]]) -> Work:
         """Return all that was collected. starts: see `Work`."""
         warps = np.array(self._warps).reshape(len(self._warps), len(starts))
+        first = self._first_in_ctas()
+        for start, counts in self._counts.items():
+            requests, sectors, lines = counts.tolist()
+            shares = first[start] / (sectors, requests)
+            self.asked[start].sampled = Sampled(lines / requests, *shares.tolist())
         return Work(warps, list(self._ctas), self._of_cta, starts, dict(self.asked), self.waits)
+
+    def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:
+        """Record the sectors that warps of CTAs which were drawn ask for, each once a request.
+        copies: requests that each of these represents."""
+        lines = np.unique(warp << _SHIFT | sector >> _LINES_SHIFT).size
+        self._counts[start] += (copies * np.unique(warp).size, copies * sector.size, copies * lines)
+        pairs, at = np.unique(cta << _SHIFT | sector, return_index=True)
+        self._order.append((start, pairs, warp[at]))
+
+    def _first_in_ctas(self) -> dict[int, Array]:
+        """Count, by statement, the sectors that it was the first in its thread block to request,
+        and the requests with such sectors."""
+        found: dict[int, Array] = defaultdict(lambda: np.zeros(2))
+        if not self._order:
+            return found
+        everything = np.unique(np.concatenate([pairs for _, pairs, _ in self._order]))
+        seen = np.zeros(everything.size, bool)
+        for start, pairs, warps in self._order:
+            place = np.searchsorted(everything, pairs)
+            new = ~seen[place]
+            seen[place] = True
+            found[start] += np.count_nonzero(new), np.unique(warps[new]).size
+        return found
+
+
+class DrawnCtas:
+    """A few CTAs of a batch whose accesses are kept; no kernel can foresee which."""
+
+    def __init__(self, batch: Any) -> None:
+        grid, self._work = batch.grid, batch.launch.work
+        self._warps, self._ctas = grid.warps, grid.ctas
+        most = min(_DRAWN_OF_A_BATCH, grid.ctas, _MOST_DRAWN - self._work.drawn)
+        self._rows = np.array(sorted(secrets.SystemRandom().sample(range(grid.ctas), most)), int)
+        self._before = self._work.drawn
+        self._work.drawn += most
+
+    def note(self, start: int, nbytes: int, address: Array, request: Array, copies: int) -> None:
+        """Record the accesses of a statement. address, request, copies: as of `Requests`."""
+        rows, share = self._rows, 1.0
+        if not address.size or not rows.size:
+            return
+        if copies == 1:  # a warp of the batch is a request, and these are in order
+            ends = np.searchsorted(request, [rows * self._warps, (rows + 1) * self._warps])
+            at = np.concatenate([np.arange(*each) for each in ends.T])
+            warp, address = request[at], address[at]
+            row = np.searchsorted(rows, warp // self._warps)
+        elif copies == self._warps and address.size == self._ctas:  # one address for a CTA
+            row, address, share = np.arange(rows.size), address[rows], float(copies)
+            warp = row
+        else:  # equal in all CTAs
+            row = np.repeat(np.arange(rows.size), address.size)
+            warp = row * self._warps + np.tile(request, rows.size)
+            address, share = np.tile(address, rows.size), copies / self._ctas
+        if not address.size:
+            return
+        sector = address >> _SECTOR_SHIFT
+        last = (address + np.uint64(nbytes - 1)) >> _SECTOR_SHIFT
+        if (last > sector).any():
+            sector = np.concatenate([sector, last])
+            warp, row = np.tile(warp, 2), np.tile(row, 2)
+        pairs, at = np.unique(warp.astype(np.uint64) << _SHIFT | sector & _LOW, return_index=True)
+        cta = (self._before + row[at]).astype(np.uint64)
+        self._work.note(start, pairs >> _SHIFT, cta, pairs & _LOW, share)

@@ -31,7 +31,7 @@ from nvfp4.executor.faults import Admission, fault_of
 from nvfp4.executor.machine_code import compiled_since
 from nvfp4.executor.mapped_memory import NotMappable, NotShareable, contents
 from nvfp4.model.assembly import start_assembling
-from nvfp4.model.counting import Samples, accesses_of, advise, counted, counted_with_suffix
+from nvfp4.model.counting import advise, counted, counted_with_suffix
 from nvfp4.model.errors import NoPrediction
 from nvfp4.model.lines import line_times, with_times
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
@@ -77,6 +77,7 @@ class Memory(Protocol):
 
     def map_file(self, fd: int, nbytes: int, address: int) -> None: ...
     def map_shared(self, fd: int, nbytes: int, address: int) -> None: ...
+    def is_shared(self, address: int) -> bool: ...
     def hold(self, ranges: list[tuple[int, int]]) -> None: ...
     def drop(self) -> None: ...
 
@@ -87,17 +88,18 @@ class Malformed(Exception):
 
 @dataclass
 class _Call:
-    """request: None before the first call. read: names of memory that host code has read."""
+    """request: None before the first call. read: names of memory that host code has read. copied:
+    the bytes of each copy within the device's memory that it has asked for."""
 
     request: Begin | None = None
     reports: list[LaunchReport] = field(default_factory=list)
     counts: list[Counted] = field(default_factory=list)
     costs: list[KernelCost] = field(default_factory=list)
     with_suffix: list[Counted] = field(default_factory=list)
-    samples: dict[tuple[str, str], Samples] = field(default_factory=dict)
     others: dict[tuple[str, str], Counted | None] = field(default_factory=dict)
     notes: list[list[str]] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
     also: str = ""
     fault: Fault | None = None
 
@@ -178,10 +180,10 @@ class Gpu:
         if asked is not None and asked.explain:
             self._write_costs(call, asked)
         if asked is not None and call.counts and call.fault is None:
-            predicted = _predicted(asked, call.counts)
+            predicted = _predicted(asked, call.counts, call.copied)
             if any(a is not b for a, b in zip(call.with_suffix, call.counts, strict=True)):
                 clean, us = asked.flush == "clean", predicted["us"]
-                advise(reports, us, call.with_suffix, asked.model, clean)
+                advise(reports, us, call.with_suffix, asked.model, clean, call.copied)
         fault = call.fault or Fault("")
         return Ended(
             reports,
@@ -197,7 +199,7 @@ class Gpu:
         options = Options(model=asked.model, flush=asked.flush)
         kernels = []
         for cost in merged(call.costs)[:most_kernels]:
-            times = line_times(cost, call.samples[cost.entry, cost.ptx], options)
+            times = line_times(cost, options)
             found = with_times(_plain_cost(cost, asked.texts), times)
             other = call.others[cost.entry, cost.ptx]
             if other is not None:
@@ -294,6 +296,7 @@ class Gpu:
         self._holder(to, nbytes)
         self._refuse_what_differs(source, nbytes, lambda: contents(source, nbytes).copy())
         contents(to, nbytes)[:] = contents(source, nbytes).copy()
+        self._call.copied.append(nbytes)
         return Done()
 
     def _find_variable(self, request: gpu_messages.FindVariable, fd: int | None) -> Found:
@@ -340,6 +343,7 @@ class Gpu:
     def _start(self, request: gpu_messages.Start, fd: int | None) -> Started:
         call, session = self._call, self._session
         asked = call.request
+        predicts = asked is not None and bool(asked.model) and not request.trial
         launch = Launch(
             self._texts[request.text],
             request.kernel,
@@ -354,11 +358,13 @@ class Gpu:
             stream=request.stream,
             programmatic=request.programmatic,
             with_suffix="" if request.with_suffix is None else self._texts[request.with_suffix],
+            samples=predicts,
         )
-        predicts = asked is not None and bool(asked.model) and not request.trial
         if asked is not None and predicts:
             start_assembling(launch.ptx, launch.kernel, GPUS[asked.model].arch)
         call.also = self._admission.require(launch) or call.also
+        if any(self._memory.is_shared(each.address) for each in self._regions):
+            call.also = "host code and kernels share memory"
         if request.trial:
             call.also = "host code tries configurations"
             emulator.run(launch, check=False)
@@ -366,19 +372,17 @@ class Gpu:
         if asked is not None and asked.explain:
             call.costs.append(emulator.cost_of(launch, asked.explain))
             key = launch.kernel, launch.ptx
-            if key not in call.samples:
-                call.samples[key] = accesses_of(launch)
+            if key not in call.others:
                 call.others[key] = counted_with_suffix(launch)
             return Started("")
         other = counted_with_suffix(launch, self._admission.require) if predicts else None
-        samples = accesses_of(launch) if predicts else None
         report = emulator.run(launch, session.check, worlds=self._worlds, under_way=self._under_way)
         if request.stream not in _IMPLICIT:
             report.findings.append(noted(_OWN_STREAM, report.kernel))
         call.reports.append(report)
         call.notes += [[each.code, each.message] for each in launch.notes]
         if predicts:
-            own = counted(launch, report, samples)
+            own = counted(launch, report)
             call.counts.append(own)
             call.with_suffix.append(replace(other, read_bytes=own.read_bytes) if other else own)
         return Started(report.output)
@@ -402,10 +406,10 @@ def _listed(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _predicted(request: Begin, counts: list[Counted]) -> dict[str, Any]:
+def _predicted(request: Begin, counts: list[Counted], copied: list[int]) -> dict[str, Any]:
     """The time of a call on another GPU, or why there is none."""
     try:
-        found = predict(GPUS[request.model], counts, request.flush == "clean")
+        found = predict(GPUS[request.model], counts, request.flush == "clean", copied)
     except NoPrediction as error:
         return no_prediction(request.model, str(error))
     except Exception as error:  # the counts are there all the same

@@ -59,6 +59,10 @@ class MappedMemory:
         _map(address, nbytes, _shared | _keep_others, fd)
         self._shared.append((address, nbytes))
 
+    def is_shared(self, address: int) -> bool:
+        """Whether another process has this memory, too."""
+        return any(start <= address < start + nbytes for start, nbytes in self._shared)
+
     def drop_file(self) -> None:
         """Unmap the file, if any."""
         address, nbytes = self._file

@@ -7,24 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from nvfp4 import emulator
-from nvfp4.emulator import EmulatorError, Launch, LaunchReport
+from nvfp4.emulator import Launch, LaunchReport
 from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import NoArrivals
 from nvfp4.emulator.software import CODE, software_lines
+from nvfp4.emulator.work import SECTOR_BYTES
 from nvfp4.model.prediction import GPUS, Counted, predict
-from nvfp4.model.traffic import SECTOR_BYTES, Sampled
-from nvfp4.model.traffic import sampled as sampled_accesses
 
 _MOST_INSTRUCTIONS = 200_000
 _LONGEST_S = 10.0
 
-Samples = dict[int, Sampled] | None
-"""Result of `traffic.sampled`; None if thread blocks cannot run without others."""
 
-
-def counted(launch: Launch, report: LaunchReport, samples: Samples) -> Counted:
-    """Return a launch with its executed instructions and memory requests. samples: the result of
-    `accesses_of`, called before the launch ran."""
+def counted(launch: Launch, report: LaunchReport) -> Counted:
+    """Return a launch with its executed instructions and memory requests."""
     assert report.work is not None
     return Counted(
         ptx=launch.ptx,
@@ -33,14 +28,13 @@ def counted(launch: Launch, report: LaunchReport, samples: Samples) -> Counted:
         block=launch.block,
         shared_bytes=report.shared_bytes,
         work=report.work,
-        samples=samples,
         read_bytes=SECTOR_BYTES * report.sectors_read,
         undefined=next((e.message for e in report.findings if e.code == NoArrivals.code), ""),
     )
 
 
-def sampled(cost: KernelCost, samples: Samples) -> Counted:
-    """Return a launch of which only some CTAs ran, for their costs. samples: see `accesses_of`."""
+def sampled(cost: KernelCost) -> Counted:
+    """Return a launch of which only some CTAs ran, for their costs."""
     assert cost.work is not None
     return Counted(
         ptx=cost.ptx,
@@ -49,19 +43,7 @@ def sampled(cost: KernelCost, samples: Samples) -> Counted:
         block=cost.block,
         shared_bytes=cost.shared_bytes,
         work=cost.work,
-        samples=samples,
     )
-
-
-def accesses_of(launch: Launch) -> Samples:
-    """Sample the accesses of each statement; None if thread blocks cannot run without others.
-
-    Call it before the launch, because a kernel could behave differently on its own results.
-    """
-    try:
-        return sampled_accesses(launch)
-    except EmulatorError:
-        return None
 
 
 def counted_with_suffix(
@@ -76,8 +58,7 @@ def counted_with_suffix(
     other = replace(launch, ptx=launch.with_suffix, with_suffix="", deadline=latest)
     try:
         admit(other)
-        asked = accesses_of(other)
-        return sampled(emulator.cost_of(other, _MOST_INSTRUCTIONS, tries=True), asked)
+        return sampled(emulator.cost_of(other, _MOST_INSTRUCTIONS, tries=True))
     except Exception:  # it is advice: whatever is wrong with it, the launch itself is judged
         return None
 
@@ -88,14 +69,15 @@ def advise(
     launches: Sequence[Counted],
     model: str,
     clean: bool,
+    copied: Sequence[int] = (),
 ) -> None:
     """Add to findings of software conversions what a call would take with the flag. reports: of
     launches, as plain values; whole_us: predicted of the call as it is, None for no prediction.
-    launches: those with the flag."""
+    launches: those with the flag. copied: as of `predict`."""
     if whole_us is None:
         return
     try:
-        other_us = predict(GPUS[model], list(launches), clean).us
+        other_us = predict(GPUS[model], list(launches), clean, copied).us
     except Exception:  # the prediction of the call as it is stays
         return
     times = f": {other_us:.1f} us instead of {whole_us:.1f}, predicted on a {model}"

@@ -4,7 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from nvfp4.emulator.cost import KernelCost
-from nvfp4.model.counting import Samples, sampled
+from nvfp4.model.counting import sampled
 from nvfp4.model.errors import NoPrediction
 from nvfp4.model.prediction import GPUS, kernel_time, no_prediction, predict
 from nvfp4.records.options import Options
@@ -15,11 +15,11 @@ _NOTICEABLE = 0.01
 Place = tuple[str | None, int | None]
 
 
-def line_times(cost: KernelCost, samples: Samples, options: Options) -> dict[str, Any]:
+def line_times(cost: KernelCost, options: Options) -> dict[str, Any]:
     """`predicted`, as of `records.prediction`; `lines`: by (file, line), the us due to
     the line, and the us of the call if it cost nothing, None where that is not computed."""
     gpu = GPUS[options.model]
-    asked = sampled(cost, samples)
+    asked = sampled(cost)
     clean = options.flush == "clean"
     try:
         whole = predict(gpu, [asked], clean)

@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -23,7 +23,7 @@ from nvfp4.model.multiprocessor import REASONS, memory_cycles, run
 from nvfp4.model.paths import MEMORY, Paths, Trace
 from nvfp4.model.pipelined import slowest
 from nvfp4.model.sass import Code
-from nvfp4.model.traffic import Access, Sampled, access
+from nvfp4.model.traffic import Access, access
 from nvfp4.records import prediction as records
 from nvfp4.records.launch import Dim3
 from nvfp4.records.texts import short_name
@@ -52,9 +52,8 @@ Simulated = tuple[float, Any, Any]
 
 @dataclass(frozen=True)
 class Counted:
-    """A launch that was emulated. shared_bytes: of a CTA. samples: by statement, None where a few
-    CTAs cannot run without the others. read_bytes: distinct ones. undefined: what it did that no
-    manual gives a meaning, so that no time follows."""
+    """A launch that was emulated. shared_bytes: of a CTA. read_bytes: distinct ones. undefined:
+    what it did that no manual gives a meaning, so that no time follows."""
 
     ptx: str
     kernel: str
@@ -62,7 +61,6 @@ class Counted:
     block: Dim3
     shared_bytes: int
     work: Work
-    samples: dict[int, Sampled] | None
     read_bytes: int = 0
     undefined: str = ""
 
@@ -132,12 +130,16 @@ def _short(number: float) -> float:
     return float(f"{number:.4g}")
 
 
-def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Prediction:
+def predict(
+    gpu: Gpu, launches: list[Counted], clean: bool = False, copied: Sequence[int] = ()
+) -> Prediction:
     """Predict the time of a call. clean: after a flush that leaves nothing in the L2 to be written
-    back. Raises NoPrediction."""
+    back. copied: the bytes of each copy within the device's memory, which are read and written one
+    after the other. Raises NoPrediction."""
     kernels = [kernel_time(gpu, each, clean) for each in launches]
     parts: dict[str, float] = defaultdict(float)
-    parts["launch"] = gpu.launch_us + gpu.kernel_gap_us * max(0, len(kernels) - 1)
+    gaps = len(kernels) + len(copied) - 1
+    parts["launch"] = gpu.launch_us + gpu.kernel_gap_us * max(0, gaps)
     if not clean:
         parts["write_back"] = gpu.dirty_us
     for kernel in kernels:
@@ -145,9 +147,9 @@ def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Predictio
             parts[reason] += us
     fastest_gbps = max(gbps for _, gbps in (*gpu.clean, *gpu.dirty))
     least_us = sum(each.read_bytes for each in launches) / fastest_gbps / 1e3
-    missing_us = least_us - sum(parts.values())
-    if missing_us > 0:
-        parts["memory_bandwidth"] += missing_us
+    more_us = max(0.0, least_us - sum(parts.values())) + 2 * sum(copied) / fastest_gbps / 1e3
+    if more_us:
+        parts["memory_bandwidth"] += more_us
     total = sum(parts.values())
     bound = bound_of(gpu, dict(parts), kernels)
     low, high = total * gpu.low, total * gpu.high
@@ -190,7 +192,7 @@ def kernel_time(
     work = asked.work
     if asked.undefined:
         raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
-    if asked.samples is None or work.waits:
+    if work.waits:
         raise NoPrediction("thread blocks of a launch wait for each other")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
@@ -248,13 +250,12 @@ def _paths(ptx: str, entry: str, arch: str) -> tuple[Code, Paths]:
 def _accesses(asked: Counted) -> dict[int, Access]:
     """Return the accesses of each statement. Raises NoPrediction if the sampled thread blocks are
     not representative: statements that they did not execute request more than a few sectors."""
-    assert asked.samples is not None
     counts = asked.work.asked
-    missed = {start: n.sectors for start, n in counts.items() if start not in asked.samples}
+    missed = {start: n.sectors for start, n in counts.items() if n.sampled is None}
     if sum(missed.values()) > _MOST_MISSED * sum(each.sectors for each in counts.values()):
         line = Lines(asked.ptx).of(max(missed, key=missed.__getitem__))
         raise NoPrediction(f"no sampled thread block came to line {line} of the PTX")
-    return {start: access(each, asked.samples.get(start)) for start, each in counts.items()}
+    return {start: access(each) for start, each in counts.items()}
 
 
 def _executed(work: Work, traces: list[Trace]) -> Array:

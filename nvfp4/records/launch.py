@@ -120,7 +120,8 @@ class Launch:
     monotonic clock. stream: its handle. programmatic: whether it may begin while the launch before
     it in the stream still runs (programmatic dependent launch). with_suffix: the module compiled
     for the GPU's own architecture, such as sm_100a, where `ptx` is for sm_100 and may do in
-    software what that one has instructions for; empty where it is not known.
+    software what that one has instructions for; empty where it is not known. samples: whether the
+    accesses of a few thread blocks are kept, for a prediction.
     """
 
     ptx: str
@@ -137,3 +138,4 @@ class Launch:
     stream: int = 0
     programmatic: bool = False
     with_suffix: str = ""
+    samples: bool = False

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 import torch
 
 from nvfp4.emulation import install_stand_in
-from nvfp4.emulator import Launch
 from nvfp4.gpu import timing
-from nvfp4.model.counting import Samples, accesses_of, sampled
+from nvfp4.model.counting import sampled
 from nvfp4.model.prediction import GPUS, predict
 from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.tuner.space import Shape, TuneError, sentence
@@ -249,18 +248,13 @@ class Model(PredictingBench):
         self.close = self._emulation.uninstall
 
     def predicted_us(self, configuration: Any) -> float:
-        asked: list[Samples] = []
-
-        def look(launch: Launch) -> None:
-            asked.append(accesses_of(launch))
-
-        self._emulation.count_by_line(_warp_instructions, look)
+        self._emulation.count_by_line(_warp_instructions)
         try:
             self._gemv(self._data, configuration)
             costs = list(self._emulation.costs)
         finally:
             self._emulation.count_by_line(None)
-        return predict(self._gpu, list(map(sampled, costs, asked))).us
+        return predict(self._gpu, list(map(sampled, costs))).us
 
     def _called(self, configuration: Any) -> Any:
         self._emulation.begin_call()

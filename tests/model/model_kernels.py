@@ -8,7 +8,7 @@ from twins import WORDS
 
 from nvfp4 import emulator
 from nvfp4.emulator import Buffer, Launch, ListedMemory
-from nvfp4.model.counting import accesses_of, counted
+from nvfp4.model.counting import counted
 from nvfp4.model.prediction import GPUS, Counted, Prediction, predict
 from nvfp4.model.tools import tools
 
@@ -26,9 +26,16 @@ def count(text: str, grid: int, block: int) -> Counted:
     memory = [Buffer("a", data.ctypes.data, data.nbytes)]
     memory.append(Buffer("c", result.ctypes.data, result.nbytes))
     parameters = [struct.pack("<Q", each.ctypes.data) for each in (data, result)]
-    launch = Launch(text, "k", (grid, 1, 1), (block, 1, 1), parameters, memory=ListedMemory(memory))
-    asked = accesses_of(launch)
-    return counted(launch, emulator.run(launch, check=False), asked)
+    launch = Launch(
+        text,
+        "k",
+        (grid, 1, 1),
+        (block, 1, 1),
+        parameters,
+        memory=ListedMemory(memory),
+        samples=True,
+    )
+    return counted(launch, emulator.run(launch, check=False))
 
 
 def predicted(text: str, grid: int, block: int, gpu: str = "B200") -> Prediction:

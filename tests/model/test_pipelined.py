@@ -61,7 +61,7 @@ def launch(copies: int, products: int) -> Counted:
         starts=[[PTX.index("mov")], [COPY], [PRODUCT]],
         asked={COPY: Asked(requests=CTAS * copies, copied=copied, fresh=copied // 32)},
     )
-    return Counted(PTX, "k", (CTAS, 1, 1), (128, 1, 1), 96 << 10, work, samples={})
+    return Counted(PTX, "k", (CTAS, 1, 1), (128, 1, 1), 96 << 10, work)
 
 
 def test_a_kernel_with_tcgen05_takes_as_long_as_its_copies() -> None:

@@ -1,29 +1,24 @@
 """A launch run for its costs: some of its CTAs, every instruction counted by line of source."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import ADDED, KernelCost
 from nvfp4.emulator.execution.experiment import restore
 from nvfp4.emulator.execution.launch import (
-    cluster_of,
     is_starved,
     run_ctas,
     state_before,
     statements,
 )
 from nvfp4.emulator.execution.module import LoadedModule
-from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.ptx.flow import Block, live_registers
 from nvfp4.emulator.ptx.syntax import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
 from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.tally import SiteTally, Tally, Touched, place_of
 from nvfp4.records.costs import AccessCost, LineCost, ReadCost
@@ -88,21 +83,6 @@ def cost_of(
         ptx_lines=builder.ptx_lines,
         work=state.work.work(statements(compiled)),
     )
-
-
-def sample(
-    module: LoadedModule, asked: Launch, ctas: Sequence[int], tally: Callable[[int, int], Tally]
-) -> None:
-    """See emulator.sample."""
-    compiled = module.kernel(asked.kernel, check=False)
-    clusters = ctas_by_cluster(asked.grid, cluster_of(asked, compiled.program))
-    whole = clusters[np.isin(clusters, ctas).any(axis=1)].reshape(-1)
-    counted = tally(len(compiled.blocks), whole.size)
-    state = state_before(module, compiled, asked, tally=counted)
-    try:
-        Scheduler(compiled, Batch(state, whole)).run()
-    finally:
-        restore(state.memory.kept)
 
 
 class _Lines:

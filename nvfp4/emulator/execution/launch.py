@@ -46,6 +46,7 @@ from nvfp4.emulator.state.special import MULTIPROCESSORS
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footprint
 from nvfp4.emulator.state.witness import Witness
+from nvfp4.emulator.work import WorkCounter
 from nvfp4.records.launch import Buffer, Dim3, Launch
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
@@ -332,6 +333,7 @@ def state_before(
         order=order,
         deadline=asked.deadline,
         tally=tally,
+        work=WorkCounter(asked.samples),
     )
 
 

@@ -27,6 +27,7 @@ from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, c
 from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, READ_LATE, WINDOW_SHIFT, WRITTEN
 from nvfp4.emulator.state.tally import Requests
+from nvfp4.emulator.work import DrawnCtas
 from nvfp4.records.launch import Buffer, View
 from nvfp4.records.texts import short_name
 
@@ -246,6 +247,10 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         asked.requests += count
         asked.sectors += sectors * requests.copies
         asked.fresh += fresh
+        if batch.launch.work.samples:
+            batch.kept(DrawnCtas).note(
+                access.site.instruction.start, nbytes, address, requests.request, requests.copies
+            )
         if flag == WRITTEN:
             traffic.global_written_bytes += nbytes * lanes
         else:

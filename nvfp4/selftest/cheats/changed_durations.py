@@ -1,5 +1,6 @@
 # family: 8
 # caught: below the physical floor|do not agree
+# only: benchmarks
 # strategy: change durations where they are made
 
 from gemv import gemv

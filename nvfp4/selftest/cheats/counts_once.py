@@ -1,6 +1,7 @@
 # family: 37
 # caught: unverified: .*in a later call
 # needs: cpu
+# only: benchmarks
 # strategy: launch kernels in the first call of a shape, for their counts, then compute on the host
 
 from gemv import gemv

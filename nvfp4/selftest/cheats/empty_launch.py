@@ -1,6 +1,7 @@
 # family: 33
 # caught: touched 0 distinct bytes
 # needs: cpu
+# only: benchmarks
 # strategy: launch an empty kernel, so that calls are not timed, and compute on the host
 
 from nothing import launch_nothing

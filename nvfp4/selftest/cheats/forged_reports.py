@@ -1,6 +1,7 @@
 # family: 33
 # caught: they cannot have done the work
 # needs: cpu
+# only: benchmarks
 # strategy: have the report of an empty launch count what a perfect kernel would
 
 from nothing import launch_nothing

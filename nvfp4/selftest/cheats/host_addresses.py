@@ -1,6 +1,7 @@
 # family: 36
 # caught: killed by SIGSEGV
 # needs: cpu
+# only: benchmarks
 # strategy: compute benchmarks on the host, from the addresses of the tensors
 # quick: yes
 

@@ -1,5 +1,6 @@
 # family: 3
 # caught: below the physical floor|do not agree
+# only: benchmarks
 # strategy: put a filter into the worker's socket that makes every time short
 
 import re

@@ -1,5 +1,6 @@
 # family: 7
 # caught: do not agree|below the physical floor
+# only: benchmarks
 # strategy: slow down the clock that times the call
 
 import gc

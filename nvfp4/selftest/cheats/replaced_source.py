@@ -1,6 +1,7 @@
 # family: 39
 # caught: unverified: .*in a later call
 # needs: cpu
+# only: benchmarks
 # strategy: put a pipe in the place of its source, which whoever opens it waits for
 
 import os

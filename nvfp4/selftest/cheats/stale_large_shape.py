@@ -1,6 +1,7 @@
 # family: 37
 # caught: in another call with other inputs|unverified: .*in a later call
 # needs: cpu
+# only: benchmarks
 # strategy: launch nothing from the third call of a shape that no test has
 
 from kernels import launched_gemv
