@@ -21,7 +21,7 @@ import torch
 
 from gemv import make_case as make_case
 from nvfp4.capture.emulated_gpu import fault_error
-from nvfp4.emulator.arithmetic import compiled
+from nvfp4.executor import machine_code
 from nvfp4.executor.gpu import Gpu
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.submission_process import SubmissionFailed
@@ -34,6 +34,7 @@ from nvfp4.records.gpu_messages import Fault, HandOver, window_bytes
 from nvfp4.records.messages import Begin, Call, Called, Done, End, Failed, Load, OpenSession
 from nvfp4.records.options import Options
 from nvfp4.records.texts import plain
+from nvfp4.sandbox.caches import trusted_variables
 from nvfp4.worker.emulated_runner import EmulatedRunner
 
 TIME_LIMIT_S = 240.0
@@ -273,5 +274,5 @@ def prepare() -> None:
 
     sys.path.append(nvfp4_gemv.__path__[0])  # the judge puts utils.py beside a submission
     torch.set_num_threads(1)
-    compiled.compile_all()
+    machine_code.load(Path(trusted_variables().get("NUMBA_CACHE_DIR", os.devnull)))
     gc.freeze()  # what is here is no garbage: those processes need not walk through it

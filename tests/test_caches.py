@@ -9,9 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+from bot import root
 from conftest import cache_below, run_python, with_the_judge
 
+from nvfp4.emulator.loops import LOOPS
+from nvfp4.executor import machine_code
 from nvfp4.judge.submission_process import SubmissionProcess
+from nvfp4.model import multiprocessor
 from nvfp4.records.files import clear
 from nvfp4.records.options import Options
 from nvfp4.sandbox import caches as sandbox_caches
@@ -228,8 +232,9 @@ def missed_by_an_executor(folder: Path, line: str) -> list[str]:
         "from pathlib import Path\n"
         "from nvfp4.emulator.loops import COMPILED\n"
         "from nvfp4.executor import machine_code\n"
-        "machine_code._run_the_usual = machine_code._run_the_rest = lambda: None\n"
+        "machine_code.USUAL = ''\n"
         "machine_code.load(Path(sys.argv[1]))\n"
+        "machine_code.keep_no_more()\n"
         "number = len(COMPILED)\n"
         "machine_code.compile_line(sys.argv[2])\n"
         "print(*machine_code.compiled_since(number), sep='\\n', end='')\n"
@@ -254,6 +259,16 @@ def test_what_an_executor_was_missing_the_next_one_compiles_for_all(trusted: Pat
     keep_missed([line, "", "os.system uint64[1]", f"{GATHER} uint64[1] Path", f"{GATHER} uint8"])
     assert missed_by_an_executor(trusted, line) == []
     assert compiled_in(trusted) == ["native.gather"]
+
+
+def test_an_eval_of_our_submission_needs_no_more_than_the_usual_loops(trusted: Path) -> None:
+    command = [sys.executable, "-m", "nvfp4", "check", str(root / "submission.py")]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert not trusted.joinpath("missed.txt").exists()
+    lines = machine_code.lines_of(machine_code.SIMULATION, "nvfp4.model")
+    assert {line.split()[0] for line in lines} == {
+        f"{multiprocessor.__name__}.{name}" for name in ("simulate", "memory_cycles")
+    } & set(LOOPS)
 
 
 def test_what_executors_tell_is_kept_once_and_takes_little(trusted: Path) -> None:

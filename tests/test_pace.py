@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -270,7 +270,9 @@ class Run:
     def __init__(self) -> None:
         self.started, self.judged = threading.Event(), threading.Event()
 
-    def __call__(self, verdict: Verdict, observer: Any, turn: AbstractContextManager[None]) -> None:
+    def __call__(
+        self, verdict: Verdict, observer: Any, turn: AbstractContextManager[None], beside: bool
+    ) -> None:
         self.started.set()
         with turn:
             observer.loaded()
@@ -314,3 +316,30 @@ def test_what_ends_the_tests_ends_benchmarks_that_wait_for_them(error: BaseExcep
     assert ended.exception(timeout=5) is error
     assert not run.judged.is_set()
     assert verdict.benchmarks == []
+
+
+@dataclass(frozen=True)
+class InParts(Bot):
+    """A bot whose judges say what stands in a part's cases."""
+
+    def _judged(
+        self, arguments: list[str], cases: list[str], on_result: Any = None, on_activity: Any = None
+    ) -> ProcessResult:
+        on_result("device.kind", "cpu")
+        on_result("benchmark-count", str(len(cases)))
+        for number, each in enumerate(cases):
+            on_result(f"benchmark.{number}.status", each)
+        failed = "fail" in cases
+        return ProcessResult(112 * failed, "", values={"check": "fail" if failed else "pass"})
+
+
+@pytest.mark.parametrize("cases", [["pass", "pass", "pass"], ["pass", "fail", "pass"]])
+def test_judges_that_share_cases_say_what_one_would(cases: list[str]) -> None:
+    told: list[tuple[str, str]] = []
+    bot = InParts(load_problem(), b"")
+    ended = bot.run_in_parts("leaderboard", cases, 2, lambda *result: told.append(result))
+    statuses = {f"benchmark.{number}.status": each for number, each in enumerate(cases)}
+    assert {key: value for key, value in told if key in statuses} == statuses
+    assert [key for key, _ in told].count("device.kind") == 1
+    assert ended.values["check"] == min(cases)
+    assert ended.exit_code == (112 if "fail" in cases else 0)

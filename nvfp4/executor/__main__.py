@@ -130,6 +130,7 @@ class Executor:
 
 def serve(fd: int) -> None:
     """Serve the judge behind this socket, confined, until it is gone."""
+    machine_code.keep_no_more()
     judge = Channel(socket.socket(fileno=fd), takes_fds=True)
     judge.send(pack(Greeting(confine(closed=True))))
     with contextlib.suppress(ChannelClosed):
@@ -138,10 +139,11 @@ def serve(fd: int) -> None:
 
 def main() -> None:
     """Load machine code, then serve one judge or fork an executor for each judge that asks."""
-    isolation.die_with_parent()
+    *words, fd = sys.argv[1:]
+    if not words:
+        isolation.die_with_parent()
     folder = Path(os.environ.pop("NUMBA_CACHE_DIR", os.devnull))
     machine_code.load(folder)
-    *words, fd = sys.argv[1:]
     serve(fork_for_judges(int(fd), folder) if words else int(fd))
 
 

@@ -4,12 +4,14 @@ It never sees a submission's code, nor what an executor is asked to run. It star
 of judges, which loads torch meanwhile; see `sandbox/fork_server.py`.
 """
 
+import contextlib
 import json
 import os
 import select
 import signal
 import socket
 from pathlib import Path
+from typing import Any, NoReturn
 
 from nvfp4.executor import machine_code
 from nvfp4.records.processes import REQUEST_BYTES
@@ -19,31 +21,49 @@ from nvfp4.sandbox.namespaces import close_all_but, open_files
 
 def fork_for_judges(fd: int, folder: Path) -> int:
     """Return in an executor that a judge has asked for over this socket, with the number of the
-    executor's own socket. folder: of the machine code. The server ends when nobody can ask any
-    more, and its executors end with it."""
+    executor's own socket. folder: of the machine code. When nobody can ask any more, the server
+    keeps the machine code that executors were missing, and ends."""
     isolation.close_to_others()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for an executor
     with socket.socket(fileno=fd) as asked:
-        while True:
-            text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, 2)
-            if not text:
-                os._exit(0)
-            machine_code.compile_missed(folder)
-            if os.fork() == 0:
-                break
-            for each in fds:
-                os.close(each)
-    channel, tell = fds
+        request, (channel, tell) = _fork_for_requests(asked, folder)
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.write(tell, str(os.getpid()).encode())
     close_all_but([0, 1, 2, channel], open_files())
-    request = json.loads(text)
     _end_with(request["judge"])
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     return channel
+
+
+def _fork_for_requests(asked: socket.socket, folder: Path) -> tuple[dict[str, Any], list[int]]:
+    """Return in a process for each request, with the files that came with it."""
+    waiting: list[tuple[dict[str, Any], list[int]]] = []
+    while True:
+        while not waiting or select.select([asked], [], [], 0)[0]:
+            text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, 2)
+            if not text:
+                _end(folder)
+            waiting.append((json.loads(text), fds))
+        waiting.sort(key=lambda each: each[0]["predicts"])  # which may have to wait for a compiler
+        request, fds = waiting.pop(0)
+        machine_code.compile_missed(folder)
+        if request["predicts"]:
+            machine_code.load_simulation(folder)
+        if os.fork() == 0:
+            return request, fds
+        for each in fds:
+            os.close(each)
+
+
+def _end(folder: Path) -> NoReturn:
+    """End, after what a later server would wait for was compiled, while nothing else runs."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    machine_code.compile_missed(folder)
+    os._exit(0)
 
 
 def _end_with(judge: int) -> None:

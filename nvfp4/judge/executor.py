@@ -28,7 +28,9 @@ class Executor:
     """A process that starts when it is first asked; `stop` ends it. One after the other, workers
     have it as their GPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, predicts: bool = False) -> None:
+        """predicts: whether it will predict times, for which it then is ready from the start."""
+        self._predicts = predicts
         self._process: Process | None = None
         self._channel: Channel | None = None
         self._scratch: Path | None = None
@@ -54,7 +56,8 @@ class Executor:
         ours, theirs = socket.socketpair()
         with theirs:
             anew = self._starts > 0
-            self._process = start_executor(theirs.fileno(), self._scratch, anew)
+            fd = theirs.fileno()
+            self._process = start_executor(fd, self._scratch, self._predicts, anew)
         self._starts += 1
         self._channel = Channel(ours)
         self._greeted = False

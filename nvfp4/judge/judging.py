@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvfp4.judge.choose_referee import files_beside, referee_of
+from nvfp4.judge.executor import Executor
 from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
 from nvfp4.judge.submission_process import (
     CaseFailed,
@@ -20,6 +21,7 @@ from nvfp4.judge.submission_process import (
 )
 from nvfp4.records.options import Options
 from nvfp4.records.processes import wait_for_turn
+from nvfp4.sandbox.namespaces import uses_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -36,8 +38,9 @@ def judge_cases(request: Request) -> Exit:
     submission = Source.read(request.submission)
     # The worker starts first: it and the judge import torch side by side.
     files = files_beside(options)
+    gpu = None if uses_gpu() else Executor(bool(options.model) and request.mode != "test")
     with (
-        SubmissionProcess(submission, options, files=files) as process,
+        SubmissionProcess(submission, options, gpu, files) as process,
         closing(referee_of(options)) as referee,
     ):
         from nvfp4.judge.clock.calibration import calibrate

@@ -140,8 +140,8 @@ class SubmissionProcess:
         files: Mapping[str, bytes] | None = None,
         anew: bool = False,
     ) -> None:
-        """gpu: that of an earlier worker, which loses it then. files: what the submission may
-        import, by name. anew: as of ``start_worker``."""
+        """gpu: a new one, or that of an earlier worker, which loses it then. files: what the
+        submission may import, by name. anew: as of ``start_worker``."""
         self._files, self._anew = files or {}, anew
         self.options = options or Options()
         self.gpu = gpu
@@ -184,6 +184,7 @@ class SubmissionProcess:
     def start(self) -> None:
         if self.gpu is None and not uses_gpu():
             self.gpu = Executor()
+        if self.gpu is not None:
             self.gpu.start()
         if self._used:
             clear(self.scratch)

@@ -41,7 +41,7 @@ _most_missed_bytes = 1 << 16
 lock_s = 90.0
 """Seconds to wait for another judgement, which may be building the files of all extensions."""
 
-_folder_variable = "XDG_CACHE_HOME"
+FOLDER_VARIABLE = "XDG_CACHE_HOME"
 _private_variable = "NVFP4_PRIVATE"
 _compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
 _numba = "NUMBA_CACHE_DIR"
@@ -74,7 +74,7 @@ def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> d
         "TORCH_EXTENSIONS_DIR",
     )
     caches = {name: str(folder / name.lower()) for name in names}
-    return {**caches, _folder_variable: str(folder), "TMPDIR": str(scratch)}
+    return {**caches, FOLDER_VARIABLE: str(folder), "TMPDIR": str(scratch)}
 
 
 def _folder_of(content: bytes) -> Path:
@@ -117,7 +117,7 @@ def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
     """Return a variable for a process that gets its cache as it was before this judgement: a copy
     of the files not changed since, mounted in place of the cache. The copy, with all that the
     process compiles, lies in its scratch folder."""
-    cache, copy = Path(variables[_folder_variable]), scratch / "cache"
+    cache, copy = Path(variables[FOLDER_VARIABLE]), scratch / "cache"
     left_bytes = _most_earlier_bytes
     with contextlib.suppress(OSError):  # the process compiles missing files
         _copy(cache_root() / "trusted", copy)
@@ -139,7 +139,7 @@ def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
 
 def shown_cache() -> dict[Path, Path]:
     """Return the submission's cache, and the folder that is mounted in its place."""
-    cache, earlier = os.environ.get(_folder_variable), os.environ.pop(_EARLIER_VARIABLE, None)
+    cache, earlier = os.environ.get(FOLDER_VARIABLE), os.environ.pop(_EARLIER_VARIABLE, None)
     return {Path(cache): Path(earlier or cache)} if cache else {}
 
 
@@ -160,7 +160,7 @@ def _copy(trusted: Path, folder: Path) -> None:
 
 def cache_root() -> Path:
     """Return the folder that contains all others; it may not exist."""
-    return Path(os.environ.get(_folder_variable) or Path.home() / ".cache") / "nvfp4"
+    return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache") / "nvfp4"
 
 
 def private_variable() -> dict[str, str]:
@@ -237,7 +237,7 @@ def _build_trusted(folder: Path) -> None:
         subprocess.run(
             [sys.executable, "-m", "nvfp4.capture.cuda.build"],
             cwd="/",  # modules of this folder would be imported
-            env={**os.environ, _folder_variable: str(folder)},
+            env={**os.environ, FOLDER_VARIABLE: str(folder)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -26,7 +26,7 @@ from typing import Any
 
 from nvfp4.records.processes import REQUEST_BYTES
 from nvfp4.sandbox import isolation, workers
-from nvfp4.sandbox.caches import passed_on, trusted_variables
+from nvfp4.sandbox.caches import FOLDER_VARIABLE, passed_on, trusted_variables
 from nvfp4.sandbox.namespaces import close_all_but, open_files, uses_gpu
 
 _MOST_FILES = 4
@@ -34,7 +34,8 @@ _MOST_FILES = 4
 
 def serve_judges(fd: int, packages: list[str]) -> None:
     """Fork judges; return in a judge or a worker only, when that has ended."""
-    wanted = {**passed_on(), **trusted_variables()}
+    caches = {name: text for name, text in os.environ.items() if name == FOLDER_VARIABLE}
+    wanted = {**passed_on(), **caches, **trusted_variables()}
     if os.environ != wanted:  # a worker can read the initial environment
         command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", *sys.argv[1:]]
         os.execve(sys.executable, command, wanted)

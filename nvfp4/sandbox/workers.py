@@ -94,12 +94,17 @@ def start_server_of_executors() -> socket.socket:
     return ours
 
 
-def start_executor(fd: int, folder: Path, anew: bool) -> Process:
-    """Start an executor in a folder of its own. fd: its socket. anew: with other addresses than
-    those that the server forks, which are all alike."""
+def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process:
+    """Start an executor in a folder of its own. fd: its socket. predicts: whether it will predict
+    times. anew: with other addresses than those that the server forks, which are all alike."""
     environment = {**passed_on(), "TMPDIR": str(folder), **private_variable()}
     if _executors and not anew:
-        request = {"judge": os.getpid(), "folder": str(folder), "environment": environment}
+        request = {
+            "judge": os.getpid(),
+            "folder": str(folder),
+            "environment": environment,
+            "predicts": predicts,
+        }
         with contextlib.suppress(OSError):
             return _executors[0].fork(json.dumps(request).encode(), [fd])
     command = [sys.executable, "-m", "nvfp4.executor", str(fd)]

@@ -1,6 +1,7 @@
 """The course of a judgement: the submission by itself, the tests, then the benchmarks."""
 
 import hashlib
+import os
 import stat
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
+from nvfp4.cli.judging.build_ahead import free_bytes
 from nvfp4.cli.judging.overlap import Abandoned, BesideTests
 from nvfp4.cli.judging.unclear_policy import Pace, refusal_of
 from nvfp4.cli.judging.warnings import warnings_of
@@ -40,6 +42,9 @@ judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeo
 
 
 interrupted = "not judged: interrupted"
+
+_part_bytes = 3 << 30
+"""Memory that a judge of large benchmarks and its processes may take."""
 
 
 @dataclass
@@ -175,7 +180,7 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
             return
     if plan.benchmarks and not verdict.mistake:
         if right:
-            run_benchmarks(verdict, observer, None)
+            run_benchmarks(verdict, observer)
         else:
             reason = "not run: a test on the contest's inputs failed"
             if verdict.unclear:
@@ -232,7 +237,7 @@ class _Listener:
         self._lines = lines
         self._read: Any = read
         self._pace = pace
-        self._began_s = 0.0
+        self._began_s: dict[int, float] = {}
         self._stop_at = stop_at
         self.import_failure: str | None = None
         self.stopped = False
@@ -266,13 +271,14 @@ class _Listener:
 
     def _on_case(self, index: int, last: str) -> None:
         if last == "spec":
-            self._began_s = time.monotonic()
+            self._began_s[index] = time.monotonic()
             self._observer.started(index)
         if last != "complete":
             return
         self.complete.add(index)
         result = self._read(self.seen, index, self._lines[index])
-        self._pace.add(result, time.monotonic() - self._began_s)
+        now_s = time.monotonic()
+        self._pace.add(result, now_s - self._began_s.get(index, now_s))
         self.stopped = result.status == self._stop_at
         if isinstance(result, TestResult):
             self._observer.test(result)
@@ -300,11 +306,12 @@ def _run_mode(
     observer: Observer,
     stop_at: str | None = None,
     on_device: Callable[[bool], None] | None = None,
+    parts: int = 1,
 ) -> None:
     """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
     the confinement. Results that disagree with how eval.py ended fail. An interrupt, or Abandoned,
     leaves those that are known so far. on_device: called where kernels are emulated, with True, and
-    on a GPU, with False.
+    on a GPU, with False. parts: the number of judges that share the cases.
     """
 
     def read(values: dict[str, str], index: int, line: str, why: Failure = judge_ended) -> Result:
@@ -313,7 +320,10 @@ def _run_mode(
 
     listener = _Listener(observer, lines, read, pace, stop_at, on_device)
     try:
-        ended = bot.run_eval(mode, lines, listener, observer.activity)
+        if parts > 1:
+            ended = bot.run_in_parts(mode, lines, parts, listener, observer.activity)
+        else:
+            ended = bot.run_eval(mode, lines, listener, observer.activity)
         observer.ended()
         process = judged(ended)
     except (KeyboardInterrupt, Abandoned):
@@ -370,13 +380,18 @@ def _run_benchmarks(
     pace: Pace,
     verdict: Verdict,
     observer: Observer,
-    turn: AbstractContextManager[None] | None,
+    turn: AbstractContextManager[None] | None = None,
+    beside: bool = False,
 ) -> None:
+    """beside: whether they may run beside each other."""
     lines, benchmarks = plan.benchmarks, verdict.benchmarks
     if turn is not None:
         bot = replace(bot, turn=turn)
     observer.phase("benchmarks", lines)
-    _run_mode(bot, "leaderboard", lines, read_benchmark, benchmarks, pace, verdict, observer)
+    fitting = min(len(lines), os.cpu_count() or 1, free_bytes() // _part_bytes)
+    parts = max(1, fitting) if beside else 1
+    read = read_benchmark
+    _run_mode(bot, "leaderboard", lines, read, benchmarks, pace, verdict, observer, parts=parts)
 
 
 def _said_passed(process: ProcessResult) -> bool:

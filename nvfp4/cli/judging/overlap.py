@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import fields
@@ -57,6 +57,19 @@ class Held:
             self._told.happened(None)
 
 
+class _Turn(AbstractContextManager[None]):
+    """Entered when judges may judge."""
+
+    def __init__(self, given: threading.Event) -> None:
+        self._given = given
+
+    def __enter__(self) -> None:
+        self._given.wait()
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
 class BesideTests:
     """Runs benchmarks from ``start`` on, if it is called before ``finish``. Behind its with block
     none runs or waits any more.
@@ -65,11 +78,12 @@ class BesideTests:
     def __init__(
         self,
         pool: ThreadPoolExecutor,
-        run: Callable[[Verdict, Any, AbstractContextManager[None]], None],
+        run: Callable[[Verdict, Any, AbstractContextManager[None], bool], None],
         verdict: Verdict,
         observer: Any,
     ) -> None:
-        """run: benchmarks for a verdict, told to an observer, in a turn. It may raise Abandoned."""
+        """run: benchmarks for a verdict, told to an observer, in a turn; takes whether they may
+        run beside each other. It may raise Abandoned."""
         self._pool, self._run = pool, run
         self._verdict = Verdict(verdict.submission)
         self._held = Held(observer)
@@ -89,13 +103,8 @@ class BesideTests:
         if judges:
             self._may_judge.set()
         if self._future is None and (os.cpu_count() or 1) > 1:
-            observer = self._held.observer()
-            self._future = self._pool.submit(self._run, self._verdict, observer, self._turn())
-
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        self._may_judge.wait()
-        yield
+            observer, turn = self._held.observer(), _Turn(self._may_judge)
+            self._future = self._pool.submit(self._run, self._verdict, observer, turn, judges)
 
     @property
     def started(self) -> bool:

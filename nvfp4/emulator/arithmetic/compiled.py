@@ -217,15 +217,6 @@ def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: int) -> LaneFunction
     return function
 
 
-def compile_all() -> None:
-    """Compile or load every function that has a name."""
-    for name, compiled in _LOOPS.items():
-        operands = compiled.py_func.__code__.co_argcount - 1
-        kernel(name)(*[np.empty(0, _LANES[name][0])] * operands)
-    for word in (np.bool_, np.uint16, np.uint32, np.uint64):
-        select(np.empty(0, np.bool_), np.empty(0, word), np.empty(0, word))
-
-
 @cache
 def dp4a(a_signed: bool, b_signed: bool) -> LaneFunction:
     """c plus the dot product of four bytes of a and b, modulo 2**32."""
