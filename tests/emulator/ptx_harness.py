@@ -18,12 +18,12 @@ REGISTERS = """
 """
 
 
-def ptx_of(body: str, pointers: int, before: str = "", reqntid: str = "") -> str:
+def ptx_of(body: str, pointers: int, before: str = "", directives: str = "") -> str:
     """A module with one kernel `k`. %q0, %q1, ... hold the pointer parameters; %r0 = %tid.x."""
     params = ", ".join(f".param .u64 a{i}" for i in range(pointers))
     loads = "".join(f"ld.param.u64 %q{i}, [a{i}];\n" for i in range(pointers))
     return (
-        f"{HEADER}{before}\n.visible .entry k({params}) {reqntid}\n{{{REGISTERS}{loads}"
+        f"{HEADER}{before}\n.visible .entry k({params}) {directives}\n{{{REGISTERS}{loads}"
         f"mov.u32 %r0, %tid.x;\n{body}\nret;\n}}\n"
     )
 
@@ -53,11 +53,12 @@ def run(
     shared_bytes: int = 0,
     check: bool = True,
     cluster: Any = 1,
+    directives: str = "",
 ) -> LaunchReport:
     """Run a body on NumPy arrays, which are also the only live buffers, named a0, a1, ..."""
     three = [(x, 1, 1) if isinstance(x, int) else x for x in (grid, block, cluster)]
     return emulator.run_ptx(
-        ptx_of(body, len(arrays), before),
+        ptx_of(body, len(arrays), before, directives),
         "k",
         three[0],
         three[1],

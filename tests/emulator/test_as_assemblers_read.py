@@ -108,7 +108,7 @@ def test_an_access_has_as_many_elements_as_its_opcode_names(body: str) -> None:
 
 
 def test_launch_bounds_bind() -> None:
-    text = ptx_of("", 0, reqntid=".maxntid 64, 1, 1")
+    text = ptx_of("", 0, directives=".maxntid 64, 1, 1")
     emulator.run_ptx(text, "k", (1,), (8, 8, 1), [])
     with pytest.raises(errors.LaunchError, match="128 threads a block, its launch bounds allow 64"):
         emulator.run_ptx(text, "k", (1,), (128,), [])

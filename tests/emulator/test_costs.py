@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ptx_harness import Array, aligned, out, ptx_of
+from test_kernels_in_ptx import KERNELS
 
 from nvfp4 import emulator
 from nvfp4.emulator.compiler.lower import Lowered
@@ -173,3 +174,13 @@ def test_live_registers_count_what_later_instructions_need() -> None:
     assert by_text["ld.global.u64"] == 2 + 1 + 2
     assert by_text["add.u64"] == 2 + 2
     assert by_text["st.global.u64"] == 0
+
+
+def test_the_work_of_cancelled_ctas_is_counted_once() -> None:
+    title = "CTAs do all the work of those that they cancel"
+    kernel = next(
+        each for name, each in KERNELS.items() if name.startswith(f"launch_control: {title}")
+    )
+    found = cost(kernel.body, words(12), grid=12, before=kernel.of("before")[0])
+    assert found.ctas_run == found.ctas_total
+    assert found.lines[0].opcodes["st.global.u32"] == 12

@@ -4,15 +4,17 @@ A line `//# TITLE` begins a kernel, whose body follows; `ptx_harness.run` suppli
 Lines `// KEY: VALUE` say what it runs on and what is expected:
 
 arrays: what q0, q1, ... point to, Python expressions; 64 zeros by default.
-block, grid, cluster, shared_bytes, check, before: as of `ptx_harness.run`.
+block, grid, cluster, shared_bytes, check, before, directives: arguments of `ptx_harness.run`.
 raises: CLASS: REGEX, the error and a part of its text; `A|B` is either. Without it there is none.
 finds: CODE: REGEX, a finding and a part of its message. All are listed, or there is one line `any`.
-holds: a Python expression of the arrays a0, a1, ... and of `report`.
+holds: a Python expression of the arrays a0, a1, ... and of `report`, or of `error` if there is one.
 
 `//? $NAME = TEXT` begins a case of the kernel, in which TEXT stands for $NAME, with own keys.
-The keys before the first one are common. `//= $NAME = TEXT` in front of all kernels is for all.
+The keys before the first one are common. `//= $NAME = TEXT` in front of all kernels is for all, but
+for the cases that give the name themselves.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -21,19 +23,34 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from ptx_harness import MINE, MINE_IN_GRID, aligned, run
+from ptx_harness import MINE, MINE_IN_GRID, Array, aligned, run
 
 from nvfp4.emulator import errors
 from nvfp4.emulator.execution import schedule
+from nvfp4.records.tensormap import DataType, TensorMap
 
-KNOWN = {"arrays", "block", "grid", "cluster", "shared_bytes", "check", "before"}
+KNOWN = {"arrays", "block", "grid", "cluster", "shared_bytes", "check", "before", "directives"}
 KNOWN |= {"raises", "finds", "holds"}
+
+
+def mapped(data: Array, box: tuple[int, int]) -> tuple[Array, Array]:
+    """The tensor map of a matrix of words, and the matrix."""
+    data = aligned(data)
+    rows, columns = data.shape
+    tile = TensorMap(
+        DataType.UINT32, data.ctypes.data, (columns, rows), (4 * columns,), box, (1, 1)
+    )
+    return aligned(tile.pack()), data
+
+
 NAMES: dict[str, Any] = {
     "np": np,
+    "json": json,
     "aligned": aligned,
     "words": lambda n=64: np.arange(n, dtype=np.uint32),
     "zeros": lambda n=64: np.zeros(n, np.uint32),
     "ones": lambda n=64: np.ones(n, np.uint32),
+    "mapped": mapped,
 }
 
 
@@ -85,24 +102,25 @@ def test_a_kernel_does_what_is_said_beside_it(title: str) -> None:
     kernel = KERNELS[title]
     arrays = [array for text in kernel.of("arrays") for array in eval(f"[{text}]", NAMES)]
     arrays = arrays or [np.zeros(64, np.uint32)]
-    options: dict[str, Any] = {"before": "\n".join(kernel.of("before"))}
+    options: dict[str, Any] = {key: "\n".join(kernel.of(key)) for key in ("before", "directives")}
     for key in ("block", "grid", "cluster", "shared_bytes", "check"):
         options.update((key, eval(value)) for value in kernel.of(key))
     raises = [text.partition(": ") for text in kernel.of("raises")]
+    names = {**NAMES, **{f"a{i}": array for i, array in enumerate(arrays)}}
     if raises:
         kinds = tuple(getattr(errors, name) for name in raises[0][0].split("|"))
         with pytest.raises(kinds) as caught:
             run(kernel.body, *arrays, **options)
+        names["error"] = caught.value
         for _, _, text in raises:
             assert re.search(text, str(caught.value), re.S)
-        return
-    report = run(kernel.body, *arrays, **options)
-    finds = [text.partition(": ") for text in kernel.of("finds")]
-    if [code for code, _, _ in finds] != ["any"]:
-        assert [found.code for found in report.findings] == [code for code, _, _ in finds]
-        for found, (_, _, text) in zip(report.findings, finds, strict=True):
-            assert re.search(text, found.message, re.S)
-    names = {**NAMES, "report": report, **{f"a{i}": array for i, array in enumerate(arrays)}}
+    else:
+        names["report"] = report = run(kernel.body, *arrays, **options)
+        finds = [text.partition(": ") for text in kernel.of("finds")]
+        if [code for code, _, _ in finds] != ["any"]:
+            assert [found.code for found in report.findings] == [code for code, _, _ in finds]
+            for found, (_, _, text) in zip(report.findings, finds, strict=True):
+                assert re.search(text, found.message, re.S)
     for text in kernel.of("holds"):
         assert eval(text, names), text
 

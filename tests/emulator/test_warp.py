@@ -53,20 +53,3 @@ def test_shfl_reads_the_lane_the_manual_says(
     got, valid = shuffled(mode, str(b), str(c))
     assert got.tolist() == source
     assert np.flatnonzero(~valid).tolist() == outside
-
-
-def test_match_any_finds_the_lanes_with_the_same_value() -> None:
-    a = np.zeros(32, np.uint32)
-    run(
-        f"{MINE} and.b32 %r5, %r0, 3; match.any.sync.b32 %r6, %r5, -1; st.global.u32 [%d0], %r6;", a
-    )
-    assert [int(x) for x in a[:4]] == [0x11111111 << i for i in range(4)]
-
-
-def test_match_all_says_whether_all_agree() -> None:
-    a = np.zeros(64, np.uint32)
-    body = f"""{MINE} mov.u32 %r5, 4; setp.eq.u32 %p2, %r0, 40; @%p2 mov.u32 %r5, 5;
-    match.all.sync.b32 %r6|%p1, %r5, -1; selp.u32 %r7, %r6, 1, %p1; st.global.u32 [%d0], %r7;"""
-    run(body, a, block=64)
-    assert (a[:32] == 0xFFFFFFFF).all()
-    assert (a[32:] == 1).all()
