@@ -118,3 +118,20 @@ def core_matrices(codes: Array) -> Array:
     rows = codes.shape[0]
     ordered = codes.reshape(rows // 8, 8, codes.shape[1] // 16, 16).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(ordered).reshape(-1)
+
+
+F16 = 1 << 4 | 16 // 8 << 17 | 128 // 16 << 24
+"""The instruction descriptor of kind::f16, M = 128, N = 16, sums in f32."""
+
+
+def matrices(rows: int = 128, columns: int = 16) -> tuple[Array, Array]:
+    """float16[rows, 16] and float16[columns, 16] of small integers."""
+    rng = np.random.default_rng(7)
+    return tuple(  # type: ignore[return-value]
+        rng.integers(-8, 8, (count, 16)).astype(np.float16) for count in (rows, columns)
+    )
+
+
+def packed(values: Array) -> Array:
+    """Rows of 32 bytes, of any type, as core matrices."""
+    return core_matrices(np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1))

@@ -7,7 +7,12 @@ arrays: what q0, q1, ... point to, Python expressions; 64 zeros by default.
 block, grid, cluster, shared_bytes, check, before, directives: arguments of `ptx_harness.run`.
 raises: CLASS: REGEX, the error and a part of its text; `A|B` is either. Without it there is none.
 finds: CODE: REGEX, a finding and a part of its message. All are listed, or there is one line `any`.
+codes: instead of `raises` or `finds`, the codes of all that is found, sorted; `none` if nothing is.
 holds: a Python expression of the arrays a0, a1, ... and of `report`, or of `error` if there is one.
+frame: the kernel is the middle of one on tensor memory, whose threads store so many words each; see
+    `tensor_harness.execute`. columns: how many it allocates.
+
+`{{EXPRESSION}}` in a kernel stands for its value.
 
 `//? $NAME = TEXT` begins a case of the kernel, in which TEXT stands for $NAME, with own keys.
 The keys before the first one are common. `//= $NAME = TEXT` in front of all kernels is for all, but
@@ -23,14 +28,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import tensor_harness as tensor
 from ptx_harness import MINE, MINE_IN_GRID, Array, aligned, run
 
-from nvfp4.emulator import errors
+from nvfp4.emulator import LaunchReport, errors
 from nvfp4.emulator.execution import schedule
 from nvfp4.records.tensormap import DataType, TensorMap
 
 KNOWN = {"arrays", "block", "grid", "cluster", "shared_bytes", "check", "before", "directives"}
-KNOWN |= {"raises", "finds", "holds"}
+KNOWN |= {"raises", "finds", "codes", "holds", "frame", "columns"}
 
 
 def mapped(data: Array, box: tuple[int, int]) -> tuple[Array, Array]:
@@ -51,6 +57,7 @@ NAMES: dict[str, Any] = {
     "zeros": lambda n=64: np.zeros(n, np.uint32),
     "ones": lambda n=64: np.ones(n, np.uint32),
     "mapped": mapped,
+    **vars(tensor),
 }
 
 
@@ -97,30 +104,50 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("title", KERNELS)
-def test_a_kernel_does_what_is_said_beside_it(title: str) -> None:
-    kernel = KERNELS[title]
-    arrays = [array for text in kernel.of("arrays") for array in eval(f"[{text}]", NAMES)]
-    arrays = arrays or [np.zeros(64, np.uint32)]
+def launch(kernel: Kernel, arrays: list[Array]) -> LaunchReport:
+    """Run a kernel as its keys say. arrays: gets those that it works on."""
+    body = re.sub(r"\{\{(.+?)\}\}", lambda m: str(eval(m[1], NAMES)), kernel.body)
+    if frame := kernel.of("frame"):
+        a, b = tensor.matrices()
+        arrays += [a, b, np.zeros((128, int(frame[-1])), np.uint32)]
+        columns = int((kernel.of("columns") or ["32"])[0])
+        return tensor.execute(body, [tensor.packed(a), tensor.packed(b)], arrays[-1], columns)
+    given = [array for text in kernel.of("arrays") for array in eval(f"[{text}]", NAMES)]
+    arrays += given or [np.zeros(64, np.uint32)]
     options: dict[str, Any] = {key: "\n".join(kernel.of(key)) for key in ("before", "directives")}
     for key in ("block", "grid", "cluster", "shared_bytes", "check"):
         options.update((key, eval(value)) for value in kernel.of(key))
+    return run(body, *arrays, **options)
+
+
+@pytest.mark.parametrize("title", KERNELS)
+def test_a_kernel_does_what_is_said_beside_it(title: str) -> None:
+    kernel = KERNELS[title]
+    arrays: list[Array] = []
     raises = [text.partition(": ") for text in kernel.of("raises")]
-    names = {**NAMES, **{f"a{i}": array for i, array in enumerate(arrays)}}
+    codes = kernel.of("codes")
+    names = dict(NAMES)
     if raises:
         kinds = tuple(getattr(errors, name) for name in raises[0][0].split("|"))
         with pytest.raises(kinds) as caught:
-            run(kernel.body, *arrays, **options)
+            launch(kernel, arrays)
         names["error"] = caught.value
         for _, _, text in raises:
             assert re.search(text, str(caught.value), re.S)
+    elif codes:
+        try:
+            found = sorted({each.code for each in launch(kernel, arrays).findings})
+        except errors.EmulatorError as error:
+            found = [error.code]
+        assert (" ".join(found) or "none") == codes[0]
     else:
-        names["report"] = report = run(kernel.body, *arrays, **options)
+        names["report"] = report = launch(kernel, arrays)
         finds = [text.partition(": ") for text in kernel.of("finds")]
         if [code for code, _, _ in finds] != ["any"]:
-            assert [found.code for found in report.findings] == [code for code, _, _ in finds]
-            for found, (_, _, text) in zip(report.findings, finds, strict=True):
-                assert re.search(text, found.message, re.S)
+            assert [each.code for each in report.findings] == [code for code, _, _ in finds]
+            for each, (_, _, text) in zip(report.findings, finds, strict=True):
+                assert re.search(text, each.message, re.S)
+    names.update((f"a{i}", array) for i, array in enumerate(arrays))
     for text in kernel.of("holds"):
         assert eval(text, names), text
 

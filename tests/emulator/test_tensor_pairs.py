@@ -12,6 +12,8 @@ from tensor_harness import (
     core_matrices,
     descriptor,
     kernel,
+    matrices,
+    packed,
     read_back,
 )
 
@@ -97,17 +99,6 @@ def ran(
     return run(
         body, aligned(np.concatenate(data)), out, block=128, shared_bytes=shared, **options
     ), out
-
-
-def matrices(rows: int, columns: int) -> tuple[Array, Array]:
-    rng = np.random.default_rng(rows + columns)
-    return tuple(  # type: ignore[return-value]
-        rng.integers(-8, 8, (count, 16)).astype(np.float16) for count in (rows, columns)
-    )
-
-
-def packed(values: Array) -> Array:
-    return core_matrices(np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1))
 
 
 def split(a: Array, b: Array) -> list[list[Array]]:
