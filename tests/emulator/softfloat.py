@@ -5,17 +5,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 
-def to_multiple(size: Fraction, unit: Fraction, mode: str, negative: bool) -> Fraction:
-    """A magnitude rounded to a multiple of `unit`; `negative` is its sign."""
-    steps, rest = divmod(size, unit)
+def in_units(size: Fraction, exponent: int, mode: str, negative: bool) -> int:
+    """How often 2**exponent goes into a magnitude, rounded; `negative` is its sign."""
+    unit = size.denominator << max(exponent, 0)
+    steps, rest = divmod(size.numerator << max(-exponent, 0), unit)
     up = {
-        "rn": rest > unit / 2 or (rest == unit / 2 and steps % 2 == 1),
-        "rna": rest >= unit / 2,
+        "rn": 2 * rest > unit or (2 * rest == unit and steps % 2 == 1),
+        "rna": 2 * rest >= unit,
         "rz": False,
         "rp": rest > 0 and not negative,
         "rm": rest > 0 and negative,
     }[mode]
-    return (int(steps) + up) * unit
+    return steps + up
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Binary:
         field, fraction = size >> self.mantissa_bits, size & ((1 << self.mantissa_bits) - 1)
         if field:
             fraction += 1 << self.mantissa_bits
-        return sign * Fraction(fraction) * Fraction(2) ** (self.lowest + max(field - 1, 0))
+        exponent = self.lowest + max(field - 1, 0)
+        return Fraction(sign * fraction << max(exponent, 0), 1 << max(-exponent, 0))
 
     def negative(self, bits: int) -> bool:
         return bool(bits & self.sign_bit)
@@ -71,33 +73,25 @@ class Binary:
         if x == 0:
             return self.sign_bit if negative_zero else 0
         negative, size = x < 0, abs(x)
+        sign = self.sign_bit if negative else 0
         exponent = size.numerator.bit_length() - size.denominator.bit_length()
-        while Fraction(2) ** exponent > size:
+        if size.numerator << max(-exponent, 0) < size.denominator << max(exponent, 0):
             exponent -= 1
-        while Fraction(2) ** (exponent + 1) <= size:
-            exponent += 1
-        unit = Fraction(2) ** (exponent - self.mantissa_bits)
-        if flush and to_multiple(size, unit, mode, negative) < Fraction(2) ** (
-            self.lowest + self.mantissa_bits
-        ):
-            return self.sign_bit if negative else 0
-        rounded = to_multiple(size, max(unit, Fraction(2) ** self.lowest), mode, negative)
-        largest = self.value(self.top)
-        if rounded > largest:
+        unit = exponent - self.mantissa_bits
+        normal = 1 << self.mantissa_bits
+        if flush and unit < self.lowest:
+            steps = in_units(size, unit, mode, negative)
+            if unit + 1 < self.lowest or steps < 2 * normal:
+                return sign
+        unit = max(unit, self.lowest)
+        # A carry out of the mantissa counts up the exponent, and subnormals have none.
+        bits = (unit - self.lowest) * normal + in_units(size, unit, mode, negative)
+        if bits > self.top:
             away = mode in ("rn", "rna") or mode == ("rm" if negative else "rp")
             if self.has_infinity and away and not saturate:
                 return self.infinity(negative)
-            rounded = Fraction(largest)
-        return self._exactly(rounded) | (self.sign_bit if negative else 0)
-
-    def _exactly(self, size: Fraction) -> int:
-        units = size / Fraction(2) ** self.lowest
-        assert units.denominator == 1
-        count, field = int(units), 0
-        while count >= 2 << self.mantissa_bits:
-            assert count % 2 == 0
-            count, field = count // 2, field + 1
-        return (field << self.mantissa_bits) + count
+            bits = self.top
+        return bits | sign
 
 
 F16 = Binary(5, 10, 0x7BFF, 0x7FFF)
