@@ -115,7 +115,7 @@ def test_a_long_loop_without_stores_keeps_few_states(monkeypatch: pytest.MonkeyP
     assert 0 < len(kept) < 30  # of some 5,000 looks
 
 
-@pytest.mark.parametrize("period", [1, 3, 64, 250])
+@pytest.mark.parametrize("period", [1, 3, 64, pytest.param(250, marks=pytest.mark.corpus)])
 def test_a_loop_that_comes_back_to_the_same_values_never_ends(period: int) -> None:
     body = f"""mov.u32 %r7, 0;
     L: add.u32 %r7, %r7, 1; setp.eq.u32 %p1, %r7, {period}; @%p1 mov.u32 %r7, 0;

@@ -20,7 +20,9 @@ def test_a_pattern_lists_its_alternatives() -> None:
     assert len(set(opcodes)) == len(opcodes) > 1200
 
 
-@pytest.mark.parametrize("start", range(8))
+@pytest.mark.parametrize(
+    "start", [0, *(pytest.param(n, marks=pytest.mark.corpus) for n in range(1, 8))]
+)
 def test_every_test_kernel_runs_in_the_engine(start: int) -> None:
     for opcode in [*exact_opcodes(), *approximate_opcodes()][start::8]:
         op = resolve(opcode)
