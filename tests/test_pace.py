@@ -145,6 +145,7 @@ class Slow:
     """eval.py on a machine on which the second test and the benchmark take too long."""
 
     repeat = True
+    may_emulate = False
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -152,7 +153,7 @@ class Slow:
     def run_submission(self) -> ProcessResult:
         return ProcessResult(0, "")
 
-    def run_eval(self, mode, cases, listener=None, activity=None) -> ProcessResult:  # type: ignore[no-untyped-def]
+    def run_eval(self, mode, cases, on_result, on_activity) -> ProcessResult:  # type: ignore[no-untyped-def]
         kind = "test" if mode == "test" else "benchmark"
         lines = [("device.kind", self._kind), (f"{kind}-count", str(len(cases)))]
         for index, spec in enumerate(cases):
@@ -164,7 +165,7 @@ class Slow:
             lines.append((f"{kind}.{index}.complete", "true"))
         lines.append(("check", "fail"))
         for key, value in lines:
-            listener(key, value)
+            on_result(key, value)
         return ProcessResult(114, "", values=dict(lines))
 
 
@@ -333,13 +334,30 @@ class InParts(Bot):
         return ProcessResult(112 * failed, "", values={"check": "fail" if failed else "pass"})
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("cases", [["pass", "pass", "pass"], ["pass", "fail", "pass"]])
-def test_judges_that_share_cases_say_what_one_would(cases: list[str]) -> None:
+def test_judges_that_share_cases_say_what_one_would(cases: list[str], at_once: bool) -> None:
     told: list[tuple[str, str]] = []
     bot = InParts(load_problem(), b"")
-    ended = bot.run_in_parts("leaderboard", cases, 2, lambda *result: told.append(result))
+
+    def tell(*result: str) -> None:
+        told.append((result[0], result[1]))
+
+    ended = bot.run_in_parts("leaderboard", cases, 2, tell, at_once=at_once)
     statuses = {f"benchmark.{number}.status": each for number, each in enumerate(cases)}
     assert {key: value for key, value in told if key in statuses} == statuses
     assert [key for key, _ in told].count("device.kind") == 1
     assert ended.values["check"] == min(cases)
     assert ended.exit_code == (112 if "fail" in cases else 0)
+
+
+def test_a_judge_whose_result_ends_the_run_is_the_last() -> None:
+    told: list[str] = []
+    bot = InParts(load_problem(), b"")
+
+    def stop(key: str, value: str) -> bool:
+        told.append(key)
+        return key == "benchmark.0.status"
+
+    bot.run_in_parts("leaderboard", ["pass", "pass"], 2, stop, at_once=False)
+    assert "benchmark.1.status" not in told

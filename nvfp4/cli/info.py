@@ -17,7 +17,7 @@ from nvfp4.cli.display.columns import Column, show_table
 from nvfp4.cli.display.console import columns_of, say
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import judged
-from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.bot import Bot, drivers
 from nvfp4.cli.problem import Problem, load_problem, shape_of
 from nvfp4.cli.text import microseconds
 from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
@@ -132,10 +132,6 @@ def _kinds(device: Device) -> list[str]:
     ]
 
 
-_drivers = ("/dev/nvidiactl", "/dev/dxg")
-"""Drivers of Linux, and of Linux under Windows."""
-
-
 def capability_of(device: str) -> str | None:
     """The compute capability of the GPU on which submissions are judged, such as 9.0, None where
     they are judged without one. device: auto, cpu, emulate, cuda or cuda:N.
@@ -144,7 +140,7 @@ def capability_of(device: str) -> str | None:
     """
     if device in ("cpu", "emulate"):
         return None
-    if device == "auto" and not any(Path(driver).exists() for driver in _drivers):
+    if device == "auto" and not any(Path(driver).exists() for driver in drivers):
         return None
     return inspect(load_problem(), device).device.capability
 
@@ -160,7 +156,7 @@ def visible_gpus() -> dict[str, str]:
     """The GPUs that torch sees, each as CUDA_VISIBLE_DEVICES names it, with its compute capability.
     Raises SetupError.
     """
-    if not any(Path(driver).exists() for driver in _drivers):
+    if not any(Path(driver).exists() for driver in drivers):
         return {}
     command = [sys.executable, "-c", _COUNT]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True)

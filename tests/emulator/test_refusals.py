@@ -43,11 +43,13 @@ class Failing:
     def run_submission(self) -> ProcessResult:
         return ProcessResult(0, "")
 
-    def run_eval(self, mode: str, cases: list[str], listener: Any, activity: Any) -> ProcessResult:
+    def run_eval(
+        self, mode: str, cases: list[str], on_result: Any, on_activity: Any
+    ) -> ProcessResult:
         said = {f"test.0.{key}": value for key, value in self._values.items()}
         values = {"device.kind": "cpu", "test-count": "1", "test.0.spec": cases[0], **said}
         for key, value in values.items():
-            listener(key, value)
+            on_result(key, value)
         return ProcessResult(self._exit_code, "", values=values)
 
 

@@ -296,7 +296,7 @@ class _Listener:
 
 
 def _run_mode(
-    bot: Bot,
+    run: Callable[..., ProcessResult],
     mode: str,
     lines: list[str],
     read_plainly: Read[Result],
@@ -306,12 +306,11 @@ def _run_mode(
     observer: Observer,
     stop_at: str | None = None,
     on_device: Callable[[bool], None] | None = None,
-    parts: int = 1,
 ) -> None:
     """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
     the confinement. Results that disagree with how eval.py ended fail. An interrupt, or Abandoned,
     leaves those that are known so far. on_device: called where kernels are emulated, with True, and
-    on a GPU, with False. parts: the number of judges that share the cases.
+    on a GPU, with False. run: as `Bot.run_eval`.
     """
 
     def read(values: dict[str, str], index: int, line: str, why: Failure = judge_ended) -> Result:
@@ -320,10 +319,7 @@ def _run_mode(
 
     listener = _Listener(observer, lines, read, pace, stop_at, on_device)
     try:
-        if parts > 1:
-            ended = bot.run_in_parts(mode, lines, parts, listener, observer.activity)
-        else:
-            ended = bot.run_eval(mode, lines, listener, observer.activity)
+        ended = run(mode, lines, on_result=listener, on_activity=observer.activity)
         observer.ended()
         process = judged(ended)
     except (KeyboardInterrupt, Abandoned):
@@ -371,7 +367,9 @@ def _run_tests(
     lines, tests = plan.all_tests, verdict.tests
     observer.phase("tests", lines)
     stop = plan.stop_at
-    _run_mode(bot, "test", lines, read_test, tests, pace, verdict, observer, stop, on_device)
+    _run_mode(
+        bot.run_eval, "test", lines, read_test, tests, pace, verdict, observer, stop, on_device
+    )
 
 
 def _run_benchmarks(
@@ -383,15 +381,15 @@ def _run_benchmarks(
     turn: AbstractContextManager[None] | None = None,
     beside: bool = False,
 ) -> None:
-    """beside: whether they may run beside each other."""
+    """beside: whether the tests have launched kernels that are emulated."""
     lines, benchmarks = plan.benchmarks, verdict.benchmarks
     if turn is not None:
         bot = replace(bot, turn=turn)
     observer.phase("benchmarks", lines)
     fitting = min(len(lines), os.cpu_count() or 1, free_bytes() // _part_bytes)
-    parts = max(1, fitting) if beside else 1
-    read = read_benchmark
-    _run_mode(bot, "leaderboard", lines, read, benchmarks, pace, verdict, observer, parts=parts)
+    parts = max(1, fitting) if bot.may_emulate else 1
+    run = partial(bot.run_in_parts, parts=parts, at_once=beside) if parts > 1 else bot.run_eval
+    _run_mode(run, "leaderboard", lines, read_benchmark, benchmarks, pace, verdict, observer)
 
 
 def _said_passed(process: ProcessResult) -> bool:

@@ -40,6 +40,9 @@ longest_wait_s = 60.0
 longest_line_bytes = 64 << 10
 """More than any line that eval.py writes: the rest of a longer one is left out."""
 
+drivers = ("/dev/nvidiactl", "/dev/dxg")
+"""Drivers of Linux, and of Linux under Windows."""
+
 OnResult = Callable[[str, str], "bool | None"]
 """A callback for each result; True ends the run."""
 
@@ -103,6 +106,11 @@ class Bot:
     seed: int | None = None
     turn: AbstractContextManager[object] | None = None
 
+    @property
+    def may_emulate(self) -> bool:
+        """Whether kernels are emulated, as far as can be known before torch is loaded."""
+        return self.options.without_gpu or not any(Path(each).exists() for each in drivers)
+
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
         with self._staged() as folder:
@@ -147,13 +155,23 @@ class Bot:
         parts: int,
         on_result: OnResult,
         on_activity: Callable[[str], None] | None = None,
+        at_once: bool = True,
     ) -> ProcessResult:
-        """``run_eval`` by several judges at once, each with a part of the cases. Returns what one
-        judge of all cases would have written."""
+        """``run_eval`` by several judges, each with a part of the cases. Returns what one judge of
+        all cases would have written. at_once: whether all begin now, else when the first judge has
+        emulated a kernel: what is timed must be alone."""
         whole, lock = ProcessResult(exit_code=0, stderr=""), threading.Lock()
         numbers = [list(range(len(cases)))[part::parts] for part in range(parts)]
+        may_begin, ended_early = threading.Event(), threading.Event()
+        if at_once:
+            may_begin.set()
 
         def judge(part: int) -> ProcessResult:
+            if part:
+                may_begin.wait()
+            if ended_early.is_set():
+                return ProcessResult(exit_code=-1, stderr="")
+
             def on_part(key: str, value: str) -> bool | None:
                 kind, _, name = key.partition(".")
                 number, _, name = name.partition(".")
@@ -161,14 +179,26 @@ class Bot:
                     key = f"{kind}.{numbers[part][int(number)]}.{name}"
                 elif key == "check" or key in whole.values:
                     return None
+                if name == "emulated":
+                    may_begin.set()
                 with lock:
-                    return whole.take(key, value) and on_result(key, value)
+                    stops = whole.take(key, value) and on_result(key, value)
+                if stops:
+                    ended_early.set()
+                return stops
 
             of_part = [cases[number] for number in numbers[part]]
-            return self._judged([mode], of_part, on_part, on_activity)
+            try:
+                return self._judged([mode], of_part, on_part, on_activity)
+            finally:
+                may_begin.set()
 
         with side_by_side(parts) as pool:
-            ended = list(pool.map(judge, range(parts)))
+            try:
+                ended = list(pool.map(judge, range(parts)))
+            except BaseException:
+                ended_early.set()
+                raise
         whole.values["check"] = min(each.values.get("check", "") for each in ended)
         whole.exit_code = max(each.exit_code for each in ended)
         whole.killed = any(each.killed for each in ended)
