@@ -1,5 +1,6 @@
 """Which module may import which, read from the source: arrows point downward only."""
 
+import subprocess
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -201,6 +202,13 @@ def test_an_import_is_found_wherever_it_hides(tmp_path: Path, text: str) -> None
 def test_the_command_imports_nothing_heavy() -> None:
     for name in members("cli"):
         assert not public_imports(name) & {"torch", "cutlass", "cuda", "numpy", "numba"}, name
+
+
+@pytest.mark.parametrize("name", ["nvfp4.retarget.nvcc", "nvfp4.retarget.extensions"])
+def test_what_runs_for_every_call_of_nvcc_imports_nothing_heavy(name: str) -> None:
+    code = f"import sys, {name}; print(sorted({{'torch', 'numba', 'numpy'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_module_bears_neither_its_folder_s_name_nor_that_of_a_library() -> None:

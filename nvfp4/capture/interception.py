@@ -4,7 +4,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from nvfp4.capture import cuda, cutedsl, graphs, stream_order
+from nvfp4.capture import cutedsl, graphs, stream_order
+from nvfp4.capture.cuda import hooks as cuda
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.records.launch import Buffer, Launch, Note

@@ -1,6 +1,6 @@
 """PTX of one architecture on another GPU: rewritten instruction by instruction, then run.
 
-    from nvfp4.retarget import rewrite
+    from nvfp4.retarget.rewrite import rewrite
 
     rewritten = rewrite(ptx, "sm_90a")
     rewritten.ptx, rewritten.report.entries()
@@ -8,18 +8,3 @@
 The rewritten text gives the same bits; what the target cannot do is refused by name. The emulator
 is the yardstick: tests run each row of the table through it, before and after.
 """
-
-from nvfp4.retarget.errors import DriverError, NotRetargetable, RetargetError
-from nvfp4.retarget.rewrite import KernelRewrite, RewriteReport, Rewritten, rewrite
-from nvfp4.retarget.targets import target_of
-
-__all__ = [
-    "DriverError",
-    "KernelRewrite",
-    "NotRetargetable",
-    "RetargetError",
-    "RewriteReport",
-    "Rewritten",
-    "rewrite",
-    "target_of",
-]

@@ -1,6 +1,7 @@
 """CUDA C++ extensions on a GPU that they may not be written for: torch calls `nvfp4.retarget.nvcc`.
 
-Imports nothing heavy: most submissions have no extension, or one that compiles as it is.
+Imports neither torch nor the emulator: most submissions have no extension, or one that compiles as
+it is.
 """
 
 from __future__ import annotations

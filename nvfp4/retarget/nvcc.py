@@ -90,7 +90,8 @@ def fits_not(said: str) -> bool:
 def _rewritten(nvcc: str, words: list[str], arch: str, number: int, report: Path) -> str:
     """Compiles for another architecture, and returns what nvcc would print. Raises BuildFailed and
     RetargetError."""
-    from nvfp4.retarget import rewrite, target_of
+    from nvfp4.retarget.rewrite import rewrite
+    from nvfp4.retarget.targets import target_of
 
     target = str(target_of(divmod(number, 10)))
     found: list[dict[str, Any]] = []
@@ -140,7 +141,7 @@ def main(arguments: list[str]) -> int:
             if retarget == "never" or not fits_not(said):
                 print(said, end="", file=sys.stderr)
                 return 1
-    from nvfp4.retarget import RetargetError
+    from nvfp4.retarget.errors import RetargetError
 
     try:
         print(_rewritten(nvcc, words, arch, int(number), report), end="", file=sys.stderr)

@@ -13,6 +13,7 @@
 std::tuple<std::vector<int64_t>, std::vector<int64_t>, bool, std::string> facts(
     const torch::Tensor& x) {
   TORCH_CHECK(x.size(-1) == x.sizes().back() && x.stride(0) == x.strides()[0]);
+  TORCH_CHECK(torch::size(x, 0) == x.size(0));
   TORCH_CHECK(x.dtype() == x.scalar_type() && x.options().dtype() == x.dtype());
   TORCH_CHECK(x.is_cuda() && x.device() == torch::Device("cuda:0") && x.get_device() == 0);
   return {x.sizes().vec(), x.strides().vec(), x.is_contiguous(), c10::toString(x.scalar_type())};

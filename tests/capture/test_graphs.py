@@ -119,8 +119,8 @@ def test_a_replay_in_a_capture_is_part_of_it() -> None:
 
 
 def test_a_fill_waits_for_the_replay() -> None:
-    from nvfp4.capture.cuda import RUNTIME
     from nvfp4.capture.cuda.calls import cudaMemset
+    from nvfp4.capture.cuda.runtime import RUNTIME
 
     RUNTIME.begin(lambda launch: None, "sm_100a")
     try:

@@ -16,7 +16,8 @@ tl = pytest.importorskip("triton.language")
 from nvfp4.capture.patches import Patches  # noqa: E402
 from nvfp4.capture.triton.hooks import use_driver  # noqa: E402
 from nvfp4.capture.triton.loading import start_loading  # noqa: E402
-from nvfp4.retarget import DriverError, rewrite  # noqa: E402
+from nvfp4.retarget.errors import DriverError  # noqa: E402
+from nvfp4.retarget.rewrite import rewrite  # noqa: E402
 
 
 @triton.jit

@@ -131,6 +131,7 @@ refused_kernels = [
     "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%r1], %d1, %d2, %r3, [%r4], [%r5],"
     "%p1;",
     "wgmma.fence.sync.aligned;",
+    "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1, %r2, %r3, %r4}, [%d1];",
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1, %r2, %r3, %r4}, %d1, %d2, %p1, 1, 1,"
     "0, 0;",
     "st.const.u32 [%q0], %r0;",

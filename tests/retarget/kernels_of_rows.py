@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from nvfp4.emulator import run_ptx
-from nvfp4.retarget import target_of
 from nvfp4.retarget.driver import installed_driver
+from nvfp4.retarget.targets import target_of
 from nvfp4.retarget.translator import Translator
 
 Array = np.ndarray[Any, Any]

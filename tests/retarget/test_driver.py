@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from test_rewrite import MODULE
 
-from nvfp4.retarget import DriverError, NotRetargetable
 from nvfp4.retarget.driver import Driver, Kernel
+from nvfp4.retarget.errors import DriverError, NotRetargetable
 from nvfp4.retarget.translator import Translator
 
 PTX = MODULE.replace(

@@ -12,7 +12,7 @@ import pytest
 from kernels_of_rows import HEADER, Array, on_gpu, ptxas
 
 from nvfp4.emulator import run_ptx
-from nvfp4.retarget import rewrite
+from nvfp4.retarget.rewrite import rewrite
 
 ALL = ("sm_80", "sm_89", "sm_90a", "sm_120a")
 BEFORE_100 = ALL[:3]

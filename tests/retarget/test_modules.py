@@ -15,7 +15,8 @@ from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.problems.nvfp4_gemv.reference import generate_full_range_input
 from nvfp4.records.launch import Launch
-from nvfp4.retarget import NotRetargetable, rewrite
+from nvfp4.retarget.errors import NotRetargetable
+from nvfp4.retarget.rewrite import rewrite
 from nvfp4.tuner.space import load_submission
 
 pytest.importorskip("cutlass")

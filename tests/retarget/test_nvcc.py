@@ -22,7 +22,8 @@ from bot import root
 
 from nvfp4.capture.cuda.flags import device_linking
 from nvfp4.capture.cuda.toolchain import Toolchain
-from nvfp4.retarget import NotRetargetable, extensions, nvcc, nvcc_steps
+from nvfp4.retarget import extensions, nvcc, nvcc_steps
+from nvfp4.retarget.errors import NotRetargetable
 
 HOPPER, BLACKWELL = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in ("90", "100a"))
 

@@ -8,7 +8,8 @@ from kernels_of_rows import ptxas
 
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.ptx.parser import OperandParser
-from nvfp4.retarget import NotRetargetable, rewrite
+from nvfp4.retarget.errors import NotRetargetable
+from nvfp4.retarget.rewrite import rewrite
 from nvfp4.retarget.sequence import shown
 from nvfp4.retarget.targets import Target, parse_target, target_of
 

@@ -19,7 +19,7 @@ from kernels_of_rows import (
 )
 from rows import ALL, ROWS
 
-from nvfp4.retarget import rewrite
+from nvfp4.retarget.rewrite import rewrite
 
 
 def name_of(row: Row) -> str:

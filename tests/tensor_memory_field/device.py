@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from nvfp4.capture.codes import CudaError
-from nvfp4.capture.cuda import RUNTIME
 from nvfp4.capture.cuda.compilers import assemble, run_compiler
+from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.capture.kernel import Resources
 from nvfp4.records.launch_errors import InvalidTensorMap

@@ -3,7 +3,7 @@
 Lane 4g + t has words of row g, and of every eighth row after it. Of a row of a, or a column of b,
 it has word t of each four; of the sums it has columns 2t and 2t + 1 of each eight. Registers go
 through the rows first. Source: PTX ISA, matrix fragments of mma, which are the same in bytes for
-elements of every size. Those of wmma are unspecified, and here the same as mma's.
+elements of every size.
 
 Sums of integers are exact whatever their order. Those of floating-point products are computed in
 float64 and rounded once; how tensor cores round on the way is not documented, so that a GPU's last
@@ -13,7 +13,6 @@ bits may differ where the type of the sums does not hold them exactly.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -36,60 +35,51 @@ from nvfp4.emulator.state.batch import Execution
 
 Arrays = Sequence[Array]
 
-INTEGERS = ("u8", "s8")
-ELEMENT_BITS = {
+_INTEGERS = ("u8", "s8")
+_ELEMENT_BITS = {
     "u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8,
     "f16": 16, "bf16": 16, "tf32": 32,
 }  # fmt: skip
-SUM_DTYPES: dict[str, Any] = {
+_SUM_DTYPES: dict[str, Any] = {
     "s32": np.int32, "f16": np.float16, "f32": np.float32,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Product:
-    """d = a * b + c. rows, columns: of the sums. row_bytes: of a row of a and of a column of b. a,
-    b, c, d: types of the elements. clamps: whether integer sums saturate.
+    """d = a * b + c, of 8 columns. rows: of a and of the sums. row_bytes: of a row of a and of a
+    column of b. a, b: types of the elements. sum: type of c and d. clamps: whether integer sums
+    saturate.
     """
 
     rows: int
-    columns: int
     row_bytes: int
     a: str
     b: str
-    c: str
-    d: str
+    sum: str
     clamps: bool = False
 
     @property
-    def factors(self) -> tuple[int, int]:
-        """How many registers of a and b hold all elements."""
-        return self.rows * self.row_bytes // 128, self.columns * self.row_bytes // 128
-
-    def sums(self, kind: str) -> int:
-        """How many registers of c or d there are; two elements of f16 share one."""
-        return self.rows * self.columns // (64 if kind == "f16" else 32)
+    def registers(self) -> tuple[int, int, int]:
+        """How many registers hold a, b and c, or d; two elements of f16 share one."""
+        sums = self.rows // (8 if self.sum == "f16" else 4)
+        return self.rows * self.row_bytes // 128, self.row_bytes // 16, sums
 
 
-def product_action(
-    site: Site, form: Product, registers: tuple[int, int], operands: Sequence[Any]
-) -> Action:
-    """The action of an instruction that multiplies. registers: of a and b, where each may be there
-    several times. operands: those of d, a, b and c.
-    """
-    counts = (*registers, form.sums(form.c))
-    for given, number in zip(operands, (form.sums(form.d), *counts), strict=True):
+@instruction("mma", operands="_ _ _ _")
+def mma(site: Site) -> Action:
+    """mma.sync.aligned.shape.row.col{.satfinite}.dtype.atype.btype.ctype{.op.popc} d, a, b, c."""
+    form = _form(site)
+    d, a, b, c = (site.items(index) for index in range(4))
+    a_count, b_count, sums = form.registers
+    for given, number in zip((d, a, b, c), (sums, a_count, b_count, sums), strict=True):
         if len(given) != number:
             raise site.unsupported(f"{site.opcode}: {len(given)} registers where {number} belong")
-    a_end, b_end, c_end = accumulate(counts)
 
     def parts(ex: Execution, values: Arrays, warps: Array) -> list[Array]:
         """The registers of a, b and c, [registers, warps, lanes] each."""
-        spans = (0, form.factors[0]), (a_end, a_end + form.factors[1]), (b_end, c_end)
-        return [
-            np.stack([by_warp(ex.group, value)[warps] for value in values[start:stop]])
-            for start, stop in spans
-        ]
+        words = np.stack([by_warp(ex.group, value)[warps] for value in values[:-1]])
+        return np.split(words, (a_count, a_count + b_count))
 
     def given_back(ex: Execution, found: Array, warps: Array) -> tuple[Array, ...]:
         out = np.zeros((len(found), ex.batch.grid.lane.size // 32, 32), found.dtype)
@@ -108,10 +98,9 @@ def product_action(
         one, other = ((each != 0).astype(np.float64) for each in (a, b))
         bad = _products(form, one, np.ones_like(other)) + _products(form, np.ones_like(one), other)
         mask = (bad != 0) | (_elements(form, c) != 0)
-        size = np.dtype(SUM_DTYPES[form.d]).itemsize
+        size = np.dtype(_SUM_DTYPES[form.sum]).itemsize
         return given_back(ex, _registers(spread(mask, np.dtype(f"u{size}"))), warps)
 
-    d, a, b, c = operands
     sources = [Source(each, "b32") for each in (*a, *b, *c, ALL_LANES)]
     results = [Result(target, "b32") for target in d]
     return Action("warp", sources, results, run, member_gate(len(sources) - 1), shadow=shadow)
@@ -125,21 +114,21 @@ def _sums(form: Product, a: Array, b: Array, c: Array) -> Array:
     else:
         products = _products(form, a, b)
     start = _elements(form, c)
-    if form.a in INTEGERS:
+    if form.a in _INTEGERS:
         whole = products.astype(np.int64) + start.view(np.int32)
         if form.clamps:
             whole = whole.clip(-(2**31), 2**31 - 1)
         return _registers(whole.astype(np.uint32))
-    dtype = SUM_DTYPES[form.d]
+    dtype = _SUM_DTYPES[form.sum]
     with np.errstate(invalid="ignore", over="ignore"):
-        rounded = (products + start.view(SUM_DTYPES[form.c]).astype(np.float64)).astype(dtype)
+        rounded = (products + start.view(dtype).astype(np.float64)).astype(dtype)
     return _registers(rounded.view(f"u{rounded.itemsize}"))
 
 
 def _elements(form: Product, registers: Array) -> Array:
     """The elements of the sums' registers c: unsigned[pairs, 2, warps, lanes]."""
-    pairs = form.rows * form.columns // 64
-    if form.c == "f16":
+    pairs = form.rows // 8
+    if form.sum == "f16":
         halves = registers.view(np.uint16).reshape(pairs, *registers.shape[1:], 2)
         return np.ascontiguousarray(np.moveaxis(halves, 3, 1))
     return registers.reshape(pairs, 2, *registers.shape[1:])
@@ -156,24 +145,22 @@ def _registers(elements: Array) -> Array:
 def _products(form: Product, a: Array, b: Array) -> Array:
     """Sums of products, float64[pairs, 2, warps, lanes], of registers [registers, warps, lanes]:
     words that hold elements, or float64, one element each."""
-    out = np.empty((form.rows * form.columns // 64, 2, *a.shape[1:]))
+    out = np.empty((form.rows // 8, 2, *a.shape[1:]))
     if a.dtype == np.float64:
         bits, tables = 64, [np.zeros(1, np.float32)] * 2
         words, values = [np.zeros((1, 1, 1), np.uint32)] * 2, [a, b]
     else:
-        bits = ELEMENT_BITS[form.a]
+        bits = _ELEMENT_BITS[form.a]
         tables = [_values_of_codes(kind) for kind in (form.a, form.b)]
         words, values = [a, b], [np.zeros((1, 1, 1))] * 2
-    _multiply(
-        *words, *values, bits, *tables, form.rows, form.columns, a.shape[0], b.shape[0], out
-    )  # fmt: skip
+    _multiply(*words, *values, bits, *tables, form.rows, a.shape[0], b.shape[0], out)
     return out
 
 
 @lru_cache(maxsize=16)
 def _values_of_codes(kind: str) -> Array:
     """The values of all codes of a type of at most 16 bits, which float32 holds."""
-    codes = np.arange(1 << ELEMENT_BITS[kind])
+    codes = np.arange(1 << _ELEMENT_BITS[kind])
     if kind in FORMATS:
         with np.errstate(invalid="ignore"):  # signalling NaNs
             return decode(codes, FORMATS[kind]).astype(np.float32)
@@ -199,57 +186,30 @@ def _spread_words(words, values, bits, table, warp, eights, registers, out):  # 
 
 @loop
 def _multiply(  # type: ignore[no-untyped-def]
-    a, b, a_values, b_values, bits, a_table, b_table, rows, columns, a_registers, b_registers, out
+    a, b, a_values, b_values, bits, a_table, b_table, rows, a_registers, b_registers, out
 ):
-    """Set `out` to the sums of `_products`. Row 8i + g of a, or of b's columns, is in register i of
-    each `rows` / 8, lanes 4g to 4g + 3."""
+    """Set `out` to the sums of `_products`. Row 8i + g of a is in register i of each `rows` / 8,
+    lanes 4g to 4g + 3; so are the 8 columns of b."""
     depth = a_registers * 8 // rows * 4 * (1 if bits == 64 else 32 // bits)
-    left, right = np.empty((rows, depth)), np.empty((columns, depth))
-    across, sums = np.empty((depth, columns)), np.empty(columns)
+    left, right = np.empty((rows, depth)), np.empty((8, depth))
+    across, sums = np.empty((depth, 8)), np.empty(8)
     for warp in range(out.shape[2]):
         _spread_words(a, a_values, bits, a_table, warp, rows // 8, a_registers, left)
-        _spread_words(b, b_values, bits, b_table, warp, columns // 8, b_registers, right)
+        _spread_words(b, b_values, bits, b_table, warp, 1, b_registers, right)
         across[:] = right.T
         for row in range(rows):
             sums[:] = 0
             for k in range(depth):
                 factor = left[row, k]
-                for column in range(columns):
+                for column in range(8):
                     sums[column] += factor * across[k, column]
-            for column in range(columns):
-                pair = (column >> 3) * (rows >> 3) + (row >> 3)
-                lane = (row & 7) * 4 + ((column & 7) >> 1)
-                out[pair, column & 1, warp, lane] = sums[column]
+            for column in range(8):
+                lane = (row & 7) * 4 + (column >> 1)
+                out[row >> 3, column & 1, warp, lane] = sums[column]
 
 
-# --- layouts, of wmma's loads and stores ----------------------------------------------------------
-
-
-def places_in_matrix(rows: int, row_bytes: int) -> tuple[Array, Array]:
-    """The row of each register, [registers, lanes], and the byte in it where its word starts."""
-    row, start = np.meshgrid(np.arange(rows), np.arange(0, row_bytes, 4), indexing="ij")
-    eights, fours = rows // 8, row_bytes // 16
-
-    def by_register(values: Array) -> Array:
-        ordered = values.reshape(eights, 8, fours, 4).transpose(2, 0, 1, 3)
-        return ordered.reshape(eights * fours, 32)
-
-    return by_register(row), by_register(start)
-
-
-def places_in_tile(rows: int, columns: int) -> tuple[Array, Array]:
-    """The row of each pair of sums, [pairs, lanes], and the column of the first of them."""
-    row, column = np.meshgrid(np.arange(rows), np.arange(0, columns, 2), indexing="ij")
-
-    def by_pair(values: Array) -> Array:
-        ordered = values.reshape(rows // 8, 8, columns // 8, 4).transpose(2, 0, 1, 3)
-        return ordered.reshape(-1, 32)
-
-    return by_pair(row), by_pair(column)
-
-
-WHAT_RUNS = (
-    "a GPU can judge it; here mma.sync and wmma on integers, e4m3, e5m2, f16, bf16 and tf32 can "
+_WHAT_RUNS = (
+    "a GPU can judge it; here mma.sync on integers, e4m3, e5m2, f16, bf16 and tf32 can "
     "be (a dot of Triton becomes one with 16 rows and one warp)"
 )
 
@@ -259,14 +219,6 @@ _SHAPES = {
     32: {"m16n8k4": (16, 16), "m16n8k8": (16, 32)},
 }
 """By the bits of an element, rows of a and bytes of one; b has 8 columns."""
-
-
-@instruction("mma")
-def mma(site: Site) -> Action:
-    """mma.sync.aligned.shape.row.col{.satfinite}.dtype.atype.btype.ctype{.op.popc} d, a, b, c."""
-    form = _form(site)
-    site.takes(4)
-    return product_action(site, form, form.factors, [site.items(index) for index in range(4)])
 
 
 def _form(site: Site) -> Product:
@@ -284,30 +236,30 @@ def _form(site: Site) -> Product:
         )
     if form is None:
         raise site.unsupported(
-            f"{site.opcode}: of the tensor cores only mma.sync and wmma on integers, e4m3, e5m2, "
+            f"{site.opcode}: of the tensor cores only mma.sync on integers, e4m3, e5m2, "
             "f16, bf16 and tf32 are emulated",
-            hint=WHAT_RUNS,
+            hint=_WHAT_RUNS,
         )
     return form
 
 
 def _known(shape: str, types: list[str], clamps: bool) -> Product | None:
     d, a, b, c = types
-    if not {a, b} <= set(ELEMENT_BITS) or d != c:
+    if not {a, b} <= set(_ELEMENT_BITS) or d != c:
         return None
-    bits = ELEMENT_BITS[a]
-    integers = a in INTEGERS
-    mixed = bits == 8 == ELEMENT_BITS[b] and (b in INTEGERS) == integers
+    bits = _ELEMENT_BITS[a]
+    integers = a in _INTEGERS
+    mixed = bits == 8 == _ELEMENT_BITS[b] and (b in _INTEGERS) == integers
     if (a != b and not mixed) or shape not in _SHAPES[bits]:
         return None
     rows, row_bytes = _SHAPES[bits][shape]
-    if d not in sums_of(a) or ((rows == 8 or clamps) and not integers):
+    sums = ("s32",) if integers else ("f32",) if a in ("bf16", "tf32") else ("f32", "f16")
+    if d not in sums or ((rows == 8 or clamps) and not integers):
         return None
-    return Product(rows, 8, row_bytes, a, b, c, d, clamps)
+    return Product(rows, row_bytes, a, b, d, clamps)
 
 
-def sums_of(kind: str) -> tuple[str, ...]:
-    """The types that sums of products of a type may have."""
-    if kind in INTEGERS:
-        return ("s32",)
-    return ("f32",) if kind in ("bf16", "tf32") else ("f32", "f16")
+@instruction("wmma")
+def wmma(site: Site) -> Action:
+    """Refuse wmma, whose fragments have no layout that the manual names."""
+    raise site.unsupported(f"{site.opcode} is not emulated", hint=_WHAT_RUNS)

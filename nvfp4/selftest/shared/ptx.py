@@ -31,7 +31,7 @@ ROUND = """
 
 def round_off(result, data, trick="", bounds="", threads=128, stream=0):
     """Writes c from a result [m, 1, l] and returns it."""
-    from nvfp4.capture.cuda import RUNTIME
+    from nvfp4.capture.cuda.runtime import RUNTIME
     from nvfp4.records.launch import Launch
     from nvfp4.worker.emulated_runner import ForwardedLaunches
 

@@ -255,6 +255,7 @@ Tensor full(IntArrayRef size, const Scalar& value, TensorOptions options = {});
 Tensor empty_like(const Tensor& like, TensorOptions options = {});
 Tensor zeros_like(const Tensor& like, TensorOptions options = {});
 Tensor ones_like(const Tensor& like, TensorOptions options = {});
+inline int64_t size(const Tensor& tensor, int64_t dim) { return tensor.size(dim); }
 
 }  // namespace at
 

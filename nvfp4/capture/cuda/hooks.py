@@ -1,4 +1,4 @@
-"""Ways to load kernels that are not captured: each is refused in one sentence."""
+"""Capture of CUDA C++: torch builds extensions here, and other ways to load kernels are refused."""
 
 import ctypes
 import functools
@@ -10,9 +10,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from nvfp4.capture.cuda import calls  # noqa: F401  (fills the table of entries)
 from nvfp4.capture.cuda.compilers import cache_folder
+from nvfp4.capture.cuda.runtime import RUNTIME, FindVariable, checked
 from nvfp4.capture.frames import is_installed
 from nvfp4.capture.imports import when_imported
+from nvfp4.capture.patches import Patches
+from nvfp4.records.launch import Examine, Launch, Memory, anything_goes
 from nvfp4.records.launch_errors import UnsupportedCall
 
 Put = Callable[[Any, str, Any], None]
@@ -23,7 +27,49 @@ _OF_CUDA = re.compile(r"lib(?:cudart|cuda|nvrtc)(?:-[\w.-]+)?\.so[.\d]*")
 _LARGEST_LIBRARY_BYTES = 64 << 20
 
 
-def hook(put: Put) -> list[Callable[[], None]]:
+def start(
+    run: Callable[[Launch], None],
+    find_variable: FindVariable,
+    arch: str = "sm_100a",
+    memory: Memory | None = None,
+    examine: Examine = anything_goes,
+) -> Callable[[], None]:
+    """Send every launch of an extension of this process to `run`; returns what stops it.
+
+    Extensions must be built while this is on. find_variable: see `runtime.FindVariable`. memory:
+    what the launches may touch. examine: see `capture.launch`. Raises ValueError for an
+    architecture that is not known and RuntimeError if this is on already.
+    """
+    patches = Patches()
+
+    def adapt_extensions() -> None:
+        import torch._ops
+        import torch.utils.cpp_extension as theirs
+
+        from nvfp4.capture.cuda import extension
+
+        for build in (extension.load, extension.load_inline):
+            patches.replace(theirs, build.__name__, extension.taking_what_torch_takes(build))
+        # Operators that C++ registers are called through torch, not through a module of ours.
+        for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
+            patches.set(kind, "__call__", checked(kind.__call__))
+
+    def install() -> Callable[[], None]:
+        RUNTIME.find_variable = find_variable
+        forget = [when_imported("torch.utils.cpp_extension", adapt_extensions)]
+        forget += refuse_other_ways(patches.set)
+
+        def remove() -> None:
+            for each in forget:
+                each()
+            patches.undo()
+
+        return remove
+
+    return RUNTIME.start(run, arch, memory, examine, install)
+
+
+def refuse_other_ways(put: Put) -> list[Callable[[], None]]:
     """Adapt each package once it is imported; returns what forgets those that are not yet."""
     put(ctypes.CDLL, "__init__", _refusing_libraries(ctypes.CDLL.__init__))
     return [when_imported(name, functools.partial(adapt, put)) for name, adapt in _ADAPTERS.items()]
