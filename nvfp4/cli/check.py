@@ -6,22 +6,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from nvfp4.cli.display import render, sentences
 from nvfp4.cli.display.progress import quiet
-from nvfp4.cli.display.render import (
-    finding_lines,
-    is_brief,
-    returned_wrongly,
-    show_briefly,
-    warning_lines,
-)
 from nvfp4.cli.invocation import Invocation, judge_and_show
 from nvfp4.cli.judging.assess import Plan
 from nvfp4.cli.problem import Problem, find_problem, shape_of
 from nvfp4.cli.text import first_lines
-from nvfp4.cli.verdict import (
-    TestResult,
-    Verdict,
-)
+from nvfp4.cli.verdict import TestResult, Verdict
 from nvfp4.records.cases import full_range_suffix
 
 
@@ -53,8 +44,8 @@ def check_and_show(path: Path, case: str | None, invocation: Invocation) -> int:
 
 def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
     """Whether the shape that decides is right, and the first fault; then what only warns."""
-    if is_brief(verdict) or not verdict.tests:
-        show_briefly(console, verdict)
+    if render.is_brief(verdict) or not verdict.tests:
+        render.show_briefly(console, verdict)
         return
     test, *second_look = verdict.tests
     place = f"{shape_of(test.spec)} with the contest's inputs"
@@ -69,7 +60,7 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
             if verdict.only_warns(other):
                 heading = Text(f"only a warning: {where}", style="bold yellow")
             _show_message(console, other, heading)
-    for note in (*finding_lines(verdict), *warning_lines(verdict)):
+    for note in (*sentences.finding_lines(verdict), *render.warning_lines(verdict)):
         console.print(note, soft_wrap=True)
     if test.status == "pass":
         share = f"; {test.error_share:.1%} of the allowed error" if test.error_share else ""
@@ -77,7 +68,7 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
             console.print(Text(f"passed at {place}{share}", style="bold green"))
         return
     known = shape_of(test.spec) in map(shape_of, problem.tests + problem.benchmarks)
-    if test.status == "fail" and not known and not returned_wrongly(test):
+    if test.status == "fail" and not known and not render.returned_wrongly(test):
         shape = str(shape_of(problem.tests[-1])).replace(" x ", ",")
         hint = f"none of the contest's shapes: --shape {shape} is one"
         console.print(Text(f"{shape_of(test.spec)} is valid, but {hint}", style="dim"))

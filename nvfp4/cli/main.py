@@ -10,25 +10,9 @@ import click
 
 from nvfp4 import __version__
 from nvfp4.cli import errors as exits
+from nvfp4.cli import parameters
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
-from nvfp4.cli.parameters import (
-    DeviceType,
-    batch_options,
-    cases_option,
-    explain_options,
-    flush_option,
-    json_option,
-    judgement_options,
-    judging_options,
-    log_option,
-    model_option,
-    problem_option,
-    stop_option,
-    submission_argument,
-    timeout_option,
-    watch_option,
-)
 from nvfp4.records.prediction import GPUS
 
 most_compared = 26
@@ -50,11 +34,11 @@ def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
 
 
 @main.command("eval", epilog="nvfp4 eval mine.py\nnvfp4 eval mine.py --json --output verdict.json")
-@submission_argument
-@stop_option
-@watch_option
-@log_option
-@judging_options
+@parameters.submission_argument
+@parameters.stop_option
+@parameters.watch_option
+@parameters.log_option
+@parameters.judging_options
 def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any) -> None:
     """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
 
@@ -71,10 +55,10 @@ def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any
 @main.command(
     epilog="nvfp4 bench mine.py\nnvfp4 bench mine.py --shape 7168,16384,1 --shape 512,4096,2"
 )
-@submission_argument
-@cases_option("time")
-@log_option
-@judging_options
+@parameters.submission_argument
+@parameters.cases_option("time")
+@parameters.log_option
+@parameters.judging_options
 def bench(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
     """Times SUBMISSION: statistics, bandwidth, percent of the floor, geometric mean.
 
@@ -91,12 +75,12 @@ def bench(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
 
 
 @main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict")
-@submission_argument
-@stop_option
-@cases_option("test", "all tests of the problem", "test")
-@watch_option
-@log_option
-@judging_options
+@parameters.submission_argument
+@parameters.stop_option
+@parameters.cases_option("test", "all tests of the problem", "test")
+@parameters.watch_option
+@parameters.log_option
+@parameters.judging_options
 def test(
     submission: Path, stop_early: bool, cases: tuple[str, ...], watch: bool, **options: Any
 ) -> None:
@@ -117,8 +101,8 @@ def test(
     "nvfp4 batch kernels --jsonl verdicts.jsonl --resume"
 )
 @click.argument("names", nargs=-1, required=True, type=click.Path(path_type=Path))
-@batch_options
-@judgement_options
+@parameters.batch_options
+@parameters.judgement_options
 def batch(names: tuple[Path, ...], **options: Any) -> None:
     """Judges files and all *.py of folders, equal ones once: as `eval`, a line of JSON for each.
 
@@ -132,7 +116,7 @@ def batch(names: tuple[Path, ...], **options: Any) -> None:
 
 
 @main.command(epilog="nvfp4 check mine.py\nnvfp4 check mine.py --shape 384,640,2 --watch")
-@submission_argument
+@parameters.submission_argument
 @click.option(
     "--case",
     "--shape",
@@ -141,8 +125,8 @@ def batch(names: tuple[Path, ...], **options: Any) -> None:
     help="The case that decides: the number of a test, name=value,..., or sizes such as 512,512,2. "
     "Default: the cheapest test.",
 )
-@watch_option
-@judging_options
+@parameters.watch_option
+@parameters.judging_options
 def check(submission: Path, case: str | None, watch: bool, **options: Any) -> None:
     """Checks SUBMISSION in seconds: parses, imports and compiles it, then tests one shape.
 
@@ -170,7 +154,7 @@ def check(submission: Path, case: str | None, watch: bool, **options: Any) -> No
     help="The file to write.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file if there is one.")
-@problem_option
+@parameters.problem_option
 def new(kind: str | None, rung: str | None, output: Path, force: bool, problem: str) -> None:
     """Writes a small commented submission that passes every test, to start from.
 
@@ -194,9 +178,9 @@ def new(kind: str | None, rung: str | None, output: Path, force: bool, problem: 
 @main.command(
     epilog="nvfp4 explain mine.py\nnvfp4 explain mine.py --shape 7168x2048x4 --top 3 --ptx"
 )
-@submission_argument
-@cases_option("explain", "the first of the problem's benchmarks")
-@explain_options
+@parameters.submission_argument
+@parameters.cases_option("explain", "the first of the problem's benchmarks")
+@parameters.explain_options
 def explain(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
     """Shows what each line of SUBMISSION costs, and what to change in the costliest.
 
@@ -209,9 +193,11 @@ def explain(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
 
 
 @main.command(epilog="nvfp4 info\nnvfp4 info --device cpu --json")
-@click.option("--device", default="auto", type=DeviceType(), help="Which device to describe.")
-@flush_option
-@json_option
+@click.option(
+    "--device", default="auto", type=parameters.DeviceType(), help="Which device to describe."
+)
+@parameters.flush_option
+@parameters.json_option
 def info(device: str, flush: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
     from nvfp4.cli.display.console import new_console
@@ -233,9 +219,9 @@ def info(device: str, flush: str, as_json: bool) -> None:
     help="Judge a few that stand for the rest, without benchmarks, in a minute.",
 )
 @click.option("--list", "list_only", is_flag=True, help="List them, judge nothing.")
-@click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
-@flush_option
-@json_option
+@click.option("--device", default="auto", type=parameters.DeviceType(), help="Where to judge.")
+@parameters.flush_option
+@parameters.json_option
 def selftest(
     names: tuple[str, ...], quick: bool, list_only: bool, device: str, flush: str, as_json: bool
 ) -> None:
@@ -268,9 +254,11 @@ def selftest(
 
 
 @main.command(epilog="nvfp4 tune mine.py --shape 7168,16384,1\nnvfp4 tune mine.py --model B200")
-@submission_argument
-@cases_option("tune for")
-@click.option("--device", default="auto", type=DeviceType(), help="auto, cuda or cuda:N.")
+@parameters.submission_argument
+@parameters.cases_option("tune for")
+@click.option(
+    "--device", default="auto", type=parameters.DeviceType(), help="auto, cuda or cuda:N."
+)
 @click.option(
     "--model",
     type=click.Choice(GPUS),
@@ -301,12 +289,12 @@ def tune(submission: Path, cases: tuple[str, ...], device: str, model: str | Non
     type=click.IntRange(3, 10_000),
     help="In each a fresh process of every file is timed. More rounds tell less apart.",
 )
-@problem_option
-@click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
-@flush_option
-@model_option
-@timeout_option("Seconds for the tests of a file, and for a round.")
-@json_option
+@parameters.problem_option
+@click.option("--device", default="auto", type=parameters.DeviceType(), help="Where to judge.")
+@parameters.flush_option
+@parameters.model_option
+@parameters.timeout_option("Seconds for the tests of a file, and for a round.")
+@parameters.json_option
 def compare(files: tuple[Path, ...], rounds: int, **options: Any) -> None:
     """Says whether other submissions are faster than the first. Needs scipy on a GPU.
 
@@ -334,7 +322,7 @@ def compare(files: tuple[Path, ...], rounds: int, **options: Any) -> None:
     help="How many to show.",
 )
 @click.option("--file", metavar="NAME", help="Only judgements of a file of this name or path.")
-@json_option
+@parameters.json_option
 def log(most: int, file: str | None, as_json: bool) -> None:
     """Lists what eval, test and bench have judged, the newest first.
 
@@ -350,7 +338,7 @@ def log(most: int, file: str | None, as_json: bool) -> None:
 @main.command(epilog="nvfp4 problems\nnvfp4 problems add ~/reference-kernels")
 @click.argument("action", metavar="[add", type=click.Choice(["add"]), required=False)
 @click.argument("folder", metavar="FOLDER]", type=click.Path(path_type=Path), required=False)
-@json_option
+@parameters.json_option
 def problems(action: str | None, folder: Path | None, as_json: bool) -> None:
     """Lists the problems that are known, or adds every one below FOLDER.
 
@@ -396,15 +384,17 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file to write.",
 )
-@problem_option
-@click.option("--device", default="auto", type=DeviceType(), help="Where to judge a FILE.")
-@flush_option
+@parameters.problem_option
+@click.option(
+    "--device", default="auto", type=parameters.DeviceType(), help="Where to judge a FILE."
+)
+@parameters.flush_option
 @click.option(
     "--cost/--no-cost",
     default=True,
     help="Emulate a call of each submission that passed, for what its lines cost.",
 )
-@log_option
+@parameters.log_option
 def report(named: tuple[str, ...], output: Path, cost: bool, kept: bool, **options: Any) -> None:
     """Writes judgements as one HTML file that opens without a network; its plots need matplotlib.
 

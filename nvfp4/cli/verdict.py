@@ -11,16 +11,9 @@ from nvfp4.cli.errors import json_schema
 from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import leaderboard
 from nvfp4.cli.text import visible_json
+from nvfp4.records import failures
 from nvfp4.records.cases import dimensions, full_range_suffix
 from nvfp4.records.channel import fits
-from nvfp4.records.failures import (
-    LONGEST_TEXT,
-    UNKNOWN,
-    Failure,
-    Finding,
-    read_failure,
-    read_findings,
-)
 from nvfp4.records.prediction import Prediction, geometric_mean, read_prediction
 
 
@@ -72,8 +65,8 @@ class TestResult:
     status: str
     message: str | None = None
     error_share: float | None = None
-    findings: list[Finding] = field(default_factory=list)
-    failure: Failure | None = None
+    findings: list[failures.Finding] = field(default_factory=list)
+    failure: failures.Failure | None = None
     output: str | None = None
     emulated: bool = False
     unverified: str | None = None
@@ -117,8 +110,8 @@ class BenchmarkResult:
     predicted: Prediction | None = None
     message: str | None = None
     error_share: float | None = None
-    findings: list[Finding] = field(default_factory=list)
-    failure: Failure | None = None
+    findings: list[failures.Finding] = field(default_factory=list)
+    failure: failures.Failure | None = None
     output: str | None = None
     unverified: str | None = None
     full_range: str | None = None
@@ -132,9 +125,9 @@ class BenchmarkResult:
 def _fill_failure(result: TestResult | BenchmarkResult) -> None:
     """Give a case that failed a failure with a message; its code is UNKNOWN if there was none."""
     if result.status == "fail" or result.failure is not None:
-        known = result.failure or Failure(UNKNOWN)
+        known = result.failure or failures.Failure(failures.UNKNOWN)
         first_line = (result.message or "").partition("\n")[0]
-        filled = replace(known, message=(known.message or first_line)[:LONGEST_TEXT])
+        filled = replace(known, message=(known.message or first_line)[: failures.LONGEST_TEXT])
         object.__setattr__(result, "failure", filled)
 
 
@@ -379,14 +372,16 @@ def read_confinement(values: dict[str, str]) -> dict[str, str]:
     return {key.removeprefix(prefix): how for key, how in values.items() if key.startswith(prefix)}
 
 
-judge_ended = Failure("not_judged.judge_ended", "not judged: the judge ended early")
+judge_ended = failures.Failure("not_judged.judge_ended", "not judged: the judge ended early")
 
-no_result = Failure("process.no_result", "the judge has ended without a result of this case")
+no_result = failures.Failure(
+    "process.no_result", "the judge has ended without a result of this case"
+)
 """A message that is missing where none can be dropped."""
 
 
 def read_test(
-    values: dict[str, str], index: int, line: str, not_judged: Failure = judge_ended
+    values: dict[str, str], index: int, line: str, not_judged: failures.Failure = judge_ended
 ) -> TestResult:
     """Test number ``index`` of a mode; ``not_judged`` is its failure where it has no status."""
     key = f"test.{index}"
@@ -406,7 +401,7 @@ def read_test(
 
 
 def read_benchmark(
-    values: dict[str, str], index: int, line: str, not_judged: Failure = judge_ended
+    values: dict[str, str], index: int, line: str, not_judged: failures.Failure = judge_ended
 ) -> BenchmarkResult:
     """Benchmark number ``index`` of a mode. It passed if it has times or counts, all of them
     sensible, and no status but "pass".
@@ -447,7 +442,7 @@ def _of_any_case(values: dict[str, str], key: str) -> dict[str, Any]:
     dropped = values.get(f"{key}.dropped", "").split(",")
     return {
         "error_share": number(values, f"{key}.error_share"),
-        "findings": read_findings(visible_json(values.get(f"{key}.findings"))),
+        "findings": failures.read_findings(visible_json(values.get(f"{key}.findings"))),
         "output": unescape(values.get(f"{key}.output", "")) or None,
         "unverified": unescape(values.get(f"{key}.unverified", "")) or None,
         "dropped": [name for name in dropped if name in _droppable],
@@ -461,11 +456,11 @@ def _full_range(said: str | None) -> str | None:
     return said if said in ("pass", "fail") else None
 
 
-def _failure(values: dict[str, str], key: str, not_judged: Failure) -> Failure:
+def _failure(values: dict[str, str], key: str, not_judged: failures.Failure) -> failures.Failure:
     """Return the failure that the judge wrote of a case that has not passed; of code UNKNOWN if it
     was dropped, ``not_judged`` if the case has no status."""
-    told = read_failure(visible_json(values.get(f"{key}.failure")))
-    return told or (Failure(UNKNOWN) if f"{key}.status" in values else not_judged)
+    told = failures.read_failure(visible_json(values.get(f"{key}.failure")))
+    return told or (failures.Failure(failures.UNKNOWN) if f"{key}.status" in values else not_judged)
 
 
 def number(values: dict[str, str], key: str) -> float | None:

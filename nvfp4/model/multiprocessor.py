@@ -10,22 +10,8 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.loops import loop
+from nvfp4.model import machine
 from nvfp4.model.errors import NoPrediction
-from nvfp4.model.machine import (
-    ASYNC,
-    AWAIT,
-    BARRIER,
-    BOTH,
-    BULK,
-    BULK_WAIT,
-    COMMIT,
-    EITHER,
-    HEAVY,
-    LOAD,
-    LSU,
-    SHARED,
-    STORE,
-)
 
 (
     ISSUED, WAITS_PIPE, WAITS_FIXED, WAITS_MEMORY, WAITS_BANDWIDTH, WAITS_L2, WAITS_L1,
@@ -121,8 +107,8 @@ def simulate(  # type: ignore[no-untyped-def]
     for w in range(warps):
         of_one = 0
         for k in range(trace_start[of_warp[of_cta[0], w]], trace_start[of_warp[of_cta[0], w] + 1]):
-            total_bulks += kind[trace[k]] == BULK
-            of_one += kind[trace[k]] == BULK_WAIT
+            total_bulks += kind[trace[k]] == machine.BULK
+            of_one += kind[trace[k]] == machine.BULK_WAIT
         total_waits = max(total_waits, of_one)
     bulks_a_wait = max(1, total_bulks // max(1, total_waits))
     # The number that an SM gives a warp decides its scheduler (G. Smith, NVIDIA's forum, 174892).
@@ -158,15 +144,15 @@ def simulate(  # type: ignore[no-untyped-def]
                     continue
                 t = max(ready[slot], sched_free[s])
                 p = pipe[trace[at[slot]]]
-                if p == EITHER:
-                    t = max(t, min(pipe_free[s, EITHER], pipe_free[s, BOTH]))
-                elif p == BOTH:
-                    t = max(t, pipe_free[s, EITHER], pipe_free[s, BOTH])
-                elif p == HEAVY:
-                    t = max(t, pipe_free[s, BOTH])
+                if p == machine.EITHER:
+                    t = max(t, min(pipe_free[s, machine.EITHER], pipe_free[s, machine.BOTH]))
+                elif p == machine.BOTH:
+                    t = max(t, pipe_free[s, machine.EITHER], pipe_free[s, machine.BOTH])
+                elif p == machine.HEAVY:
+                    t = max(t, pipe_free[s, machine.BOTH])
                 elif p:
                     t = max(t, pipe_free[s, p])
-                if p == LSU:
+                if p == machine.LSU:
                     t = max(t, lsu_free - _BACKLOG)
                 if t < best_time[s]:
                     best_time[s] = t
@@ -183,7 +169,7 @@ def simulate(  # type: ignore[no-untyped-def]
         stale |= 1 << s
         i = trace[at[slot]]
         k = kind[i]
-        if k == BULK_WAIT:
+        if k == machine.BULK_WAIT:
             cta = slot // warps
             wanted = (waited[slot] + 1) * bulks_a_wait
             if wanted > bulks[cta] and wanted <= total_bulks and bulks[cta] < _BULKS:
@@ -201,35 +187,41 @@ def simulate(  # type: ignore[no-untyped-def]
             else:
                 by_reason[why[slot]] += late
             by_code[who] += late
-            if k == SHARED:
+            if k == machine.SHARED:
                 by_reason[WAITS_SHARED] += gap - late
             else:
-                by_reason[WAITS_L1 if pipe[i] == LSU else WAITS_PIPE] += gap - late
+                by_reason[WAITS_L1 if pipe[i] == machine.LSU else WAITS_PIPE] += gap - late
             by_code[i] += gap - late
         by_reason[ISSUED] += 1
         by_code[i] += 1
         sched_free[s] = t + issue[i]
         p = pipe[i]
-        if p == EITHER:
+        if p == machine.EITHER:
             # The light half first: some can go to the heavy one only.
-            p = EITHER if pipe_free[s, EITHER] <= t else BOTH
+            p = machine.EITHER if pipe_free[s, machine.EITHER] <= t else machine.BOTH
             pipe_free[s, p] = t + interval[i]
-        elif p == BOTH:
-            pipe_free[s, EITHER] = t + interval[i]
-            pipe_free[s, BOTH] = t + interval[i]
-        elif p == HEAVY:
-            pipe_free[s, BOTH] = t + interval[i]
+        elif p == machine.BOTH:
+            pipe_free[s, machine.EITHER] = t + interval[i]
+            pipe_free[s, machine.BOTH] = t + interval[i]
+        elif p == machine.HEAVY:
+            pipe_free[s, machine.BOTH] = t + interval[i]
         elif p:
             pipe_free[s, p] = t + interval[i]
         done = t + latency[i]
         reason = WAITS_FIXED
         share = 1.0
-        if k == LOAD or k == ASYNC or k == STORE or k == SHARED or k == BULK:  # noqa: SIM109
+        if (
+            k == machine.LOAD
+            or k == machine.ASYNC
+            or k == machine.STORE
+            or k == machine.SHARED
+            or k == machine.BULK
+        ):
             begin = max(t, lsu_free)
-            if k != BULK:
+            if k != machine.BULK:
                 lsu_free = begin + busy[i]
             done = begin + busy[i] - 1 + latency[i]
-            reason = WAITS_SHARED if k == SHARED else WAITS_L1
+            reason = WAITS_SHARED if k == machine.SHARED else WAITS_L1
             # Of requests that share sectors only some have to fetch them, and then all of them.
             misses[i] += own_rate[i]
             asked = 0.0
@@ -243,7 +235,7 @@ def simulate(  # type: ignore[no-untyped-def]
                 moved += shared[i] / shared_rate[i]
             if moved > 0:
                 port_free = max(port_free, begin) + moved / port_bytes
-                if k == STORE:
+                if k == machine.STORE:
                     lsu_free = max(lsu_free, port_free - _BACKLOG)
                 else:
                     done = max(done, port_free + l2_latency)
@@ -265,12 +257,12 @@ def simulate(  # type: ignore[no-untyped-def]
                     tail = (tail + 1) % _IN_FLIGHT
                 else:
                     in_flight -= asked
-        if k == ASYNC:
+        if k == machine.ASYNC:
             open_copies[slot] = max(open_copies[slot], done)
-        elif k == COMMIT:
+        elif k == machine.COMMIT:
             groups[slot, committed[slot] % _GROUPS] = open_copies[slot]
             committed[slot] += 1
-        elif k == BULK:
+        elif k == machine.BULK:
             cta = slot // warps
             if bulks[cta] < _BULKS:
                 bulk_done[cta, bulks[cta]] = done
@@ -284,22 +276,22 @@ def simulate(  # type: ignore[no-untyped-def]
                 board_fair[slot, b] = share
         if reads[i] >= 0:
             b = reads[i]
-            released = t + 12.0 + max(0.0, lsu_free - t) if p == LSU else t + 12.0
+            released = t + 12.0 + max(0.0, lsu_free - t) if p == machine.LSU else t + 12.0
             if released >= board[slot, b]:
                 board[slot, b] = released
                 setter[slot, b] = i
-                board_why[slot, b] = WAITS_L1 if p == LSU else WAITS_FIXED
+                board_why[slot, b] = WAITS_L1 if p == machine.LSU else WAITS_FIXED
         at[slot] += 1
         later = t + stall[i]
         why[slot] = WAITS_FIXED
         culprit[slot] = i
         fair[slot] = 1.0
-        if k == AWAIT:
+        if k == machine.AWAIT:
             g = committed[slot] - 1 - latency[i]
             if g >= 0 and groups[slot, g % _GROUPS] > later:
                 later = groups[slot, g % _GROUPS]
                 why[slot] = WAITS_MEMORY
-        elif k == BULK_WAIT:
+        elif k == machine.BULK_WAIT:
             waited[slot] += 1
             cta = slot // warps
             g = min(waited[slot] * bulks_a_wait, bulks[cta]) - 1
@@ -343,12 +335,12 @@ def simulate(  # type: ignore[no-untyped-def]
                     why[slot] = board_why[slot, b]
                     culprit[slot] = setter[slot, b]
                     fair[slot] = board_fair[slot, b]
-            if k == BARRIER:
+            if k == machine.BARRIER:
                 parked[slot] = True
                 why[slot] = WAITS_BARRIER
                 culprit[slot] = i
             ready[slot] = later
-        if k == BARRIER or not alive[slot]:
+        if k == machine.BARRIER or not alive[slot]:
             cta = slot // warps
             waiting = 0
             living = 0
@@ -360,7 +352,7 @@ def simulate(  # type: ignore[no-untyped-def]
                 for other in range(cta * warps, (cta + 1) * warps):
                     if alive[other]:
                         parked[other] = False
-                        ready[other] = max(ready[other], t + latency[i] * (k == BARRIER))
+                        ready[other] = max(ready[other], t + latency[i] * (k == machine.BARRIER))
                 stale = 15
     if alive.any():
         finish = -1.0

@@ -2,17 +2,7 @@
 
 from collections.abc import Callable
 
-from nvfp4.emulator.ptx.syntax import (
-    Instruction,
-    Integer,
-    Memory,
-    Name,
-    Not,
-    Operand,
-    OperandList,
-    Real,
-    Sum,
-)
+from nvfp4.emulator.ptx import syntax
 from nvfp4.emulator.ptx.types import is_type
 from nvfp4.retarget.targets import Target
 
@@ -26,7 +16,7 @@ class Sequence:
     access memory have the guard of the instruction that they replace.
     """
 
-    def __init__(self, node: Instruction, prefix: str) -> None:
+    def __init__(self, node: syntax.Instruction, prefix: str) -> None:
         """Create an empty sequence that replaces `node`.
 
         prefix: of the registers' names; no name of the module starts with it.
@@ -48,7 +38,7 @@ class Sequence:
         return ".".join(part for part in self.parts if part not in modifiers)
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> tuple[syntax.Operand, ...]:
         return self.node.operands
 
     def operand(self, index: int) -> str:
@@ -58,13 +48,13 @@ class Sequence:
     def items(self, index: int) -> list[str]:
         """The elements of a list, or the operand alone."""
         operand = self.node.operands[index]
-        items = operand.items if isinstance(operand, OperandList) else (operand,)
+        items = operand.items if isinstance(operand, syntax.OperandList) else (operand,)
         return [shown(item) for item in items]
 
-    def address(self, index: int) -> Memory:
+    def address(self, index: int) -> syntax.Memory:
         """An operand in brackets."""
         operand = self.node.operands[index]
-        assert isinstance(operand, Memory), self.node.text
+        assert isinstance(operand, syntax.Memory), self.node.text
         return operand
 
     def register(self, kind: str = "b32") -> str:
@@ -82,7 +72,7 @@ class Sequence:
     def held(self, index: int, kind: str = "b32") -> str:
         """A source in a register: its own, or a fresh one for a literal."""
         operand = self.node.operands[index]
-        if isinstance(operand, Name):
+        if isinstance(operand, syntax.Name):
             return operand.text
         return self.value(f"mov.{kind}", shown(operand), kind=kind)
 
@@ -126,23 +116,25 @@ def _literal(operand: Text) -> str:
     )
 
 
-def shown(operand: Operand) -> str:
+def shown(operand: syntax.Operand) -> str:
     """An operand as PTX."""
-    if isinstance(operand, Name):
+    if isinstance(operand, syntax.Name):
         return operand.text
-    if isinstance(operand, Integer):
+    if isinstance(operand, syntax.Integer):
         return str(operand.value)
-    if isinstance(operand, Real):
+    if isinstance(operand, syntax.Real):
         return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
-    if isinstance(operand, Sum):
+    if isinstance(operand, syntax.Sum):
         return f"{operand.name}+{operand.offset}"
-    if isinstance(operand, Memory):
+    if isinstance(operand, syntax.Memory):
         base = shown(operand.base) + (f"+{operand.offset}" if operand.offset else "")
-        coordinates = f", {shown(OperandList(operand.coordinates))}" if operand.coordinates else ""
+        coordinates = (
+            f", {shown(syntax.OperandList(operand.coordinates))}" if operand.coordinates else ""
+        )
         return f"[{base}{coordinates}]"
-    if isinstance(operand, Not):
+    if isinstance(operand, syntax.Not):
         return f"!{shown(operand.operand)}"
-    assert isinstance(operand, OperandList), operand
+    assert isinstance(operand, syntax.OperandList), operand
     items = list(map(shown, operand.items))
     if operand.marks == "|":
         return "|".join(items)

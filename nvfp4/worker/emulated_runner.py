@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nvfp4.capture import activity, cuda, host_access, standin, stream_order
+from nvfp4.capture import activity, host_access, standin, stream_order
+from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, Link
 from nvfp4.capture.interception import Interception, unordered_notes
 from nvfp4.contract.tree import Tree, outermost_first, places, tensors_of
@@ -40,7 +41,7 @@ class ForwardedLaunches(Interception):
     def __init__(self, link: Link, submission: Path, options: Options) -> None:
         super().__init__(options.arch)
         show_as(str(submission), options.name or submission.name)
-        self.gpu = EmulatedGpu(link, cuda.RUNTIME, str(submission))
+        self.gpu = EmulatedGpu(link, RUNTIME, str(submission))
         self._stop.callback(standin.install(options.arch).uninstall)
         host_access.belongs_to(self.gpu)
         self._stop.callback(host_access.belongs_to, None)

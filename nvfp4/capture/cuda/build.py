@@ -20,18 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.activity import busy
-from nvfp4.capture.cuda import flags, headers_of_torch, image_headers
+from nvfp4.capture.cuda import compilers, flags, headers_of_torch, image_headers
 from nvfp4.capture.cuda.architectures import Capability, Image
-from nvfp4.capture.cuda.compilers import (
-    CompileError,
-    assemble,
-    cache_folder,
-    compiled_once,
-    own_identity,
-    remembered,
-    run_compiler,
-    what_helps,
-)
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
 from nvfp4.capture.kernel import Resources
 
@@ -99,7 +89,7 @@ def build(request: Request) -> Built:
     tools = find_toolchain()
     key = _key(request, tools)
     with busy("compiling"):  # another process may build the same, and is waited for
-        folder, known = remembered(key, lambda folder: _build(request, tools, folder))
+        folder, known = compilers.remembered(key, lambda folder: _build(request, tools, folder))
     texts, with_suffix = (
         tuple((folder / name).read_text(encoding="utf-8") if name else "" for name in known[kind])
         for kind in ("ptx", "with_suffix")
@@ -118,7 +108,7 @@ def _key(request: Request, tools: Toolchain) -> str:
     for source in described["sources"]:
         source["path"] = None  # what it says matters, not where it lies
     digest.update(json.dumps(described, sort_keys=True, default=str).encode())
-    digest.update(own_identity(tools) + image_headers.identity().encode())
+    digest.update(compilers.own_identity(tools) + image_headers.identity().encode())
     folders = {source.path.parent for source in request.sources if source.path}
     for path in (each for folder in sorted(folders) for each in sorted(folder.glob("*"))):
         if path.is_file() and path.stat().st_size < 1 << 20:
@@ -145,7 +135,7 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
             continue
         try:
             return _Compilation(request, tools, folder, headers).run()
-        except CompileError as error:
+        except compilers.CompileError as error:
             said, hint = error.message, error.hint
     image_headers.refuse_if_missing(said, tools.include)
     return {"error": said, "hint": hint}
@@ -249,7 +239,7 @@ class _Compilation:
             ]
             try:
                 self._run(command, path.name)
-            except CompileError as error:
+            except compilers.CompileError as error:
                 raise self._explained(error, next(kept.glob("*.ptx"), kept)) from None
             for each in virtual:
                 (text,) = kept.glob(f"*.{each}.ptx" if len(virtual) > 1 else "*.ptx")
@@ -257,7 +247,7 @@ class _Compilation:
             if virtual[0][-1].isdigit() and _CONVERTS.search(_ptx_of(target).read_text()):
                 own = self._suffixed
                 other = [*nvcc, f"-gencode=arch={own},code={own}", *given, "-ptx"]
-                with contextlib.suppress(CompileError):
+                with contextlib.suppress(compilers.CompileError):
                     self._run([*other, "-o", str(_ptx_of(target, own))], path.name)
             return target
         own_flags = _with_standard(flags.kept(self.request.cflags), self.slim)
@@ -282,21 +272,21 @@ class _Compilation:
         command = [self.tools.host_compiler, standard, "-O1", "-c"]
         command += [*self._host_flags(), *self._system_includes(), str(_HERE / name)]
         headers = "slim" if self.slim else "torch"
-        return compiled_once(self.tools, headers, f"{Path(name).stem}.o", command)
+        return compilers.compiled_once(self.tools, headers, f"{Path(name).stem}.o", command)
 
     def _resources(self, ptx: Path) -> dict[str, dict[str, int]]:
         arch = self.request.images[0].assembled(self.request.capability)
         limits = flags.register_limit(self.request.cuda_cflags)
         try:
-            used = assemble(self.tools, ptx, arch, limits)
-        except CompileError as error:
+            used = compilers.assemble(self.tools, ptx, arch, limits)
+        except compilers.CompileError as error:
             raise self._explained(error, ptx) from None
         return {kernel: asdict(each) for kernel, each in used.items()}
 
-    def _explained(self, error: CompileError, ptx: Path) -> CompileError:
+    def _explained(self, error: compilers.CompileError, ptx: Path) -> compilers.CompileError:
         """Return the error with a hint, if another architecture helps."""
         of = error.message, ptx, self.request.images[0].virtual, self.request.capability
-        return CompileError(error.message, hint=what_helps(self.tools, *of))
+        return compilers.CompileError(error.message, hint=compilers.what_helps(self.tools, *of))
 
     def _assemble_others(self, ptx: Path) -> None:
         """Assemble the images that the device would not load. Raises CompileError if one fails."""
@@ -304,7 +294,7 @@ class _Compilation:
         for image in others:
             if image.made.startswith("sm_"):
                 own = "" if image.virtual == first.virtual else image.virtual
-                assemble(self.tools, _ptx_of(ptx, own), image.made)
+                compilers.assemble(self.tools, _ptx_of(ptx, own), image.made)
 
     def _link(self, objects: list[Path]) -> Path:
         library = self.work / f"{self.request.name}.so"
@@ -333,7 +323,7 @@ class _Compilation:
         return sorted(name for name in names if _CUDA_FUNCTION.match(name))
 
     def _run(self, command: Sequence[str], what: str) -> str:
-        return run_compiler(self.tools, command, self.work, what)
+        return compilers.run_compiler(self.tools, command, self.work, what)
 
 
 def _ptx_of(compiled: Path, virtual: str = "") -> Path:
@@ -384,7 +374,7 @@ def build_shared_objects() -> None:
     """Compile what every extension with the slim headers is linked to. Raises MissingToolchain and
     CompileError.
     """
-    folder = cache_folder()
+    folder = compilers.cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     shared = _Compilation(Request("shared", (), (), (0, 0)), find_toolchain(), folder, Headers.SLIM)
     try:

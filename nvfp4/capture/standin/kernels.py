@@ -14,16 +14,8 @@ from typing import Any
 import torch
 
 from nvfp4.capture import host_access, stream_order
+from nvfp4.capture.standin import memory
 from nvfp4.capture.standin.graphs import UNSET, capturable
-from nvfp4.capture.standin.memory import (
-    CPU_KEY,
-    aligned,
-    as_cpu,
-    as_cuda,
-    byte_runs,
-    strided_view,
-    tell_written,
-)
 from nvfp4.capture.standin.scaled_mm import scaled_mm
 from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch_errors import NeedsGpu
@@ -68,7 +60,7 @@ class Kernels:
     def __init__(self, generator: torch.Generator) -> None:
         self._library = torch.library.Library("aten", "IMPL")
         special: dict[str, Callable[..., Any]] = {
-            **{n: partial(operator(n).redispatch, CPU_KEY) for n in (*_VIEWS, *_METADATA)},
+            **{n: partial(operator(n).redispatch, memory.CPU_KEY) for n in (*_VIEWS, *_METADATA)},
             "copy_": _copy_,
             "resize_": _resize_,
             "_scaled_mm": _scaled_mm,
@@ -174,11 +166,11 @@ class _CpuKernel:
         if host_access.owner.elsewhere:
             for each in self._written:
                 if isinstance(each, str):
-                    tell_written(cpu_kwargs.get(each))
+                    memory.tell_written(cpu_kwargs.get(each))
                 elif each < len(cpu_args):
-                    tell_written(cpu_args[each])
+                    memory.tell_written(cpu_args[each])
             if self._computes and not self._written:
-                tell_written(results)
+                memory.tell_written(results)
         for name in resized:
             replace_contents(kwargs[name], cpu_kwargs[name])
         if len(self._results) == 1:
@@ -195,9 +187,11 @@ class _CpuKernel:
         if source is not None:
             return kwargs[source] if isinstance(source, str) else args[source]
         if isinstance(value, torch.Tensor):
-            return as_cuda(value)
+            return memory.as_cuda(value)
         if isinstance(value, (list, tuple)):
-            return [as_cuda(each) if isinstance(each, torch.Tensor) else each for each in value]
+            return [
+                memory.as_cuda(each) if isinstance(each, torch.Tensor) else each for each in value
+            ]
         return value
 
 
@@ -212,7 +206,7 @@ class _Aliases:
             if not value.is_cuda:
                 return value
             if id(value) not in self._made:
-                self._made[id(value)] = as_cpu(value)
+                self._made[id(value)] = memory.as_cpu(value)
                 storage = value.untyped_storage()
                 host_access.owner.opens(storage.data_ptr(), storage.nbytes())
             return self._made[id(value)]
@@ -227,7 +221,7 @@ class _Aliases:
         for value in values:
             if isinstance(value, torch.Tensor):
                 if value.is_cuda:
-                    for address, nbytes in byte_runs(self(value)):
+                    for address, nbytes in memory.byte_runs(self(value)):
                         host_access.reads(address, nbytes)
             elif isinstance(value, (list, tuple)):
                 self.read(value)
@@ -291,15 +285,15 @@ def _is_empty(value: Any) -> bool:
 
 def replace_contents(tensor: torch.Tensor, source: torch.Tensor) -> None:
     """Make a CUDA tensor have the sizes, strides and memory of a CPU tensor."""
-    fresh = as_cuda(source)
+    fresh = memory.as_cuda(source)
     operator("set_.source_Storage_storage_offset").redispatch(
-        CPU_KEY, tensor, fresh.untyped_storage(), 0, fresh.size(), fresh.stride()
+        memory.CPU_KEY, tensor, fresh.untyped_storage(), 0, fresh.size(), fresh.stride()
     )
 
 
 def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
     """Create an uninitialised tensor, filled with noise: new pages of the host would be zeros."""
-    tensor = aligned(kernel(*args, **kwargs))
+    tensor = memory.aligned(kernel(*args, **kwargs))
     storage = tensor.untyped_storage()
     put_noise(storage.data_ptr(), storage.nbytes())
     return tensor
@@ -314,7 +308,7 @@ def _copy_(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fals
         target, values = target.view(torch.uint8), values.view(torch.uint8)
     target.copy_(values)
     if tensor.is_cuda:
-        tell_written(target)
+        memory.tell_written(target)
     return tensor
 
 
@@ -327,14 +321,14 @@ def _resize_(tensor: torch.Tensor, size: Any, *, memory_format: Any = None) -> t
         fresh = torch.empty(needed, dtype=tensor.dtype)
         put_noise(fresh.data_ptr(), needed * fresh.element_size())
         host_access.reads(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
-        before = strided_view(as_cpu(tensor), [held], [1], 0)
+        before = memory.strided_view(memory.as_cpu(tensor), [held], [1], 0)
         fresh[:held].copy_(before)
-        tell_written(fresh)
-        fresh = strided_view(fresh, size, torch.empty(size, device="meta").stride())
+        memory.tell_written(fresh)
+        fresh = memory.strided_view(fresh, size, torch.empty(size, device="meta").stride())
         replace_contents(tensor, fresh)
     else:
         operator("set_.source_Storage_storage_offset").redispatch(
-            CPU_KEY,
+            memory.CPU_KEY,
             tensor,
             tensor.untyped_storage(),
             tensor.storage_offset(),
@@ -352,8 +346,8 @@ def _scaled_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
     on_cpu = _Aliases()
     on_cpu.read((*args, *kwargs.values()))
     result = scaled_mm(*map(on_cpu, args), **{name: on_cpu(each) for name, each in kwargs.items()})
-    tell_written(result)
-    return as_cuda(result)
+    memory.tell_written(result)
+    return memory.as_cuda(result)
 
 
 def _scaled_mm_v2(

@@ -7,23 +7,9 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli.display.benchmark_tables import (
-    benchmark_columns,
-    error_line,
-    score_line,
-    status_text,
-    tests_columns,
-    title,
-)
+from nvfp4.cli.display import benchmark_tables, sentences
 from nvfp4.cli.display.columns import show_table
 from nvfp4.cli.display.console import say
-from nvfp4.cli.display.sentences import (
-    closing_line,
-    failure_lines,
-    finding_lines,
-    output_lines,
-    retargeting_lines,
-)
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, microseconds
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
@@ -48,17 +34,17 @@ def plain_text(verdict: Verdict) -> str:
 def show(console: Console, verdict: Verdict) -> None:
     """Tables of tests and benchmarks, the score, failures, warnings, and the verdict last."""
     if verdict.tests:
-        show_table(console, "Tests", tests_columns(verdict.tests))
-        say(console, error_line(verdict) or "")
+        show_table(console, "Tests", benchmark_tables.tests_columns(verdict.tests))
+        say(console, benchmark_tables.error_line(verdict) or "")
     if verdict.benchmarks:
         _show_benchmarks(console, verdict)
-    for text in retargeting_lines(verdict.device.retargeted if verdict.device else []):
+    for text in sentences.retargeting_lines(verdict.device.retargeted if verdict.device else []):
         say(console, text, "dim")
-    for line in (*failure_lines(verdict), *finding_lines(verdict)):
+    for line in (*sentences.failure_lines(verdict), *sentences.finding_lines(verdict)):
         say(console, line)
-    for line in (*output_lines(verdict), *warning_lines(verdict)):
+    for line in (*sentences.output_lines(verdict), *warning_lines(verdict)):
         say(console, line)
-    say(console, closing_line(verdict))
+    say(console, sentences.closing_line(verdict))
 
 
 def _show_benchmarks(console: Console, verdict: Verdict) -> None:
@@ -67,9 +53,11 @@ def _show_benchmarks(console: Console, verdict: Verdict) -> None:
         say(console, f"Benchmarks: {', '.join(filter(None, reasons)) or 'not run'}", "bold")
         return
     say(console)
-    show_table(console, title(verdict), benchmark_columns(verdict))
+    show_table(
+        console, benchmark_tables.title(verdict), benchmark_tables.benchmark_columns(verdict)
+    )
     if not verdict.emulated:
-        say(console, score_line(verdict))
+        say(console, benchmark_tables.score_line(verdict))
     for line in predicted_lines(verdict):
         say(console, line)
 
@@ -96,14 +84,15 @@ def test_line(test: TestResult) -> Text:
     """A finished test as one line."""
     return Text.assemble(
         f"test       {shape_of(test.spec)!s:<18} {test.inputs + ' inputs':<15} ",
-        status_text(test.status),
+        benchmark_tables.status_text(test.status),
     )
 
 
 def benchmark_line(benchmark: BenchmarkResult) -> Text:
     """A finished benchmark as one line."""
     line = Text.assemble(
-        f"benchmark  {shape_of(benchmark.spec)!s:<18} ", status_text(benchmark.status)
+        f"benchmark  {shape_of(benchmark.spec)!s:<18} ",
+        benchmark_tables.status_text(benchmark.status),
     )
     if benchmark.mean_us is not None:
         line.append(f"  mean {microseconds(benchmark.mean_us)} us")
@@ -141,12 +130,12 @@ def show_briefly(console: Console, verdict: Verdict) -> None:
         else alike_lines(verdict.tests)
     ):
         console.print(line, soft_wrap=True)
-    for line in (*finding_lines(verdict), *warning_lines(verdict)):
+    for line in (*sentences.finding_lines(verdict), *warning_lines(verdict)):
         console.print(line, soft_wrap=True)
     if verdict.mistake:
         console.print(Text("failed: nothing was run", style="bold red"))
     else:
-        console.print(closing_line(verdict))
+        console.print(sentences.closing_line(verdict))
 
 
 def alike_lines(tests: list[TestResult]) -> Iterator[Text]:

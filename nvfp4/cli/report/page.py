@@ -14,22 +14,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from nvfp4.cli.b200 import bound_note, predicted_note, predicted_text
-from nvfp4.cli.display.benchmark_tables import (
-    benchmark_columns,
-    error_line,
-    score_line,
-    tests_columns,
-    title,
-)
+from nvfp4.cli.display import benchmark_tables, sentences
 from nvfp4.cli.display.columns import Column, fitted
 from nvfp4.cli.display.render import predicted_lines, warning_lines
-from nvfp4.cli.display.sentences import (
-    closing_line,
-    failure_lines,
-    finding_lines,
-    output_lines,
-    retargeting_lines,
-)
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.invocation import Invocation, check_output, write_output
 from nvfp4.cli.problem import shape_of
@@ -130,7 +117,7 @@ def _section(
     verdict, record = subject.verdict, subject.record
     timed = verdict.benchmarks and not verdict.emulated
     judged = any(each.status != "skipped" for each in verdict.benchmarks)
-    benchmarks = benchmark_columns(verdict) if judged else []
+    benchmarks = benchmark_tables.benchmark_columns(verdict) if judged else []
     drawn: tuple[str, ...] = ()
     if with_plots:
         drawn = (
@@ -143,12 +130,14 @@ def _section(
         name=f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
         subject=subject,
         when=_when(subject),
-        summary="failed: nothing was run" if verdict.mistake else closing_line(verdict).plain,
-        tests=_table(tests_columns(verdict.tests)) if verdict.tests else None,
-        error=_text(error_line(verdict)),
-        benchmarks_title=title(verdict),
+        summary="failed: nothing was run"
+        if verdict.mistake
+        else sentences.closing_line(verdict).plain,
+        tests=_table(benchmark_tables.tests_columns(verdict.tests)) if verdict.tests else None,
+        error=_text(benchmark_tables.error_line(verdict)),
+        benchmarks_title=benchmark_tables.title(verdict),
         benchmarks=_table(benchmarks) if benchmarks else None,
-        score=_text(score_line(verdict)) if timed else "",
+        score=_text(benchmark_tables.score_line(verdict)) if timed else "",
         predicted=_plain(predicted_lines(verdict)),
         pictures=[Markup(each) for each in drawn if each],
         messages=_messages(subject),
@@ -172,11 +161,11 @@ def _messages(subject: Subject) -> dict[str, list[str]]:
     device = verdict.device
     mistake = verdict.mistake.text.split("\n") if verdict.mistake else []
     found = {
-        "Failures": [*mistake, *_plain(failure_lines(verdict))],
-        "Findings": _plain(finding_lines(verdict)),
+        "Failures": [*mistake, *_plain(sentences.failure_lines(verdict))],
+        "Findings": _plain(sentences.finding_lines(verdict)),
         "Warnings": _plain(warning_lines(verdict)),
-        "Rewritten kernels": [*retargeting_lines(device.retargeted if device else [])],
-        "What it printed": _plain(output_lines(verdict)),
+        "Rewritten kernels": [*sentences.retargeting_lines(device.retargeted if device else [])],
+        "What it printed": _plain(sentences.output_lines(verdict)),
     }
     return {heading: lines for heading, lines in found.items() if lines}
 

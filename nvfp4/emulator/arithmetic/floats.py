@@ -11,19 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.emulator.arithmetic import compiled
+from nvfp4.emulator.arithmetic import compiled, formats
 from nvfp4.emulator.arithmetic.compiled import rounding
-from nvfp4.emulator.arithmetic.formats import (
-    BF16,
-    F16,
-    F32,
-    FORMATS,
-    Format,
-    decode,
-    encode,
-    odd_sum,
-    to_float64,
-)
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type, on_lanes
 
@@ -38,14 +27,18 @@ def kind(type_: Type) -> str:
     return {1: "fp16", 2: "fp16", 4: "fp32", 8: "fp64"}[type_.value.itemsize]
 
 
-def format_of(type_: Type) -> Format:
+def format_of(type_: Type) -> formats.Format:
     """The format of one lane of f16, bf16, f32 or a pair of them."""
-    return {"f": F16, "b": BF16}[type_.name[0]] if type_.value.itemsize == 2 else F32
+    return (
+        {"f": formats.F16, "b": formats.BF16}[type_.name[0]]
+        if type_.value.itemsize == 2
+        else formats.F32
+    )
 
 
-def flush(word: Array, form: Format) -> Array:
+def flush(word: Array, form: formats.Format) -> Array:
     """Subnormal numbers replaced by the zero of their sign."""
-    if form is F32:
+    if form is formats.F32:
         result: Array = compiled.kernel("flush.f32")(word)
         return result
     exponent = word.dtype.type(form.sign - form.smallest_normal)
@@ -53,7 +46,7 @@ def flush(word: Array, form: Format) -> Array:
 
 
 def flush_result(
-    result: Array, exact: Callable[[], Array] | None, form: Format, mode: str
+    result: Array, exact: Callable[[], Array] | None, form: formats.Format, mode: str
 ) -> Array:
     """`result` with subnormal numbers flushed, those included that rounding made normal.
 
@@ -80,17 +73,17 @@ def flush_result(
 # Exact results in float64 for flush_result. Sums need none: they are exact down there.
 EXACT: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
-    "fma": lambda x, y, z: odd_sum(np.multiply(x, y), z),
+    "fma": lambda x, y, z: formats.odd_sum(np.multiply(x, y), z),
     "div": np.divide,
 }
 
 
-def _exact(name: str, words: tuple[Array, ...], form: Format) -> Array:
+def _exact(name: str, words: tuple[Array, ...], form: formats.Format) -> Array:
     with np.errstate(all="ignore"):
-        return EXACT[name](*(decode(word, form) for word in words))
+        return EXACT[name](*(formats.decode(word, form) for word in words))
 
 
-def saturate(word: Array, form: Format) -> Array:
+def saturate(word: Array, form: formats.Format) -> Array:
     """Clamped to [0, 1]; NaN and -0 give +0."""
     one = word.dtype.type(form.one)
     inside = np.minimum(word, one)
@@ -98,7 +91,7 @@ def saturate(word: Array, form: Format) -> Array:
     return np.where(word <= infinity, inside, word.dtype.type(0))
 
 
-def rectify(word: Array, form: Format) -> Array:
+def rectify(word: Array, form: formats.Format) -> Array:
     """Negative numbers and -0 replaced by +0; NaN stays (and is canonical by then)."""
     return np.where((word & word.dtype.type(form.sign)) != 0, word.dtype.type(0), word)
 
@@ -108,14 +101,14 @@ def _bf16(name: str) -> Callable[..., Array]:
 
     def function(a: Array, b: Array, *c: Array) -> Array:
         with np.errstate(all="ignore"):
-            x, y = decode(a, BF16), decode(b, BF16)
+            x, y = formats.decode(a, formats.BF16), formats.decode(b, formats.BF16)
             if name == "mul":
                 total = x * y
             elif name == "fma":
-                total = odd_sum(x * y, decode(c[0], BF16))
+                total = formats.odd_sum(x * y, formats.decode(c[0], formats.BF16))
             else:
-                total = odd_sum(x, -y if name == "sub" else y)
-        return encode(total, BF16).astype(np.uint16)
+                total = formats.odd_sum(x, -y if name == "sub" else y)
+        return formats.encode(total, formats.BF16).astype(np.uint16)
 
     return function
 
@@ -171,7 +164,7 @@ def finish(
     """`function` (of mnemonic `name`) on one lane's bits, with the modifiers applied."""
     form = format_of(type_)
     raw = np.dtype(f"u{type_.value.itemsize}")
-    if ftz and form is F32 and mode == "rn" and name in SOURCES:
+    if ftz and form is formats.F32 and mode == "rn" and name in SOURCES:
         function, ftz = compiled.kernel(f"{name}.f32.ftz"), False
     plain = name in SOURCES and mode == "rn" and not (ftz or sat or relu)
 
@@ -306,17 +299,17 @@ def _approximate(m: Modifiers, function: Function, count: int, *types: str) -> O
     """A function of float64 values, rounded to the nearest value of the type."""
     ftz, type_ = m.flag("ftz"), m.type(*types)
     base = TYPES[type_.name.removesuffix("x2")]
-    form = FORMATS.get(base.name)
+    form = formats.FORMATS.get(base.name)
     raw = REGISTER_DTYPES[base.register]
 
     def lane(*words: Array) -> Array:
         if ftz and form is not None:
             words = tuple(flush(word, form) for word in words)
         with np.errstate(all="ignore"):
-            value = function(*(to_float64(word, base) for word in words))
+            value = function(*(formats.to_float64(word, base) for word in words))
         if form is None:
             return value.view(np.uint64)
-        result = encode(value, form).astype(raw)
+        result = formats.encode(value, form).astype(raw)
         return flush(result, form) if ftz else result
 
     operate: Function = lane

@@ -7,13 +7,7 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.table import INTEGERS, SIGNED, Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import (
-    REGISTER_DTYPES,
-    TYPES,
-    Array,
-    Type,
-    on_values,
-)
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type, on_values
 
 PACKED = ("u16x2", "s16x2")
 

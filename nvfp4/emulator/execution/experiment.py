@@ -14,24 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from nvfp4.emulator import errors
 from nvfp4.emulator.compiler.codegen import CompiledKernel
-from nvfp4.emulator.errors import (
-    BarrierMisuse,
-    EarlyAccess,
-    EmulatorError,
-    MismatchedSwizzle,
-    MissingFence,
-    MissingProxyFence,
-    MissingTensorFence,
-    OrderDependence,
-    ReadOnlyLoad,
-    Related,
-    RunawayKernel,
-    Seen,
-    UninitialisedRegister,
-    UninitialisedShared,
-    UnwaitedStore,
-)
 from nvfp4.emulator.execution.worlds import Difference, World, Worlds
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.syntax import Instruction
@@ -42,13 +26,13 @@ from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 from nvfp4.records.launch import Buffer
 
-_UNDEFINED = (UninitialisedRegister, UninitialisedShared)
-_UNFENCED = (MissingFence, MissingProxyFence, ReadOnlyLoad)
+_UNDEFINED = (errors.UninitialisedRegister, errors.UninitialisedShared)
+_UNFENCED = (errors.MissingFence, errors.MissingProxyFence, errors.ReadOnlyLoad)
 _NEVER_THE_CAUSE = (
-    BarrierMisuse,
-    UnwaitedStore,
-    MissingTensorFence,
-    MismatchedSwizzle,
+    errors.BarrierMisuse,
+    errors.UnwaitedStore,
+    errors.MissingTensorFence,
+    errors.MismatchedSwizzle,
     *_UNFENCED,
 )
 
@@ -57,7 +41,7 @@ Kept = Mapping[int, tuple[Buffer, Array]]
 
 Run = Callable[[Order], LaunchState]
 
-Testify = Callable[[Seen, list[Buffer]], tuple[Related | None, LaunchState]]
+Testify = Callable[[errors.Seen, list[Buffer]], tuple[errors.Related | None, LaunchState]]
 """Runs the launch once more; gets a race and the buffers that are written."""
 
 _NOISES = 3
@@ -75,8 +59,8 @@ def compare_orders(
     state: LaunchState,
     orders: int,
     worlds: Worlds,
-    suspected: OrderDependence | None = None,
-    overwriting: OrderDependence | None = None,
+    suspected: errors.OrderDependence | None = None,
+    overwriting: errors.OrderDependence | None = None,
 ) -> None:
     """Run a launch again after a first run in `Order()` and compare what it wrote.
 
@@ -88,8 +72,8 @@ def compare_orders(
     fault of the first run, or the finding behind a fault that not all runs have.
     """
     undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
-    early = [error for error in state.findings if isinstance(error, EarlyAccess)]
-    others = (*_UNDEFINED, *_NEVER_THE_CAUSE, EarlyAccess)
+    early = [error for error in state.findings if isinstance(error, errors.EarlyAccess)]
+    others = (*_UNDEFINED, *_NEVER_THE_CAUSE, errors.EarlyAccess)
     races = [e for e in state.findings if not isinstance(e, others)]
     on_other_noise = [Order(0, values) for values in range(1, min(orders, _NOISES))]
     what = "the result depends on a value that nothing has set"
@@ -99,7 +83,7 @@ def compare_orders(
     what = "the result depends on whether that one has written by then"
     _try(run, state, [Order(early=True)], [each.because(what) for each in early[:1]], worlds)
     in_turns = [Order(number) for number in range(1, orders)]
-    late: list[EmulatorError] = []
+    late: list[errors.EmulatorError] = []
     if overwriting is not None and not races:
         late.append(overwriting)
     what = "the result depends on the order in which warps and CTAs run"
@@ -109,7 +93,7 @@ def compare_orders(
     try:
         _try(run, state, in_turns, causes, worlds)
         _try(run, state, [Order(overwrites_late=True)][: len(in_turns)], late, worlds)
-    except EmulatorError:
+    except errors.EmulatorError:
         _name_both_places(testify, state, causes)
         raise
     differences = (d for world in worlds.by_order.values() for d in world.differences)
@@ -119,7 +103,9 @@ def compare_orders(
     _name_where_new(testify, state, [*races[:_NAMED], *unfenced[:_NAMED]], worlds)
 
 
-def _name_both_places(testify: Testify, state: LaunchState, causes: list[EmulatorError]) -> None:
+def _name_both_places(
+    testify: Testify, state: LaunchState, causes: list[errors.EmulatorError]
+) -> None:
     """Add the other place to the race that is to blame; memory stays as it is."""
     for cause in causes:
         if cause.seen is None or cause.related:
@@ -135,7 +121,7 @@ def _name_both_places(testify: Testify, state: LaunchState, causes: list[Emulato
 
 
 def _name_where_new(
-    testify: Testify, state: LaunchState, races: list[EmulatorError], worlds: Worlds
+    testify: Testify, state: LaunchState, races: list[errors.EmulatorError], worlds: Worlds
 ) -> None:
     """Add the other place to races that did no harm. If an earlier launch found the other place of
     a race, its lines are reused, without its CTA and thread."""
@@ -146,13 +132,17 @@ def _name_where_new(
             continue
         _name_both_places(testify, state, [race])
         worlds.named[place] = [
-            Related(each.message, replace(each.where, cta=None, thread=None))
+            errors.Related(each.message, replace(each.where, cta=None, thread=None))
             for each in race.related
         ]
 
 
 def _try(
-    run: Run, state: LaunchState, orders: list[Order], causes: list[EmulatorError], worlds: Worlds
+    run: Run,
+    state: LaunchState,
+    orders: list[Order],
+    causes: list[errors.EmulatorError],
+    worlds: Worlds,
 ) -> None:
     """Run in each order if there is a cause, or if the launch touched memory that differs in the
     world of that order."""
@@ -177,7 +167,7 @@ def _differences(
     state: LaunchState,
     world: World,
     touched: list[Buffer],
-    cause: EmulatorError,
+    cause: errors.EmulatorError,
 ) -> list[Difference]:
     """Return the buffers that differ when run in an order and a world. Raises `cause` if one run
     faults and the other does not, or at another place."""
@@ -191,12 +181,12 @@ def _differences(
         left = {address: contents(buffer).copy() for address, (buffer, _) in first.items()}
     restore(first)
     fault = state.fault or other.fault
-    if isinstance(other.fault, RunawayKernel) and state.fault is None:
+    if isinstance(other.fault, errors.RunawayKernel) and state.fault is None:
         return []  # a GPU may start all CTAs at once, which wait for each other then
     if fault is not None and _place_of(state.fault) != _place_of(other.fault):
         raise cause.because(fault.message) from fault
     # The order of threads may decide the order in which numbers are added.
-    rounds = isinstance(cause, OrderDependence) or (state.rounds and order.number != 0)
+    rounds = isinstance(cause, errors.OrderDependence) or (state.rounds and order.number != 0)
     return [
         Difference(buffer, expected, left[address], cause)
         for address, (buffer, expected) in first.items()
@@ -204,7 +194,7 @@ def _differences(
     ]
 
 
-def _place_of(fault: EmulatorError | None) -> object:
+def _place_of(fault: errors.EmulatorError | None) -> object:
     return fault and (fault.message, fault.where)
 
 
@@ -259,7 +249,7 @@ _CHANGES = frozenset(("and", "or", "xor", "add", "inc", "dec", "min", "max"))
 """Operations of atomics that compute the new value from the old one."""
 
 
-def order_dependence(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
+def order_dependence(kernel: CompiledKernel, runs: Array) -> errors.OrderDependence | None:
     """Return the error to raise if a launch depends on the order of its threads; None if it
     executed no instruction that can be the cause. runs: how often each basic block ran.
     """
@@ -273,7 +263,7 @@ def order_dependence(kernel: CompiledKernel, runs: Array) -> OrderDependence | N
     )
 
 
-def overwriting(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
+def overwriting(kernel: CompiledKernel, runs: Array) -> errors.OrderDependence | None:
     """Return the error for an atomic or flag store that discards the old value, in a kernel whose
     other atomics update theirs; None if the launch executed no such two instructions."""
     if not any(map(_changes_what_it_finds, _executed(kernel, runs))):
@@ -290,12 +280,12 @@ def overwriting(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
 
 def _about_the_first(
     instructions: Iterator[Instruction], kernel: CompiledKernel, message: str, hint: str
-) -> OrderDependence | None:
+) -> errors.OrderDependence | None:
     found = next(instructions, None)
     if found is None:
         return None
     where = Site(kernel.program.kernel, found).location()
-    return OrderDependence(message, where=where, hint=hint)
+    return errors.OrderDependence(message, where=where, hint=hint)
 
 
 def _executed(kernel: CompiledKernel, runs: Array) -> Iterator[Instruction]:

@@ -8,21 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from nvfp4.emulator import errors
 from nvfp4.emulator.compiler.codegen import CompiledKernel
-from nvfp4.emulator.errors import (
-    EmulatorError,
-    LaunchError,
-    OrderDependence,
-    Related,
-    RunawayKernel,
-    Seen,
-)
-from nvfp4.emulator.execution.experiment import (
-    compare_orders,
-    order_dependence,
-    overwriting,
-    restore,
-)
+from nvfp4.emulator.execution import experiment
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.execution.worlds import Worlds
@@ -34,12 +22,7 @@ from nvfp4.emulator.report import LaunchReport, noted
 from nvfp4.emulator.software import software_conversions, software_lines
 from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
 from nvfp4.emulator.state.global_races import GlobalRaces
-from nvfp4.emulator.state.launch_state import (
-    ClusterQueue,
-    LaunchState,
-    check_cluster,
-    check_shape,
-)
+from nvfp4.emulator.state.launch_state import ClusterQueue, LaunchState, check_cluster, check_shape
 from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.special import MULTIPROCESSORS
@@ -88,7 +71,7 @@ def launch(
     left = footprint(asked.kernel, state.memory, state.races, seen.triggered, seen.waited)
     under_way.ended(asked.stream, asked.programmatic, left)
     suspected = runs.suspected(state, counts) if suspects else (None, None)
-    compare_orders(runs.again, runs.testify, state, orders, worlds, *suspected)
+    experiment.compare_orders(runs.again, runs.testify, state, orders, worlds, *suspected)
     report = _report(state, runs.compiled, counts)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
     report.ptx = asked.ptx
@@ -139,7 +122,7 @@ class _Runs:
             if untracked:
                 self.module.tracked.add(self.asked.kernel)
                 self.compiled = self.module.kernel(self.asked.kernel, self.check, memory=True)
-            restore(state.memory.kept)
+            experiment.restore(state.memory.kept)
             state, counts = self._run(Order())
         self._first_s = time.perf_counter() - began
         # Threads that wait for each other may take very long one after the other.
@@ -150,26 +133,28 @@ class _Runs:
 
     def suspected(
         self, state: LaunchState, counts: Array
-    ) -> tuple[OrderDependence | None, OrderDependence | None]:
+    ) -> tuple[errors.OrderDependence | None, errors.OrderDependence | None]:
         """Return `suspected` and `overwriting` of `compare_orders` for a launch that has run
         without a finding."""
         quick = self.check and state.fault is None and self._first_s < _LONGEST_SUSPECTED_S
         if not quick or self.together or self._waits:
             return None, None
-        found = order_dependence(self.compiled, counts)
+        found = experiment.order_dependence(self.compiled, counts)
         if found is not None and not state.findings:
             self._limit_s = self._short_limit_s
-        return found, overwriting(self.compiled, counts)
+        return found, experiment.overwriting(self.compiled, counts)
 
     def again(self, order: Order) -> LaunchState:
         """A run in another order."""
         state, _ = self._run(order)
-        if isinstance(state.fault, RunawayKernel):
+        if isinstance(state.fault, errors.RunawayKernel):
             self.module.waiting.add(self.asked.kernel)
             self._limit_s = min(self._limit_s, _LEAST_SUSPECTED_S)
         return state
 
-    def testify(self, seen: Seen, written: list[Buffer]) -> tuple[Related | None, LaunchState]:
+    def testify(
+        self, seen: errors.Seen, written: list[Buffer]
+    ) -> tuple[errors.Related | None, LaunchState]:
         """The other place of a race, and the run that has found it."""
         self.watch += written
         witness = Witness(seen)
@@ -188,7 +173,7 @@ class _Runs:
         state, counts = self._run_once(order, witness)
         if not self.together and is_starved(state):
             self.together = True
-            restore(state.memory.kept)
+            experiment.restore(state.memory.kept)
             return self._run_once(order, witness)
         return state, counts
 
@@ -248,7 +233,7 @@ def run_ctas(
             ran = clusters.size - len(queue) * clusters.shape[1]
             if most_instructions is not None and int(runs @ sizes) >= most_instructions:
                 break
-    except EmulatorError as error:
+    except errors.EmulatorError as error:
         error.output = "".join(state.output)
         state.fault = error
     state.hazards.land(all_of_them=True)
@@ -294,10 +279,10 @@ def state_before(
     check_shape(grid, block, total_shared)
     required = program.required_threads
     if required is not None and required != block:
-        raise LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
+        raise errors.LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
     most = program.most_threads
     if most is not None and math.prod(block) > most:
-        raise LaunchError(
+        raise errors.LaunchError(
             f"{kernel} has {math.prod(block)} threads a block, its launch bounds allow {most}"
         )
     symbols = module.symbols()
@@ -342,12 +327,12 @@ def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
     wanted = compiled.program.parameters
     name = compiled.program.kernel
     if len(given) != len(wanted):
-        raise LaunchError(f"{name} takes {len(wanted)} parameters, {len(given)} are given")
+        raise errors.LaunchError(f"{name} takes {len(wanted)} parameters, {len(given)} are given")
     size = compiled.program.parameter_bytes
     raw = isolated(max(size, 1), 128)
     for (parameter, offset, nbytes), value in zip(wanted, given, strict=True):
         if len(value) != nbytes:
-            raise LaunchError(
+            raise errors.LaunchError(
                 f"parameter {parameter} of {name} has {nbytes} bytes, {len(value)} are given"
             )
         raw[offset : offset + nbytes] = np.frombuffer(value, np.uint8)
@@ -379,7 +364,7 @@ def _resident(state: LaunchState) -> int:
 
 def is_starved(state: LaunchState) -> bool:
     """Whether CTAs wait for others that have not started."""
-    return isinstance(state.fault, RunawayKernel) and state.fault.starved
+    return isinstance(state.fault, errors.RunawayKernel) and state.fault.starved
 
 
 def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> LaunchReport:

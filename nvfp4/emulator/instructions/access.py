@@ -5,17 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.emulator.instructions import global_access, shared_access
+from nvfp4.emulator.instructions import access_shape, global_access, shared_access
 from nvfp4.emulator.instructions import undefined as undefined_memory
-from nvfp4.emulator.instructions.access_shape import (
-    Access,
-    access_of,
-    by_space,
-    data_of,
-    elements_of,
-    known_modifiers,
-    space_of,
-)
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.syntax import SymbolAddress
 from nvfp4.emulator.ptx.types import Array, register_class
@@ -24,10 +15,10 @@ from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN, in_window
 
 
-def load(ex: Execution, access: Access, address: Array) -> list[Array]:
+def load(ex: Execution, access: access_shape.Access, address: Array) -> list[Array]:
     """Values read: `elements` arrays that broadcast to the group's shape."""
     total: list[Array] | None = None
-    for space, mask in by_space(ex, access, address):
+    for space, mask in access_shape.by_space(ex, access, address):
         values = _load(ex._replace(guard=mask), access, space, address)
         if total is None:
             total = values
@@ -38,10 +29,10 @@ def load(ex: Execution, access: Access, address: Array) -> list[Array]:
     return total
 
 
-def store(ex: Execution, access: Access, address: Array, values: list[Array]) -> None:
+def store(ex: Execution, access: access_shape.Access, address: Array, values: list[Array]) -> None:
     """Write `elements` values a lane."""
     group = ex.group
-    for space, mask in by_space(ex, access, address):
+    for space, mask in access_shape.by_space(ex, access, address):
         chosen = ex._replace(guard=mask).some_positions()
         flat, lanes = _flat(ex, space, address, chosen), group.lanes
         spread = [group.spread(value) for value in values]
@@ -55,7 +46,7 @@ def store(ex: Execution, access: Access, address: Array, values: list[Array]) ->
 
 
 def write(
-    batch: Batch, access: Access, space: str, address: Array, lanes: Array, data: Array
+    batch: Batch, access: access_shape.Access, space: str, address: Array, lanes: Array, data: Array
 ) -> None:
     """Write data[element, i] at address[i] on behalf of lanes[i]."""
     if space == "global":
@@ -76,7 +67,9 @@ def write(
     native.scatter(address, data)
 
 
-def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array) -> Array:
+def read(
+    batch: Batch, access: access_shape.Access, space: str, address: Array, lanes: Array
+) -> Array:
     """data[element, i] at address[i], read on behalf of lanes[i]."""
     if space == "global":
         global_access.locate(batch, access, address, lanes, READ)
@@ -87,12 +80,12 @@ def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array)
         address = batch.shared.host(offset)
     else:
         address = _locate_local(batch, access, address, lanes)
-    out = data_of(access, lanes.size)
+    out = access_shape.data_of(access, lanes.size)
     native.gather(address, out)
     return out
 
 
-def _load(ex: Execution, access: Access, space: str, address: Array) -> list[Array]:
+def _load(ex: Execution, access: access_shape.Access, space: str, address: Array) -> list[Array]:
     batch, group, _ = ex
     chosen = ex.some_positions()
     if chosen is None and space == "global":
@@ -117,7 +110,7 @@ def _flat(ex: Execution, space: str, address: Array, chosen: Array | None) -> Ar
     return group.spread(address)
 
 
-def _locate_local(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
+def _locate_local(batch: Batch, access: access_shape.Access, address: Array, lanes: Array) -> Array:
     """Host addresses of accesses to the lanes' local memory, checked."""
     address = in_window(address)
     offset, bad = batch.local.locate(address, lanes, access.nbytes)
@@ -136,14 +129,14 @@ Arrays = Sequence[Array]
 @instruction("ld", "ldu", operands="_ [] _?")
 def ld(site: Site) -> Action:
     """ld{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type d, [a]{, cache-policy}."""
-    known_modifiers(site)
+    access_shape.known_modifiers(site)
     memory = site.memory(1)
     targets = site.items(0)
-    what = access_of(site, memory, elements_of(site, 0))
+    what = access_shape.access_of(site, memory, access_shape.elements_of(site, 0))
     signed = site.type().startswith("s")
     results = [Result(target, register_class(what.size), signed) for target in targets]
 
-    space = space_of(site)
+    space = access_shape.space_of(site)
     is_small = space in ("param", "const") and what.space == "global"
 
     def run(ex: Execution, address: Array) -> tuple[Array, ...]:
@@ -164,7 +157,7 @@ def ld(site: Site) -> Action:
     return site.action("load", run, shadow=shadow, loads=True)
 
 
-def _parameter(offset: int, what: Access, results: list[Result]) -> Action:
+def _parameter(offset: int, what: access_shape.Access, results: list[Result]) -> Action:
     """A kernel parameter at a known offset: the same for all threads."""
 
     def run(ex: Execution) -> tuple[Array, ...]:
@@ -178,14 +171,16 @@ def _parameter(offset: int, what: Access, results: list[Result]) -> Action:
 @instruction("st", operands="[] _ _?")
 def st(site: Site) -> Action:
     """st{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type [a], b{, cache-policy}."""
-    known_modifiers(site)
+    access_shape.known_modifiers(site)
     memory = site.memory(0)
     values = site.items(1)
-    what = access_of(site, memory, elements_of(site, 1))
+    what = access_shape.access_of(site, memory, access_shape.elements_of(site, 1))
     base = memory.base
     is_parameter = isinstance(base, SymbolAddress) and base.space == "param"
-    if space_of(site) == "const" or is_parameter:
-        raise site.unsupported(f"{site.opcode}: {space_of(site)} memory cannot be written")
+    if access_shape.space_of(site) == "const" or is_parameter:
+        raise site.unsupported(
+            f"{site.opcode}: {access_shape.space_of(site)} memory cannot be written"
+        )
     cls = register_class(what.size)
     site.sources.extend(Source(value, cls) for value in values)
 

@@ -16,15 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from nvfp4.emulator import errors
 from nvfp4.emulator.arithmetic.definedness import Rule
-from nvfp4.emulator.errors import (
-    EmulatorError,
-    PtxSyntaxError,
-    Related,
-    Seen,
-    SourceLocation,
-    UnsupportedInstruction,
-)
 from nvfp4.emulator.ptx.syntax import Instruction, Integer, Memory, Operand, OperandList, Sink
 from nvfp4.emulator.ptx.types import TYPES, Array, is_type
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -55,9 +48,9 @@ class Site:
     def operands(self) -> tuple[Operand, ...]:
         return self.instruction.operands
 
-    def location(self) -> SourceLocation:
+    def location(self) -> errors.SourceLocation:
         at = self.instruction
-        return SourceLocation(self.kernel, at.line, at.text, source=at.source)
+        return errors.SourceLocation(self.kernel, at.line, at.text, source=at.source)
 
     def lane(self, batch: Batch, lane: int) -> LaneSite:
         """This instruction as one lane of the batch executes it."""
@@ -84,8 +77,8 @@ class Site:
             lambda i: self.lane(batch, lanes[i]).location(), atomic, homes
         )  # fmt: skip
 
-    def unsupported(self, what: str, hint: str | None = None) -> UnsupportedInstruction:
-        return UnsupportedInstruction(what, where=self.location(), hint=hint)
+    def unsupported(self, what: str, hint: str | None = None) -> errors.UnsupportedInstruction:
+        return errors.UnsupportedInstruction(what, where=self.location(), hint=hint)
 
     def only(self, *known: str) -> None:
         """Refuse modifiers but `known`, all of which may be missing; "hints" are cache hints."""
@@ -135,7 +128,7 @@ class Site:
         most = least if most is None else most
         if not least <= len(self.operands) <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
-            raise PtxSyntaxError(
+            raise errors.PtxSyntaxError(
                 f"{self.opcode} takes {wanted} operands, not {len(self.operands)}",
                 where=self.location(),
             )
@@ -177,7 +170,7 @@ class LaneSite(NamedTuple):
 
     def fault(
         self,
-        kind: type[EmulatorError],
+        kind: type[errors.EmulatorError],
         message: str,
         hint: str | None = None,
         arguments: Mapping[str, int | str] | None = None,
@@ -189,12 +182,12 @@ class LaneSite(NamedTuple):
 
     def note(
         self,
-        kind: type[EmulatorError],
+        kind: type[errors.EmulatorError],
         message: str,
         hint: str | None = None,
         count: int = 1,
-        seen: Seen | None = None,
-        related: Sequence[Related] = (),
+        seen: errors.Seen | None = None,
+        related: Sequence[errors.Related] = (),
     ) -> None:
         """Note what hardware tolerates, if the launch is checked, and go on. count: how many
         threads did it. seen, related: see EmulatorError."""
@@ -204,10 +197,12 @@ class LaneSite(NamedTuple):
             error.related += related
             self.batch.launch.findings.note(error, count)
 
-    def _error(self, kind: type[EmulatorError], message: str, hint: str | None) -> EmulatorError:
+    def _error(
+        self, kind: type[errors.EmulatorError], message: str, hint: str | None
+    ) -> errors.EmulatorError:
         return kind(message, where=self.location(), hint=hint)
 
-    def location(self) -> SourceLocation:
+    def location(self) -> errors.SourceLocation:
         """The instruction with who executes it."""
         cta, thread = self.batch.coordinates(self.lane)
         launch = self.batch.launch

@@ -10,15 +10,7 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.errors import OutOfBounds, UninitialisedShared
-from nvfp4.emulator.instructions import global_access, shared_access
-from nvfp4.emulator.instructions.access_shape import (
-    Access,
-    data_of,
-    elements_of,
-    known_modifiers,
-    space_of,
-    split_windows,
-)
+from nvfp4.emulator.instructions import access_shape, global_access, shared_access
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.types import Array, register_class, type_bits
 from nvfp4.emulator.state import native
@@ -59,7 +51,7 @@ def update_of(site: Site, space: str) -> Update:
 def atomic(site: Site) -> Action:
     """atom{.sem}{.scope}{.space}.op.type d, [a], b{, c}; red, without d."""
     returns = site.parts[0] == "atom"
-    known_modifiers(site, "noftz", *OPERATIONS)
+    access_shape.known_modifiers(site, "noftz", *OPERATIONS)
     if "async" in site.parts:
         raise site.unsupported(f"{site.opcode} is not emulated")
     bits = type_bits(site.type())
@@ -71,13 +63,13 @@ def atomic(site: Site) -> Action:
     memory = site.memory(first)
     values = site.items(first + 1)
     third = site.items(first + 2) if compare else ()
-    count = elements_of(site, first + 1)
+    count = access_shape.elements_of(site, first + 1)
     if returns:
-        elements_of(site, 0)
+        access_shape.elements_of(site, 0)
     if compare:
-        elements_of(site, first + 2)
-    space = space_of(site)
-    what = Access(site, space, bits // 8, count)
+        access_shape.elements_of(site, first + 2)
+    space = access_shape.space_of(site)
+    what = access_shape.Access(site, space, bits // 8, count)
     updates = {s: update_of(site, s) for s in ("global", "shared")}
     cls = register_class(what.size)
     sources = [Source(memory, "b64")]
@@ -91,7 +83,7 @@ def atomic(site: Site) -> Action:
         c = [group.spread(value)[at] for value in data[count:]] or b
         old = np.zeros((count, group.lanes.size), what.dtype)
         if at.size:
-            spaces = [(space, None)] if space != "generic" else split_windows(flat)
+            spaces = [(space, None)] if space != "generic" else access_shape.split_windows(flat)
             for part, mask in spaces:
                 some = np.arange(at.size) if mask is None else np.flatnonzero(mask)
                 if part == "local":  # as a GPU, which ends with cudaErrorInvalidAddressSpace
@@ -114,7 +106,7 @@ def atomic(site: Site) -> Action:
 
 def apply(
     batch: Batch,
-    what: Access,
+    what: access_shape.Access,
     space: str,
     update: Update,
     address: Array,
@@ -139,7 +131,7 @@ def apply(
         global_access.locate(batch, what, address, lanes, WRITTEN)
         global_access.note_atomics(batch, what, address, lanes, hears=what.site.parts[0] == "atom")
     batch.launch.rounds |= "add" in what.site.parts and what.site.type() in _ROUNDED
-    old = data_of(what, address.size)
+    old = access_shape.data_of(what, address.size)
     order = np.argsort(address, kind="stable")
     ordered = address[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
@@ -147,7 +139,7 @@ def apply(
     # Each turn performs the next lane of every address.
     for turn in range(int(length.max())):
         now = order[starts[length > turn] + turn]
-        held = data_of(what, now.size)
+        held = access_shape.data_of(what, now.size)
         native.gather(address[now], held)
         old[:, now] = held
         new = [update(held[i], b[i][now], c[i][now]) for i in range(what.elements)]
@@ -157,7 +149,7 @@ def apply(
     return old
 
 
-def _check_written(batch: Batch, what: Access, offset: Array, lanes: Array) -> None:
+def _check_written(batch: Batch, what: access_shape.Access, offset: Array, lanes: Array) -> None:
     first, count = first_unwritten(batch.shared.stamps, offset)
     if count:
         address = batch.shared.address(offset[first])

@@ -12,15 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from nvfp4.emulator.errors import (
-    EmulatorError,
-    MissingProxyFence,
-    OutOfBounds,
-    ReadOnlyMemory,
-    SharedRace,
-    UninitialisedShared,
-    UnwaitedStore,
-)
+from nvfp4.emulator import errors
 from nvfp4.emulator.instructions import mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
@@ -53,10 +45,11 @@ def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
             break
     text, place = f"{what} of {nbytes} bytes", memory.describe(address)
     if found is None or not 0 <= found[1] < found[0].nbytes:
-        at.fault(OutOfBounds, f"{text} outside every tensor, {place}")
+        at.fault(errors.OutOfBounds, f"{text} outside every tensor, {place}")
     over = address + nbytes - found[0].end
     at.fault(
-        OutOfBounds, f"{text} at {place} reaches {over} bytes past its end, outside every tensor"
+        errors.OutOfBounds,
+        f"{text} at {place} reaches {over} bytes past its end, outside every tensor",
     )
 
 
@@ -76,7 +69,7 @@ def global_range(
         at.batch.launch.tally.copied(at.site.instruction, address, nbytes)
     if flag == WRITTEN:
         if not buffer.writable:
-            at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
+            at.fault(errors.ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
         memory.keep_contents(address, address)
     if flag == READ:
         traffic.global_read_bytes += nbytes
@@ -189,15 +182,16 @@ def _note_one(at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: boo
     address = shared.address(byte)
     if fault == races.UNINITIALISED:
         at.note(
-            UninitialisedShared, f"copy from shared address {address:#x}, which nothing has set"
+            errors.UninitialisedShared,
+            f"copy from shared address {address:#x}, which nothing has set",
         )
         return
     what = f"asynchronous {verb(flag)} of shared address {address:#x}{owner(at, byte)}"
     other = stamped_by(at, stamp, "another asynchronous copy")
     seen = seen_at(at, byte, 1, stamp, engine=True)
-    kind: type[EmulatorError] = MissingProxyFence
+    kind: type[errors.EmulatorError] = errors.MissingProxyFence
     if fault == races.RACE:
-        kind = SharedRace
+        kind = errors.SharedRace
         what += f" races with {other}: nothing orders the copy after that access"
         hint = "wait at a barrier before the copy is issued"
     elif fault == races.OVERTAKEN:
@@ -321,7 +315,7 @@ def note_unwaited(batch: Batch) -> None:
     stores = list(batch.kept(BulkGroups).stores.values())
     for at in stores[:1]:
         at.note(
-            UnwaitedStore,
+            errors.UnwaitedStore,
             "the thread ends without waiting for this bulk copy, which may still read shared "
             "memory when that belongs to the next CTA",
             hint="put cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 after it",

@@ -6,18 +6,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from nvfp4.emulator.errors import (
-    EarlyAccess,
-    EmulatorError,
-    GlobalRace,
-    Misaligned,
-    MissingFence,
-    OutOfBounds,
-    ReadOnlyLoad,
-    ReadOnlyMemory,
-    Seen,
-    UnorderedLanes,
-)
+from nvfp4.emulator import errors
 from nvfp4.emulator.instructions.access_shape import Access, data_of, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
@@ -138,23 +127,28 @@ def _note(
     seen = _seen(at, int(address[bad]), nbytes, cta, thread)
     place = batch.memory.describe(int(address[bad]))
     what = f"{verb(flag)} of {nbytes} bytes at {place} races with thread {other} of CTA {there}"
-    kind: type[EmulatorError] = GlobalRace
+    kind: type[errors.EmulatorError] = errors.GlobalRace
     if cta != batch.numbers[at.lane // batch.grid.threads]:
         why = ": nothing orders the accesses of two CTAs"
         hint = "use atomics, or a counter that the CTAs add to after __threadfence()"
     elif thread >> 5 == at.lane % batch.grid.threads >> 5:
-        kind, why = UnorderedLanes, ", of the same warp: no __syncwarp lies between their accesses"
+        kind, why = (
+            errors.UnorderedLanes,
+            ", of the same warp: no __syncwarp lies between their accesses",
+        )
         hint = "put a __syncwarp between the two"
     else:
         why, hint = ": no barrier lies between their accesses", "put a barrier between the two"
     at.note(kind, what + why, hint, count, seen)
 
 
-def _seen(at: LaneSite, address: int, nbytes: int, cta: int, thread: int) -> Seen:
+def _seen(at: LaneSite, address: int, nbytes: int, cta: int, thread: int) -> errors.Seen:
     """Return the record of an access and of the earlier one that it races with."""
     number, own = divmod(at.lane, at.batch.grid.threads)
     here = int(at.batch.numbers[number])
-    return Seen("global", address, nbytes, here, own, at.site.instruction.line, (cta, thread))
+    return errors.Seen(
+        "global", address, nbytes, here, own, at.site.instruction.line, (cta, thread)
+    )
 
 
 def _note_unpublished(
@@ -172,12 +166,12 @@ def _note_unpublished(
         what = f"ld.global.nc {what} has written in this launch: that load is for memory that the "
         what += "kernel never writes, and may get what was there before"
         hint = "leave out __ldg, and const __restrict__ of a pointer to what the kernel writes"
-        at.note(ReadOnlyLoad, what, hint, seen=seen)
+        at.note(errors.ReadOnlyLoad, what, hint, seen=seen)
         return
     what = f"read {what} has written: no fence lies between the write and the atomic or flag that "
     what += "tells of it, which may be seen first"
     hint = "put a __threadfence() between the write and the atomic, or make the atomic a release"
-    at.note(MissingFence, what, hint, seen=seen)
+    at.note(errors.MissingFence, what, hint, seen=seen)
 
 
 def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> list[Array]:
@@ -273,7 +267,7 @@ def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) ->
         i = int(np.flatnonzero(~inside)[0])
         address = int(requests.address[i])
         access.site.lane(batch, requests.lane(i)).fault(
-            OutOfBounds,
+            errors.OutOfBounds,
             f"{verb(flag)} of {access.nbytes} bytes at {batch.memory.describe(address)}, which "
             f"does not lie in .{access.only}",
             arguments=_arguments(batch, access, address, flag),
@@ -286,7 +280,7 @@ def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:
         if inside.any():
             i = int(np.flatnonzero(inside)[0])
             access.site.lane(batch, requests.lane(i)).fault(
-                ReadOnlyMemory,
+                errors.ReadOnlyMemory,
                 f"write of {access.nbytes} bytes to read-only memory: "
                 + batch.memory.describe(int(requests.address[i])),
                 arguments=_arguments(batch, access, int(requests.address[i]), WRITTEN),
@@ -300,18 +294,18 @@ def _fault(batch: Batch, access: Access, address: int, lane: int, flag: int) -> 
     arguments = _arguments(batch, access, address, flag)
     if address % access.alignment:
         at.fault(
-            Misaligned,
+            errors.Misaligned,
             f"{what} at a misaligned address: {place}",
             hint=f"the address must be a multiple of {access.alignment}",
             arguments={**arguments, "alignment": access.alignment},
         )
     if address >> WINDOW_SHIFT:
         what = f"{what} outside every tensor: an address that no memory has"
-        at.fault(OutOfBounds, what, arguments=arguments)
+        at.fault(errors.OutOfBounds, what, arguments=arguments)
     if address < NULL_PAGE_BYTES:
         if 0 < address < batch.launch.shared_bytes and access.space != "shared":
             place += " (it looks like a shared-memory offset)"
-        at.fault(OutOfBounds, f"{what} at {place}", hint=_NULL_HINT, arguments=arguments)
+        at.fault(errors.OutOfBounds, f"{what} at {place}", hint=_NULL_HINT, arguments=arguments)
     found = batch.memory.nearest(address)
     why, hint = "", None
     if found is not None:
@@ -322,7 +316,7 @@ def _fault(batch: Batch, access: Access, address: int, lane: int, flag: int) -> 
         why, hint = "", "keep it until the kernel has run, as by a reference to the tensor"
     if why:
         place = f"{batch.memory.describe(address, element=False)}: {why}"
-    at.fault(OutOfBounds, f"{what} outside every tensor, {place}", hint, arguments)
+    at.fault(errors.OutOfBounds, f"{what} outside every tensor, {place}", hint, arguments)
 
 
 _NULL_HINT = "the pointer was never set: look at what the launch passes"
@@ -469,7 +463,7 @@ def check_order_of_launches(
     first, kernel = found
     at: LaneSite = site.lane(batch, lanes[first])
     at.note(
-        EarlyAccess,
+        errors.EarlyAccess,
         f"{verb(flag)} of {nbytes} bytes at {batch.memory.describe(int(address[first]))}, which "
         f"{short_name(kernel)}, launched before this in the stream, {its}: that may still run, as "
         f"this launch may begin early and {does} it with no griddepcontrol.wait before",

@@ -8,17 +8,7 @@ not ended and waits for the access.
 
 import numpy as np
 
-from nvfp4.emulator.errors import (
-    ExitedPeer,
-    Misaligned,
-    OutOfBounds,
-    Related,
-    Seen,
-    SharedRace,
-    TensorRace,
-    UninitialisedShared,
-    UnorderedLanes,
-)
+from nvfp4.emulator import errors
 from nvfp4.emulator.instructions.access_shape import Access, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
@@ -45,7 +35,7 @@ def check_rank(at: LaneSite, what: str, address: int, abroad: bool) -> int:
     if rank >= size:
         ctas = "one CTA" if size == 1 else f"{size} CTAs"
         at.fault(
-            OutOfBounds,
+            errors.OutOfBounds,
             f"{what} at shared address {plain:#x} of the CTA with rank {rank}: the cluster has "
             f"{ctas}",
             hint="ranks are 0 to %cluster_nctarank - 1",
@@ -53,7 +43,7 @@ def check_rank(at: LaneSite, what: str, address: int, abroad: bool) -> int:
         )
     if not abroad:
         at.fault(
-            OutOfBounds,
+            errors.OutOfBounds,
             f"{what} at shared address {plain:#x} of the CTA with rank {rank}, by the one with "
             f"rank {own}: this instruction reaches the memory of its own CTA alone",
             hint="use the form with .shared::cluster where there is one",
@@ -67,7 +57,7 @@ def ranks_in(at: LaneSite, mask: int) -> list[int]:
     size = at.batch.cluster_size
     if mask >> size:
         at.fault(
-            OutOfBounds,
+            errors.OutOfBounds,
             f"multicast to the CTAs {mask:#x}, but the cluster has {size}",
             hint="bit r of the mask is for the CTA with rank r",
             arguments={"mask": mask, "ctas": size},
@@ -129,7 +119,7 @@ def visit(
     if gone.size:
         first = int(gone[0])
         site.lane(batch, lanes[first]).fault(
-            ExitedPeer,
+            errors.ExitedPeer,
             f"access to shared memory of {_cta(batch, int(rows[first]))}, which has ended",
             hint=_NEEDED,
         )
@@ -171,7 +161,7 @@ def leave(batch: Batch, lanes: Array) -> None:
             at = visits.last[row, warp]
             what = "copy out of" if at.lane // batch.grid.threads == row else "access to"
             at.note(
-                ExitedPeer,
+                errors.ExitedPeer,
                 f"{what} shared memory of {_cta(batch, row)}, which may have ended by then: it "
                 "does not wait for this",
                 hint=_NEEDED,
@@ -198,7 +188,7 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
         what = f"{verb(flag)} of {nbytes} bytes"
         at = access.site.lane(batch, lanes[bad])
         check_bounds(at, what, int(address[bad]), nbytes, align, abroad)
-        at.fault(OutOfBounds, f"{what} at shared address {int(address[bad]):#x}")
+        at.fault(errors.OutOfBounds, f"{what} at shared address {int(address[bad]):#x}")
     if abroad:
         visit(batch, access.site, offset, lanes, nbytes=nbytes, flag=flag)
     traffic = batch.traffic
@@ -227,7 +217,7 @@ def check_bounds(
     address = check_rank(at, what, address, abroad)
     if address % align:
         at.fault(
-            Misaligned,
+            errors.Misaligned,
             f"{what} at misaligned shared address {address:#x}",
             hint=f"the address must be a multiple of {align}",
             arguments={"address": address, "bytes": nbytes, "alignment": align},
@@ -235,7 +225,7 @@ def check_bounds(
     low, size = at.batch.shared.base, at.batch.shared.size
     if not low <= address <= low + size - nbytes:
         at.fault(
-            OutOfBounds,
+            errors.OutOfBounds,
             f"{what} at shared address {address:#x}, outside the CTA's shared memory "
             f"[{low:#x}, {low + size:#x}) of {size} bytes",
             arguments={"address": address - low, "bytes": nbytes, "shared_bytes": size},
@@ -260,7 +250,7 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         origin = f"shared address {shared.address(offset[unwritten]):#x}"
         batch.launch.undefined_memory.setdefault(
             site.instruction.line,
-            Origin(UninitialisedShared, f"{origin}, which nothing has written"),
+            Origin(errors.UninitialisedShared, f"{origin}, which nothing has written"),
         )
     if fault:
         _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), fault, stamp, count)
@@ -275,7 +265,7 @@ def _note_unwritten_flag(
     )
     if early >= 0:
         site.lane(batch, lanes[early]).note(
-            UninitialisedShared,
+            errors.UninitialisedShared,
             f"read of a flag at shared address {shared.address(offset[early]):#x}, which may come "
             "before anything is written there: nothing orders it behind the first store",
             "clear the flag, and let a barrier of all who use it pass before it is set",
@@ -331,11 +321,11 @@ def note_overwritten(batch: Batch, site: Site, nbytes: int, offset: Array, lanes
     which, place = found[0], found[1].place
     address, opcode = batch.shared.address(int(offset[which])), place.site.opcode
     site.lane(batch, lanes[which]).note(
-        TensorRace,
+        errors.TensorRace,
         f"write at shared address {address:#x}, which {opcode} may still read: no wait for a "
         "tcgen05.commit behind it lies between",
         "wait for the mbarrier that tcgen05.commit arrives at",
-        related=[Related("it is read here", place.location())],
+        related=[errors.Related("it is read here", place.location())],
     )
 
 
@@ -386,11 +376,13 @@ def note_thread_fence(batch: Batch, lanes: Array) -> None:
         batch.shared.clocks.order(*divmod(np.unique(lanes >> 5), batch.clusters.warps))
 
 
-def seen_at(at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = False) -> Seen:
+def seen_at(
+    at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = False
+) -> errors.Seen:
     """Return the record of an access that races with the one that left a stamp."""
     batch, threads, shared = at.batch, at.batch.grid.threads, at.batch.shared
     thread = threads if engine else at.lane % threads
-    return Seen(
+    return errors.Seen(
         "shared",
         shared.address(offset),
         nbytes,
@@ -427,14 +419,14 @@ def _note(
     seen = seen_at(at, offset, nbytes, stamp, engine)
     if fault == races.RACE_IN_WARP:
         what += " of the same warp: no __syncwarp lies between their accesses"
-        at.note(UnorderedLanes, what, "put a __syncwarp between the two", count, seen)
+        at.note(errors.UnorderedLanes, what, "put a __syncwarp between the two", count, seen)
         return
     hint = "put a barrier between the two"
     if other == _COPY:
         hint = "wait for the copy, then let a barrier pass"
     elif seen.other[0] != seen.cta:
         hint = "put a barrier of the cluster between the two"
-    at.note(SharedRace, f"{what}: no barrier lies between their accesses", hint, count, seen)
+    at.note(errors.SharedRace, f"{what}: no barrier lies between their accesses", hint, count, seen)
 
 
 def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:

@@ -10,23 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nvfp4.emulator.errors import (
-    Misaligned,
-    MissingProxyFence,
-    TensorMapError,
-    UnsupportedInstruction,
-)
-from nvfp4.emulator.instructions import access
+from nvfp4.emulator import errors
+from nvfp4.emulator.instructions import access, copy_engine
 from nvfp4.emulator.instructions.access_shape import Access, spaces_of, split_windows
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
-from nvfp4.emulator.instructions.copy_engine import (
-    buffer_of,
-    global_range,
-    goes_abroad,
-    note,
-    note_all,
-    shared_range,
-)
 from nvfp4.emulator.instructions.global_access import (
     check_order_of_launches,
     note_range_read,
@@ -68,7 +55,7 @@ def read_map(at: LaneSite, address: int) -> TensorMap:
             f"the tensor map at {address:#x} was changed by this kernel, and the copy engine reads"
         )
         hint = "put a fence.proxy.tensormap::generic.acquire of the map before the copy"
-        at.note(MissingProxyFence, f"{what} it: no fence.proxy.tensormap lies between", hint)
+        at.note(errors.MissingProxyFence, f"{what} it: no fence.proxy.tensormap lies between", hint)
     if address not in maps.by_address:
         maps.by_address[address] = _read_map(at, address)
     return maps.by_address[address]
@@ -88,14 +75,14 @@ def acquire_map(site: Site) -> Action:
 
 def _read_map(at: LaneSite, address: int) -> TensorMap:
     if address % 64:
-        at.fault(Misaligned, f"tensor map at {address:#x}, which is not a multiple of 64")
-    buffer_of(at, "tensor map", address, TENSOR_MAP_BYTES)
+        at.fault(errors.Misaligned, f"tensor map at {address:#x}, which is not a multiple of 64")
+    copy_engine.buffer_of(at, "tensor map", address, TENSOR_MAP_BYTES)
     try:
         return TensorMap.unpack(host_bytes(address, TENSOR_MAP_BYTES).tobytes())
     except UnsupportedTensorMap as error:
-        at.fault(UnsupportedInstruction, error.message)
+        at.fault(errors.UnsupportedInstruction, error.message)
     except InvalidTensorMap as error:
-        at.fault(TensorMapError, error.message, hint=error.hint)
+        at.fault(errors.TensorMapError, error.message, hint=error.hint)
 
 
 _BOX_ALIGNMENT = 128
@@ -214,7 +201,7 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         pitch *= tile.box[d]
         rows *= count
         span += (count - 1) * step
-    index = global_range(at, first, inner * rows, flag, span)
+    index = copy_engine.global_range(at, first, inner * rows, flag, span)
     if at.batch.launch.hazards:
         rows_at = _row_addresses(first, counts, steps)
         check_order_of_launches(at.batch, at.site, rows_at, inner, lambda _: at.lane, flag)
@@ -300,7 +287,7 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     if found is None or found[1] < 0 or int(first.max()) + span > found[0].end or watched:
         return 0
     offset = address - shared.base + batch.grid.cta[lanes] * shared.stride
-    note_all(site, batch, offset, lanes, tile.box_bytes, WRITTEN)
+    copy_engine.note_all(site, batch, offset, lanes, tile.box_bytes, WRITTEN)
     swizzles = batch.kept(TileSwizzles)
     for each in offset.tolist():
         swizzles.note(each, tile.box_bytes, _SWIZZLE_BYTES[tile.swizzle])
@@ -324,9 +311,9 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
 
 def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int) -> None:
     """Tensor -> shared memory; elements outside the tensor get the map's fill."""
-    abroad = goes_abroad(at.site)
-    offset, into = shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
-    note(at, offset, tile.box_bytes, WRITTEN)
+    abroad = copy_engine.goes_abroad(at.site)
+    offset, into = copy_engine.shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
+    copy_engine.note(at, offset, tile.box_bytes, WRITTEN)
     at.batch.kept(TileSwizzles).note(offset, tile.box_bytes, _SWIZZLE_BYTES[tile.swizzle])
     inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
     if not inside:
@@ -340,8 +327,8 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
 
 def store_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], source: int) -> None:
     """Shared memory -> tensor; elements outside the tensor are dropped."""
-    offset, _ = shared_range(at, source, tile.box_bytes, _BOX_ALIGNMENT)
-    note(at, offset, tile.box_bytes, READ)
+    offset, _ = copy_engine.shared_range(at, source, tile.box_bytes, _BOX_ALIGNMENT)
+    copy_engine.note(at, offset, tile.box_bytes, READ)
     _copy(at, tile, start, offset, WRITTEN)
 
 
@@ -425,7 +412,7 @@ def tensormap_replace(site: Site) -> Action:
         if field in _FIXED:
             if value != _FIXED[field]:
                 what = f"{field} {value} of a tensor map is not emulated"
-                site.lane(ex.batch, lane).fault(UnsupportedInstruction, what)
+                site.lane(ex.batch, lane).fault(errors.UnsupportedInstruction, what)
             return []
         if field in _SINGLE:
             return _SINGLE[field](value)

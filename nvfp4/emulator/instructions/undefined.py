@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nvfp4.emulator.errors import (
-    Related,
-    UninitialisedRegister,
-    UninitialisedShared,
-)
+from nvfp4.emulator.errors import Related, UninitialisedRegister, UninitialisedShared
 from nvfp4.emulator.instructions.access_shape import Access, by_space, data_of
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.syntax import Instruction

@@ -8,17 +8,7 @@ from nvfp4.emulator.errors import TensorMemoryFault
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
-from nvfp4.emulator.instructions.tensor.issue import (
-    ALL_LANES_OF_MEMORY,
-    ONE_GROUP,
-    group_of,
-    issuing_warps,
-    join,
-    memory_of,
-    note_conflict,
-    pipes_of,
-    row_of,
-)
+from nvfp4.emulator.instructions.tensor import issue
 from nvfp4.emulator.instructions.warp import (
     ALL_LANES,
     back,
@@ -29,12 +19,7 @@ from nvfp4.emulator.instructions.warp import (
 )
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
-from nvfp4.emulator.state.tensor_memory import (
-    COLUMNS,
-    LEAST_COLUMNS,
-    TensorMemory,
-    split_address,
-)
+from nvfp4.emulator.state.tensor_memory import COLUMNS, LEAST_COLUMNS, TensorMemory, split_address
 
 
 class _Allocations:
@@ -67,7 +52,7 @@ class _Allocations:
 
     def grant(self, at: LaneSite, rows: range, count: int) -> int:
         """The first column that a lane's warp gets."""
-        row = row_of(at)
+        row = issue.row_of(at)
         self.done[row] += 1
         key = rows[0], self.done[row]
         given = self.granted.pop(key, None)
@@ -102,12 +87,12 @@ def _counted(at: LaneSite, count: int) -> int:
 
 @instruction(
     "tcgen05.alloc", operands="[] b32",
-    modifiers=f"{ONE_GROUP} sync aligned shared shared::cta b32",
+    modifiers=f"{issue.ONE_GROUP} sync aligned shared shared::cta b32",
 )  # fmt: skip
 def alloc(site: Site) -> Action:
     """tcgen05.alloc.cta_group.sync.aligned{.shared::cta}.b32 [dst], nCols: waits for free columns
     and writes the address of the first one to shared memory."""
-    group, together = group_of(site), member_gate(2)
+    group, together = issue.group_of(site), member_gate(2)
     word = Access(site, "shared", 4, 1)
 
     def gate(ex: Execution, target: Array, count: Array, mask: Array) -> Array | None:
@@ -118,7 +103,7 @@ def alloc(site: Site) -> Action:
         # Those of a pair may come in one group: all have to be seen before any is let through.
         for _ in range(group):
             for warp in np.flatnonzero(present).tolist():
-                rows = join(site.lane(ex.batch, 32 * warp), group)
+                rows = issue.join(site.lane(ex.batch, 32 * warp), group)
                 number = int(wanted[warp].max())
                 room[warp] = allocations.ready(rows, warp // warps, number)
         if room.all():
@@ -128,14 +113,14 @@ def alloc(site: Site) -> Action:
 
     def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
         synchronised(ex.batch, present_lanes(ex))
-        for at, (where, number, _) in issuing_warps(site, ex, (target, count, mask)):
-            tensor, row = memory_of(at), row_of(at)
+        for at, (where, number, _) in issue.issuing_warps(site, ex, (target, count, mask)):
+            tensor, row = issue.memory_of(at), issue.row_of(at)
             if not tensor.permitted:
                 at.fault(TensorMemoryFault, f"{site.opcode} after tcgen05.relinquish_alloc_permit")
             allocations = ex.batch.kept(_Allocations)
-            first = allocations.grant(at, join(at, group), _counted(at, number))
+            first = allocations.grant(at, issue.join(at, group), _counted(at, number))
             tensor.allocate(first, number)
-            pipes_of(at).forget(row, slice(first, first + number))
+            issue.pipes_of(at).forget(row, slice(first, first + number))
             allocations.places[row, first] = at
             lanes, address = np.array([at.lane]), np.array([where], np.uint64)
             access.write(ex.batch, word, "shared", address, lanes, np.array([[first]], np.uint32))
@@ -144,17 +129,17 @@ def alloc(site: Site) -> Action:
     return site.action("store", run, gate=gate)
 
 
-@instruction("tcgen05.dealloc", operands="b32 b32", modifiers=f"{ONE_GROUP} sync aligned b32")
+@instruction("tcgen05.dealloc", operands="b32 b32", modifiers=f"{issue.ONE_GROUP} sync aligned b32")
 def dealloc(site: Site) -> Action:
     """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols. Each CTA of a pair gives back its
     own."""
-    group = group_of(site)
+    group = issue.group_of(site)
 
     def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
-        for at, (address, number, _) in issuing_warps(site, ex, (target, count, mask)):
-            join(at, group)
+        for at, (address, number, _) in issue.issuing_warps(site, ex, (target, count, mask)):
+            issue.join(at, group)
             lane, column = split_address(address)
-            tensor = memory_of(at)
+            tensor = issue.memory_of(at)
             held = tensor.allocated.get(column)
             if lane or held != _counted(at, number):
                 what = "is no allocation" if held is None else f"has {held}"
@@ -166,27 +151,29 @@ def dealloc(site: Site) -> Action:
                 )
             if ex.batch.shared.checked:
                 columns = slice(column, column + number)
-                pipes = pipes_of(at)
-                found = pipes.note_warp(at.lane, at, columns, ALL_LANES_OF_MEMORY, True)
+                pipes = issue.pipes_of(at)
+                found = pipes.note_warp(at.lane, at, columns, issue.ALL_LANES_OF_MEMORY, True)
                 pipes.wait(at.lane, writes=True)
-                note_conflict(at, "deallocation", address, found)
+                issue.note_conflict(at, "deallocation", address, found)
             tensor.free(column)
-            ex.batch.kept(_Allocations).places.pop((row_of(at), column), None)
+            ex.batch.kept(_Allocations).places.pop((issue.row_of(at), column), None)
         ex.batch.signals.changed = True
 
     site.sources.append(Source(ALL_LANES, "b32"))
     return site.action("store", run, gate=member_gate(2))
 
 
-@instruction("tcgen05.relinquish_alloc_permit", operands="", modifiers=f"{ONE_GROUP} sync aligned")
+@instruction(
+    "tcgen05.relinquish_alloc_permit", operands="", modifiers=f"{issue.ONE_GROUP} sync aligned"
+)
 def relinquish(site: Site) -> Action:
     """tcgen05.relinquish_alloc_permit.cta_group.sync.aligned: no more allocations."""
-    group = group_of(site)
+    group = issue.group_of(site)
 
     def run(ex: Execution, mask: Array) -> None:
-        for at, _ in issuing_warps(site, ex, (mask,)):
-            join(at, group)
-            memory_of(at).permitted = False
+        for at, _ in issue.issuing_warps(site, ex, (mask,)):
+            issue.join(at, group)
+            issue.memory_of(at).permitted = False
 
     return Action("special", [Source(ALL_LANES, "b32")], [], run, member_gate(0))
 

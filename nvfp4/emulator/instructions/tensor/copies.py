@@ -11,16 +11,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import TensorMemoryFault
 from nvfp4.emulator.instructions.action import Action, Site, instruction
-from nvfp4.emulator.instructions.tensor.issue import (
-    ONE_GROUP,
-    Team,
-    count_bytes,
-    group_of,
-    issuing_teams,
-    note_pipe,
-    require_columns_of,
-    use,
-)
+from nvfp4.emulator.instructions.tensor import issue
 from nvfp4.emulator.instructions.tensor.sources import source_of
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
@@ -76,25 +67,25 @@ def _shape_of(site: Site) -> _Shape:
 @instruction(
     "tcgen05.cp", operands="[] b64",
     modifiers=" ".join((
-        ONE_GROUP, "b8x16", *_WIDENED, *_NAMES, "warpx2::02_13", "warpx2::01_23", "warpx4"
+        issue.ONE_GROUP, "b8x16", *_WIDENED, *_NAMES, "warpx2::02_13", "warpx2::01_23", "warpx4"
     )),
 )  # fmt: skip
 def copy(site: Site) -> Action:
     """tcgen05.cp.cta_group.shape{.multicast}{.b8x16.format} [taddr], s-desc. Of a pair, each CTA's
     shared memory goes to its own tensor memory."""
-    group = group_of(site)
+    group = issue.group_of(site)
     shape = _shape_of(site)
     widening = next((part for part in site.parts if part in _WIDENED), None)
 
     def run(ex: Execution, *operands: Array) -> None:
-        for team, (address, bits) in issuing_teams(site, ex, operands, group):
+        for team, (address, bits) in issue.issuing_teams(site, ex, operands, group):
             _issue(team, group, shape, widening, address, bits)
 
     return site.action("copy", run)
 
 
 def _issue(
-    team: Team, group: int, shape: _Shape, widening: str | None, address: int, bits: int
+    team: issue.Team, group: int, shape: _Shape, widening: str | None, address: int, bits: int
 ) -> None:
     batch, (lane, column) = team.batch, split_address(address)
     last = lane + int(shape.lanes.max())
@@ -102,15 +93,15 @@ def _issue(
         team.at(0).fault(
             TensorMemoryFault, f"copy to tensor memory lanes {lane} to {last} of {LANES}"
         )
-    rows, pipes = use(team, group), batch.kept(TensorPipe)
-    require_columns_of(team, rows, "copy", column, shape.columns)
+    rows, pipes = issue.use(team, group), batch.kept(TensorPipe)
+    issue.require_columns_of(team, rows, "copy", column, shape.columns)
     numbers = pipes.issue(team.site, team.lanes)
     place = (shape.rows, 4 * shape.columns, False, 1)
     sources = [(own, source_of(team, own, numbers, bits, "the source", place)) for own in rows.T]
     columns, lanes = slice(column, column + shape.columns), shape.lanes + lane
     if batch.shared.checked:
-        note_pipe(team, rows, numbers, columns, lanes.reshape(-1), True, "copy", address)
-    count_bytes(team, 4 * shape.columns * lanes.size * rows.size)
+        issue.note_pipe(team, rows, numbers, columns, lanes.reshape(-1), True, "copy", address)
+    issue.count_bytes(team, 4 * shape.columns * lanes.size * rows.size)
     memory = batch.kept(TensorMemory)
 
     def perform(which: Array) -> None:

@@ -10,14 +10,9 @@ from nvfp4.emulator.instructions import shared_access
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.warp import by_warp, whole_warps
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state import tensor_memory
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ
-from nvfp4.emulator.state.tensor_memory import (
-    LANES,
-    CtaTensorMemory,
-    TensorMemory,
-    in_words,
-)
 from nvfp4.emulator.state.tensor_pipe import Conflict, TensorPipe
 
 GROUPS = ("cta_group::1", "cta_group::2")
@@ -102,9 +97,9 @@ def row_of(at: LaneSite) -> int:
     return at.lane // at.batch.grid.threads
 
 
-def memory_of(at: LaneSite) -> CtaTensorMemory:
+def memory_of(at: LaneSite) -> tensor_memory.CtaTensorMemory:
     """The tensor memory of a lane's CTA."""
-    return at.batch.kept(TensorMemory).of(row_of(at))
+    return at.batch.kept(tensor_memory.TensorMemory).of(row_of(at))
 
 
 def pipes_of(at: LaneSite) -> TensorPipe:
@@ -138,7 +133,7 @@ def require_columns(at: LaneSite, what: str, column: int, count: int) -> None:
 
 def require_columns_of(team: Team, rows: Array, what: str, column: int, count: int) -> None:
     """Fault unless these columns are allocated in the CTAs of a team. rows: see `use`."""
-    owners = team.batch.kept(TensorMemory).owners
+    owners = team.batch.kept(tensor_memory.TensorMemory).owners
     last = column + count
     if last > owners.shape[1] or (owners[rows.reshape(-1), column:last] < 0).any():
         for i in range(len(rows)):
@@ -148,7 +143,7 @@ def require_columns_of(team: Team, rows: Array, what: str, column: int, count: i
 def _fault_outside(
     at: LaneSite, rows: Iterable[int], what: str, column: int, count: int
 ) -> None:  # fmt: skip
-    memory = at.batch.kept(TensorMemory)
+    memory = at.batch.kept(tensor_memory.TensorMemory)
     troubles = (memory.of(row).trouble(column, count) for row in rows)
     trouble = next((each for each in troubles if each is not None), None)
     if trouble is not None:
@@ -167,7 +162,7 @@ def note_conflict(at: LaneSite, what: str, address: int, found: Conflict | None)
     related = (
         [] if found.place is None else [Related("the other access is here", found.place.location())]
     )
-    text = f"{what} of tensor memory at {in_words(address)}: {found.what}"
+    text = f"{what} of tensor memory at {tensor_memory.in_words(address)}: {found.what}"
     kind = MissingTensorFence if found.unfenced else TensorRace
     at.note(kind, text, found.hint, related=related)
 
@@ -204,5 +199,5 @@ def count_bytes(at: LaneSite | Team, nbytes: int, reads: bool = False) -> None:
         at.batch.launch.tally.site(at.site.instruction).tensor_bytes += nbytes
 
 
-ALL_LANES_OF_MEMORY = np.arange(LANES)
+ALL_LANES_OF_MEMORY = np.arange(tensor_memory.LANES)
 """All lanes of tensor memory."""

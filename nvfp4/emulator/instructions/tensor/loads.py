@@ -12,14 +12,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import TensorMemoryFault, UninitialisedRegister, UnwrittenTensor
 from nvfp4.emulator.instructions.action import Action, LaneSite, Result, Site, Source, instruction
-from nvfp4.emulator.instructions.tensor.issue import (
-    count_bytes,
-    issuing_warps,
-    memory_of,
-    note_conflict,
-    pipes_of,
-    require_columns,
-)
+from nvfp4.emulator.instructions.tensor import issue
 from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate, whole_warps
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
@@ -113,7 +106,7 @@ def _reach(at: LaneSite, address: int, fragment: Fragment, what: str) -> tuple[i
         )
     if lane % 16:
         at.fault(TensorMemoryFault, f"{what} of tensor memory from lane {lane}, no multiple of 16")
-    require_columns(at, what, column, fragment.columns)
+    issue.require_columns(at, what, column, fragment.columns)
     return lane, column
 
 
@@ -137,8 +130,8 @@ def _note(at: LaneSite, fragment: Fragment, lane: int, column: int, writes: bool
     complete = not writes and at.site.instruction.line not in at.batch.launch.loads_under_way
     for start, stop in spans:
         columns = slice(column + start, column + stop)
-        found = pipes_of(at).note_warp(at.lane, at, columns, lanes, writes, complete)
-        note_conflict(at, what, lane << 16 | (column + start), found)
+        found = issue.pipes_of(at).note_warp(at.lane, at, columns, lanes, writes, complete)
+        issue.note_conflict(at, what, lane << 16 | (column + start), found)
 
 
 def _read(array: Array, fragment: Fragment, lane: int, column: int) -> tuple[Array, Array | None]:
@@ -159,24 +152,24 @@ def load(site: Site) -> Action:
 
     def run(ex: Execution, address: Array, mask: Array) -> tuple[Array, ...]:
         out = np.zeros((count, ex.batch.grid.lane.size // 32, 32), np.uint32)
-        for at, (where, _) in issuing_warps(site, ex, (address, mask)):
+        for at, (where, _) in issue.issuing_warps(site, ex, (address, mask)):
             lane, column = _reach(at, where, fragment, "read")
             _note(at, fragment, lane, column, writes=False)
-            memory = memory_of(at)
+            memory = issue.memory_of(at)
             words, second = _read(memory.words, fragment, lane, column)
             if second is not None:
                 words = (words & np.uint32(0xFFFF)) | (second << np.uint32(16))
             out[:, at.lane // 32] = words
             if not ex.batch.launch.tracks_memory:
                 _note_undefined(at, memory, fragment, lane, column)
-            count_bytes(at, words.nbytes, reads=True)
+            issue.count_bytes(at, words.nbytes, reads=True)
         return tuple(back(ex.group, row) for row in out)
 
     def shadow(ex: Execution, values: Sequence[Array], given: Sequence[Array]) -> tuple[Array, ...]:
         out = np.zeros((count, ex.batch.grid.lane.size // 32, 32), np.uint32)
-        for at, (where, _) in issuing_warps(site, ex, (values[0], values[1])):
+        for at, (where, _) in issue.issuing_warps(site, ex, (values[0], values[1])):
             lane, column = _reach(at, where, fragment, "read")
-            out[:, at.lane // 32] = _note_undefined(at, memory_of(at), fragment, lane, column)
+            out[:, at.lane // 32] = _note_undefined(at, issue.memory_of(at), fragment, lane, column)
         if not out.any():
             return tuple(np.zeros((count, 1), np.uint32))
         return tuple(back(ex.group, row) for row in out)
@@ -223,17 +216,17 @@ def store(site: Site) -> Action:
 
     def run(ex: Execution, address: Array, mask: Array, *data: Array) -> None:
         rows = np.stack([by_warp(ex.group, each) for each in data])
-        for at, (where, _) in issuing_warps(site, ex, (address, mask)):
+        for at, (where, _) in issue.issuing_warps(site, ex, (address, mask)):
             lane, column = _reach(at, where, fragment, "write")
             _note(at, fragment, lane, column, writes=True)
-            memory, words = memory_of(at), rows[:, at.lane // 32]
+            memory, words = issue.memory_of(at), rows[:, at.lane // 32]
             lanes, columns = fragment.lane + lane, fragment.column + column
             memory.words[columns, lanes] = words & np.uint32(0xFFFF) if fragment.packed else words
             memory.defined[columns, lanes] = True
             if fragment.packed:
                 memory.words[columns + 1, lanes] = words >> np.uint32(16)
                 memory.defined[columns + 1, lanes] = True
-            count_bytes(at, words.nbytes)
+            issue.count_bytes(at, words.nbytes)
 
     def shadow(
         ex: Execution, given: Sequence[Array], shadows: Sequence[Array]
@@ -258,7 +251,7 @@ def _keep_undefined(
         at = site.lane(ex.batch, 32 * warp)
         lane, column = _reach(at, int(addresses[warp, 0]), fragment, "write")
         bad = rows[:, warp] != 0
-        memory = memory_of(at)
+        memory = issue.memory_of(at)
         for behind in range(1 + fragment.packed):
             columns = (fragment.column + column + behind)[bad]
             memory.defined[columns, (fragment.lane + lane)[bad]] = False
@@ -276,7 +269,7 @@ def wait(site: Site) -> Action:
     def run(ex: Execution, mask: Array) -> None:
         if not ex.batch.shared.checked:
             return
-        for at, _ in issuing_warps(site, ex, (mask,)):
-            pipes_of(at).wait(at.lane, writes)
+        for at, _ in issue.issuing_warps(site, ex, (mask,)):
+            issue.pipes_of(at).wait(at.lane, writes)
 
     return Action("special", [Source(ALL_LANES, "b32")], [], run, member_gate(0))

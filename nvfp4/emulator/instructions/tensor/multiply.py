@@ -51,12 +51,7 @@ from nvfp4.emulator.ptx.syntax import Memory, OperandList
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.launch_state import Origin
-from nvfp4.emulator.state.tensor_memory import (
-    LANES,
-    CtaTensorMemory,
-    TensorMemory,
-    split_address,
-)
+from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, TensorMemory, split_address
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
 _COLUMNS_OF_A = DEPTH_BYTES // 4

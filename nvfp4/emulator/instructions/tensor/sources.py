@@ -5,13 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from nvfp4.emulator.errors import (
-    EmulatorError,
-    MismatchedSwizzle,
-    MissingProxyFence,
-    SharedRace,
-    TensorDescriptorFault,
-)
+from nvfp4.emulator import errors
 from nvfp4.emulator.instructions.action import LaneSite
 from nvfp4.emulator.instructions.shared_access import seen_at, stamped_by
 from nvfp4.emulator.instructions.tensor.issue import Team
@@ -35,7 +29,7 @@ class Plan:
     offsets: Array
     transposed: bool
     element_bytes: int
-    problem: tuple[type[EmulatorError] | None, str, str | None] | None = None
+    problem: tuple[type[errors.EmulatorError] | None, str, str | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,7 @@ def plan_of(
     trouble = descriptor.trouble(transposed, is_tf32)
     if trouble is not None:
         text = f"the descriptor of {name} ({descriptor}): {trouble}"
-        problem = (TensorDescriptorFault, text, None)
+        problem = (errors.TensorDescriptorFault, text, None)
         return Plan(descriptor, nowhere, transposed, element_bytes, problem)
     unknown = descriptor.unknown()
     if unknown is not None:
@@ -91,7 +85,7 @@ def plan_of(
     outside = None
     if low < base or high > base + size:
         outside = (
-            TensorDescriptorFault,
+            errors.TensorDescriptorFault,
             f"the descriptor of {name} ({descriptor}) leads to shared addresses {low:#x} to "
             f"{high - 1:#x}, outside the CTA's shared memory [{base:#x}, {base + size:#x})",
             "address and offsets are in units of 16 bytes",
@@ -190,9 +184,9 @@ def _note_fault(at: LaneSite, byte: int, fault: int, stamp: int, name: str) -> N
     address = at.batch.shared.address(byte)
     other = stamped_by(at, stamp, "an asynchronous copy")
     what = f"{at.site.opcode} reads {name} at shared address {address:#x}"
-    kind: type[EmulatorError] = MissingProxyFence
+    kind: type[errors.EmulatorError] = errors.MissingProxyFence
     if fault == races.RACE:
-        kind = SharedRace
+        kind = errors.SharedRace
         what += f", which {other} writes: nothing orders the read after that"
         hint = "wait at a barrier, or for the copy's mbarrier, before it is issued"
     else:
@@ -205,7 +199,7 @@ def _note_swizzle(at: LaneSite, descriptor: MatrixDescriptor, byte: int, name: s
     wrote = int(at.batch.kept(TileSwizzles).width[byte // CHUNK])
     written = swizzle_name(wrote)
     at.note(
-        MismatchedSwizzle,
+        errors.MismatchedSwizzle,
         f"the descriptor of {name} ({descriptor}) leads to shared address "
         f"{at.batch.shared.address(byte):#x}, where a tensor map has written with {written}",
         "the tensor map and the descriptor take the same swizzle",
