@@ -78,7 +78,7 @@ class Admission:
         there is no assembler."""
         key, kernel = (launch.ptx, launch.kernel), short_name(launch.kernel)
         if key not in self._kernels:
-            self._kernels[key] = assemble(*key, False)
+            self._kernels[key] = assemble(*key)
         code = self._kernels[key]
         if code.refusal is not None:
             raise NotAdmitted(f"ptxas refuses the PTX of {kernel}: {code.refusal}")

@@ -33,7 +33,7 @@ from nvfp4.executor.mapped_memory import NotMappable, NotShareable, contents
 from nvfp4.model.assembly import start_assembling
 from nvfp4.model.counting import advise, counted, counted_with_suffix
 from nvfp4.model.errors import NoPrediction
-from nvfp4.model.lines import line_times, with_times
+from nvfp4.model.lines import line_times, machine_code_of, with_times
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
 from nvfp4.model.tools import assemble
 from nvfp4.records import gpu_messages
@@ -420,14 +420,13 @@ def _predicted(request: Begin, counts: list[Counted], copied: list[int]) -> dict
 def _plain_cost(cost: KernelCost, texts: list[str]) -> dict[str, Any]:
     """A kernel's cost for JSON, with what the assembler says where there is one."""
     plain: dict[str, Any] = cost.to_dict()
-    code = assemble(cost.ptx, cost.entry, "sass" in texts)
+    code = assemble(cost.ptx, cost.entry)
     runs = {number: count for number, (count, *_) in cost.ptx_lines.items()}
     plain["findings"] = [asdict(each) for each in software_conversions(cost.ptx, cost.entry, runs)]
     plain["assembled_registers"] = code.registers
     plain["spilled_bytes"] = code.spilled_bytes
     if "sass" in texts:
-        plain["sass"] = [vars(each) for each in code.sass]
-        plain["no_sass"] = code.missing
+        plain["sass"], plain["no_sass"] = machine_code_of(cost)
     if "ptx" in texts:
         lines = cost.ptx.split("\n")
         plain["ptx"] = [

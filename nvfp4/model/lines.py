@@ -1,12 +1,15 @@
-"""The time of a kernel by line of source, and its time without a line."""
+"""The machine code of a kernel by line of source, the time of a line, and the time without it."""
 
 from collections import defaultdict
 from typing import Any
 
 from nvfp4.emulator.cost import KernelCost
+from nvfp4.model.assembly import assembled
 from nvfp4.model.counting import sampled
 from nvfp4.model.errors import NoPrediction
+from nvfp4.model.located import Lines
 from nvfp4.model.prediction import GPUS, kernel_time, no_prediction, predict
+from nvfp4.model.tools import target_of
 from nvfp4.records.options import Options
 
 _MOST_LEFT_OUT = 8
@@ -38,6 +41,23 @@ def line_times(cost: KernelCost, options: Options) -> dict[str, Any]:
             less = kernel_time(gpu, asked, clean, without=frozenset(numbers[place]))
             found[place] = times[place], whole.us - whole.kernels[0].us + less.us
     return {"predicted": whole.to_dict(), "lines": found}
+
+
+def machine_code_of(cost: KernelCost) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the machine instructions of a kernel with their lines of source, as `records.costs`
+    has them, or a sentence on why there are none."""
+    target = target_of(cost.ptx)
+    if target is None:
+        return [], "no SASS: the PTX names no architecture"
+    try:
+        code = assembled(cost.ptx, cost.entry, target)
+    except NoPrediction as why:
+        return [], f"no SASS: {why}"
+    numbers, found = Lines(cost.ptx), []
+    for each in code.instructions:
+        _, file, line = cost.ptx_lines.get(numbers.of(each.statement), (0, None, None))
+        found.append({"file": file, "line": line, "text": each.text})
+    return found, None
 
 
 def with_times(plain: dict[str, Any], times: dict[str, Any]) -> dict[str, Any]:

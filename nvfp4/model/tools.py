@@ -1,4 +1,4 @@
-"""Results of NVIDIA's assembler for PTX: registers of each kernel, and SASS by line of source."""
+"""NVIDIA's programs for machine code, and what its assembler says of a kernel of PTX."""
 
 import importlib.util
 import os
@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 _limit_s = 60
@@ -16,8 +16,6 @@ _spilled = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _error = re.compile(r"(?:error|fatal)\s*: (.*)")
 _too_old = re.compile(r"Unsupported \.version|is not defined for option|0xc000 max")
 _target = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
-_line = re.compile(r'^\s*//## File "([^"]*)", line (\d+)( inlined at)?')
-_instruction = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(\S.*?)\s*;")
 
 _of_triton = "backends/nvidia/bin"
 
@@ -31,27 +29,15 @@ def is_missing(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class SassLine:
-    """An instruction of the machine. file, line: of the source, None where they are not known."""
-
-    file: str | None
-    line: int | None
-    text: str
-
-
-@dataclass(frozen=True)
 class MachineCode:
-    """registers, spilled_bytes: of a kernel, None without an assembler. missing: why there is no
-    SASS though it was asked for. refusal: what the assembler has against the PTX. unknown: whether
-    every assembler here is too old to say.
-    """
+    """Registers and spilled bytes of a kernel, None where they are not known."""
 
     registers: int | None = None
     spilled_bytes: int | None = None
-    sass: list[SassLine] = field(default_factory=list)
-    missing: str | None = None
     refusal: str | None = None
+    """The first error of an assembler that knows the architecture."""
     unknown: bool = False
+    """Whether every assembler here is too old to say."""
 
 
 def tools(name: str) -> list[Path]:
@@ -68,32 +54,22 @@ def tools(name: str) -> list[Path]:
     return [path for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
 
 
-def assemble(ptx: str, entry: str, with_sass: bool) -> MachineCode:
-    """The machine code of a kernel of a PTX text."""
+def assemble(ptx: str, entry: str) -> MachineCode:
+    """Return what the assembler says of a kernel of a PTX text; nothing where there is none."""
     target = target_of(ptx)
     if target is None:
-        return MachineCode(missing="no SASS: the PTX names no architecture", unknown=True)
-    assemblers = tools("ptxas")
+        return MachineCode(unknown=True)
+    assemblers, refusal = tools("ptxas"), None
     with tempfile.TemporaryDirectory() as folder:
-        source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source = Path(folder, "kernel.ptx")
         source.write_text(ptx, encoding="utf-8")
-        refusal = None
         for ptxas in assemblers:
-            words = [str(ptxas), "-v", "-lineinfo", f"-arch={target}", "-o", str(cubin)]
-            taken, said = ended([*words, str(source)])
-            if not taken:
-                refusal = refusal or _refusal(said)
-                continue
-            registers, spilled = of_entry(said, entry)
-            code = MachineCode(registers, spilled)
-            if with_sass:
-                sass, missing = _disassembled(cubin, entry)
-                code = MachineCode(registers, spilled, sass, missing)
-            return code
-    if assemblers:
-        missing = "no SASS: ptxas refuses the PTX; a newer one may know it"
-        return MachineCode(missing=missing, refusal=refusal, unknown=refusal is None)
-    return MachineCode(missing=f"no SASS: {is_missing('ptxas')}")
+            words = [str(ptxas), "-v", f"-arch={target}", "-o", os.devnull, str(source)]
+            taken, said = ended(words)
+            if taken:
+                return MachineCode(*of_entry(said, entry))
+            refusal = refusal or _refusal(said)
+    return MachineCode(refusal=refusal, unknown=bool(assemblers) and refusal is None)
 
 
 def target_of(ptx: str) -> str | None:
@@ -137,39 +113,3 @@ def stack_bytes(said: str, entry: str) -> int:
     """Bytes of local memory of a thread of a kernel, in the output of `ptxas -v`."""
     stack = _stack.search(said.partition(f"properties for {entry}")[2])
     return int(stack[1]) if stack else 0
-
-
-def _disassembled(cubin: Path, entry: str) -> tuple[list[SassLine], str | None]:
-    programs = tools("nvdisasm")
-    for nvdisasm in programs:
-        text = ran([str(nvdisasm), "-g", "-c", str(cubin)])
-        if text is not None:
-            return read_sass(text, entry), None
-    if programs:
-        return [], "no SASS: nvdisasm does not know this architecture; a newer one may"
-    return [], f"no SASS: {is_missing('nvdisasm')}"
-
-
-def read_sass(text: str, entry: str, own: str = "submission.py") -> list[SassLine]:
-    """Return the instructions of a kernel in the output of `nvdisasm -g`, with their source lines.
-
-    For inlined code, the line is the innermost one in the file called `own`.
-    """
-    found: list[SassLine] = []
-    inside = False
-    chain: list[tuple[str, int]] = []
-    fresh = True
-    for line in text.split("\n"):
-        if ".section" in line or line.startswith(".text."):
-            inside = f".text.{entry}" in line
-            chain = []
-        elif inside and (place := _line.match(line)):
-            chain = [*([] if fresh else chain), (place[1], int(place[2]))]
-            fresh = False
-        elif inside and (instruction := _instruction.match(line)):
-            fresh = True
-            found.append(SassLine(None, None, instruction[2]))
-            known = [place for place in chain if Path(place[0]).name == own] or chain
-            if known:
-                found[-1] = SassLine(Path(known[0][0]).name, known[0][1], instruction[2])
-    return found
