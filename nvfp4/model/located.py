@@ -1,10 +1,17 @@
 """PTX whose machine code says from which line of the PTX it comes."""
 
+import re
 from bisect import bisect_left
 
-from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, Cursor
+from nvfp4.emulator.ptx.link import statements
+from nvfp4.emulator.ptx.parser import parse
+from nvfp4.emulator.ptx.syntax import Instruction
 
-_FILE = "kernel.ptx"
+_OLD_LINES = re.compile(
+    r"\.section\s+[\w.]+\s*\{[^}]*\}|\.file\s+\d+\s+\"[^\"]*\"(?:\s*,\s*\d+)*|\.loc(?:\s+\d+){3}"
+    r"(?:\s*,\s*(?:inlined_at(?:\s+\d+){3}|function_name\s+[\w$.]+(?:\s*\+\s*\d+)?))*"
+)
+"""What a compiler has said of lines, and the debugging information with it."""
 
 
 class Lines:
@@ -19,82 +26,12 @@ class Lines:
 
 
 def located(ptx: str) -> str:
-    """Return the PTX with a new `.loc` in front of each statement, whose line number is the
-    position of the statement in `ptx`. Raises PtxSyntaxError."""
-    reader = _Reader(ptx)
-    reader.read()
-    return "".join([*reader.found, f'\n.file 1 "{_FILE}"\n'])
-
-
-class _Reader(Cursor):
-    """found: pieces of the text, read as the emulator reads it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.found: list[str] = []
-        self._copied = 0
-
-    def read(self) -> None:
-        """Read the whole module."""
-        while self.now.kind != "end":
-            if self.now.text in LINE_DIRECTIVES:
-                self._line_directive()
-            elif self.now.text == ".section":  # debugging information, of the old lines
-                self._copy()
-                self.at += 1
-                self.argument("directive")
-                self.skip_braces()
-                self._skip_to_here()
-            elif self.now.text in (".entry", ".func"):
-                self._function()
-            else:
-                self.at += 1
-        self._copy()
-
-    def _function(self) -> None:
-        while self.now.text not in ("{", ";"):
-            self._must_go_on()
-            self.at += 1
-        if self.take().text == "{":
-            self._body()
-
-    def _body(self) -> None:
-        """Behind the brace that opens it."""
-        depth = 1
-        while depth:
-            self._must_go_on()
-            text = self.now.text
-            if text in LINE_DIRECTIVES:
-                self._line_directive()
-            elif text == "}":
-                depth -= 1
-                self.at += 1
-            elif self.now.kind == "word" and self.tokens[self.at + 1].text == ":":
-                self.at += 2
-            else:
-                if text == "{" or text == "@" or self.now.kind == "word":
-                    self._copy()
-                    self.found.append(f"\n.loc 1 {self.now.start} 0\n")
-                if self.accept("{"):
-                    depth += 1
-                else:
-                    self.skip_statement()
-
-    def _line_directive(self) -> None:
-        replaced = self.now.text in (".loc", ".file")
-        self._copy()
-        self.directive()
-        if replaced:
-            self._skip_to_here()
-
-    def _copy(self) -> None:
-        """Copy the text read since the last copy."""
-        self.found.append(self.text[self._copied : self.now.start])
-        self._copied = self.now.start
-
-    def _skip_to_here(self) -> None:
-        self._copied = self.now.start
-
-    def _must_go_on(self) -> None:
-        if self.now.kind == "end":
-            raise self.error("a '{' has no '}'")
+    """Return the PTX with a new `.loc` in front of each instruction, whose line number is the
+    position of the instruction in `ptx`. Raises PtxSyntaxError."""
+    bodies = [function.body for function in parse(ptx).functions.values()]
+    found = (each for body in bodies for each in statements(body))
+    pieces, last = [], 0
+    for start in sorted(each.start for each in found if isinstance(each, Instruction)):
+        pieces += [_OLD_LINES.sub("", ptx[last:start]), f"\n.loc 1 {start} 0\n"]
+        last = start
+    return "".join([*pieces, _OLD_LINES.sub("", ptx[last:]), '\n.file 1 "kernel.ptx"\n'])

@@ -24,7 +24,7 @@ def _place_shared(
     """
     declared = [v for v in module.variables if v.space == "shared"]
     for function in _reached(module, entry):
-        declared += (s for s in _statements(function.body) if isinstance(s, syntax.Variable))
+        declared += (s for s in statements(function.body) if isinstance(s, syntax.Variable))
     shared = [v for v in declared if v.space == "shared"]
     starts = {}
     for variable in shared:
@@ -42,7 +42,7 @@ def _reached(module: syntax.Module, entry: syntax.Function) -> list[syntax.Funct
     found = {entry.name: entry}
     work = [entry]
     while work:
-        for statement in _statements(work.pop().body):
+        for statement in statements(work.pop().body):
             if isinstance(statement, syntax.Instruction):
                 function = module.functions.get(syntax.callee(statement))
                 if function is not None and function.name not in found:
@@ -51,11 +51,11 @@ def _reached(module: syntax.Module, entry: syntax.Function) -> list[syntax.Funct
     return list(found.values())
 
 
-def _statements(scope: syntax.Scope | None) -> Iterator[syntax.Statement]:
+def statements(scope: syntax.Scope | None) -> Iterator[syntax.Statement]:
     """Everything in a scope and in those within."""
     for statement in scope.body if scope else ():
         if isinstance(statement, syntax.Scope):
-            yield from _statements(statement)
+            yield from statements(statement)
         else:
             yield statement
 
