@@ -18,7 +18,7 @@ from gemv import plan_of
 from nvfp4.capture import activity
 from nvfp4.cli.batch.progress import result_line
 from nvfp4.cli.display.benchmark_tables import benchmark_columns, title
-from nvfp4.cli.display.columns import fitted, table
+from nvfp4.cli.display.console import fitted, table
 from nvfp4.cli.display.progress import _Progress
 from nvfp4.cli.display.render import show
 from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines

@@ -13,8 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from nvfp4.cli.display.benchmark_tables import b200_columns, flushed
-from nvfp4.cli.display.columns import Column, show_table
-from nvfp4.cli.display.console import columns_of, say
+from nvfp4.cli.display.console import Column, columns_of, say, show_table
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import judged
 from nvfp4.cli.judging.bot import Bot, drivers

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from nvfp4.cli.display.columns import Column
-from nvfp4.cli.display.console import new_console, say
+from nvfp4.cli.display.console import Column, new_console, say
 from nvfp4.cli.display.render import show_table
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import Problem, add_problems, known_problems, load_problem, shape_of

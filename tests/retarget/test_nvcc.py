@@ -22,7 +22,7 @@ from bot import root
 
 from nvfp4.capture.cuda.flags import device_linking
 from nvfp4.capture.cuda.toolchain import Toolchain
-from nvfp4.retarget import extensions, nvcc, nvcc_steps
+from nvfp4.retarget import extensions, nvcc
 from nvfp4.retarget.errors import NotRetargetable
 
 HOPPER, BLACKWELL = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in ("90", "100a"))
@@ -179,7 +179,7 @@ def test_both_halves_of_nvcc_run_beside_each_other(compiler: Compiler, tmp_path:
 
     (tmp_path / "k.cu").write_text(PLAIN)
     words = [HOPPER, "-c", str(tmp_path / "k.cu"), "-o", str(compiler.object)]
-    assert nvcc_steps.run_steps(compiler.nvcc, words, prepare=prepare) == ""
+    assert nvcc.run_steps(compiler.nvcc, words, prepare=prepare) == ""
     assert sorted(seen) == ["cicc", "cudafe++", "fatbinary", "gcc", "gcc", "gcc", "ptxas"]
     assert compiler.images() == [(2, 90)]
 

@@ -12,8 +12,7 @@ from rich.text import Text
 from nvfp4.cli.b200 import bound_note, bound_us, predicted_note, predicted_text
 from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
 from nvfp4.cli.display.benchmark_tables import status_text
-from nvfp4.cli.display.columns import Column, show_table
-from nvfp4.cli.display.console import say
+from nvfp4.cli.display.console import Column, say, show_table
 from nvfp4.cli.display.progress import live_lines
 from nvfp4.cli.text import microseconds, one_line, percent, seconds, several, visible
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from nvfp4.cli.display.columns import Column
+from nvfp4.cli.display.console import Column
 from nvfp4.cli.problem import Shape, shape_of
 from nvfp4.cli.text import microseconds, percent
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict

@@ -1,8 +1,12 @@
 """Where text goes: a terminal of some width, or a file or pipe, where no line is wrapped."""
 
 import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
@@ -43,3 +47,126 @@ def say(console: Console, text: Text | str = "", style: str = "") -> None:
         console.print(Padding(line[indent:], (0, 0, 0, indent), expand=False))
     else:
         console.print(line, soft_wrap=not console.is_interactive)
+
+
+_gap = 2
+_widest_prose = 100
+_nothing = ("", "-")
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """cells: one a row. rank: 0 is always shown; of the others the highest goes first.
+    note: what the column says, for the legend.
+    """
+
+    heading: str
+    cells: Sequence[Text | str]
+    rank: int = 0
+    right: bool = True
+    note: str = ""
+
+    @property
+    def texts(self) -> list[Text]:
+        """The cells as text."""
+        return [Text(cell) if isinstance(cell, str) else cell for cell in self.cells]
+
+    @property
+    def width(self) -> int:
+        """The width of the widest cell or line of the heading."""
+        headings = [cell_len(line) for line in self.heading.split("\n")]
+        return max(*headings, *(text.cell_len for text in self.texts), 0)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no row has a value."""
+        return all(text.plain in _nothing for text in self.texts)
+
+
+def fitted(columns: Sequence[Column], width: int | None) -> list[Column]:
+    """Return the columns to show on a screen of a width; None: no limit. Empty ones go."""
+    shown = [each for each in columns if not each.rank or not each.empty]
+    while width is not None and _width(shown) > width:
+        last = max(shown, key=lambda each: each.rank)
+        if not last.rank:
+            break
+        shown.remove(last)
+    return shown
+
+
+def table(columns: Sequence[Column], width: int | None, rule: str = "─") -> list[Text]:
+    """The lines of a table of these columns, all of which are shown; where they do not fit, a row
+    becomes several lines.
+    """
+    if width is not None and _width(columns) > width:
+        return _stacked(columns)
+    headings = [each.heading.split("\n") for each in columns]
+    height = max(len(lines) for lines in headings)
+    rows = [
+        [Text(([""] * (height - len(lines)) + lines)[index], style="bold") for lines in headings]
+        for index in range(height)
+    ]
+    lines = [_row(columns, row) for row in rows]
+    lines.append(Text(rule * _width(columns), style="dim"))
+    return lines + [
+        _row(columns, row) for row in zip(*(each.texts for each in columns), strict=True)
+    ]
+
+
+def legend(columns: Sequence[Column], width: int | None) -> str:
+    """The notes of the columns: prose on a screen, a line each where there is none; empty without
+    notes.
+    """
+    noted = [f"{_one_line(each)}: {each.note}" for each in columns if each.note]
+    if width is None:
+        return "\n".join(noted)
+    return textwrap.fill("; ".join(noted), min(width, _widest_prose))
+
+
+def table_lines(console: Console, columns: Sequence[Column]) -> list[Text]:
+    """A table of those columns that fit the screen."""
+    width = columns_of(console)
+    return table(fitted(columns, width), width, rule_of(console))
+
+
+def show_table(console: Console, heading: str, columns: Sequence[Column]) -> None:
+    """A table that fits the screen, with its heading above and its legend below."""
+    say(console, heading, "bold")
+    for line in table_lines(console, columns):
+        say(console, line)
+    width = columns_of(console)
+    said = legend(fitted(columns, width), width)
+    if said:
+        say(console)
+        say(console, said, "dim")
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return sum(each.width for each in columns) + _gap * (len(columns) - 1)
+
+
+def _row(columns: Sequence[Column], cells: Sequence[Text]) -> Text:
+    line = Text()
+    for column, cell in zip(columns, cells, strict=True):
+        padding = " " * (column.width - cell.cell_len)
+        line.append("" if column is columns[0] else " " * _gap)
+        line.append(padding if column.right else "").append_text(cell)
+        line.append("" if column.right else padding)
+    line.rstrip()
+    return line
+
+
+def _stacked(columns: Sequence[Column]) -> list[Text]:
+    first, *others = columns
+    lines = []
+    for index, name in enumerate(first.texts):
+        lines.append(name)
+        for column in others:
+            cell = column.texts[index]
+            if cell.plain not in _nothing:
+                lines.append(Text.assemble(f"  {_one_line(column)}: ", cell))
+    return lines
+
+
+def _one_line(column: Column) -> str:
+    return column.heading.replace("\n", " ")

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli.display import benchmark_tables, sentences
-from nvfp4.cli.display.columns import show_table
-from nvfp4.cli.display.console import say
+from nvfp4.cli.display.console import say, show_table
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, microseconds
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict

@@ -17,8 +17,7 @@ from rich.text import Text
 from nvfp4 import __version__
 from nvfp4.cli.b200 import bound_note, bound_us, predicted_note, predicted_text
 from nvfp4.cli.display.benchmark_tables import unverified_note
-from nvfp4.cli.display.columns import Column
-from nvfp4.cli.display.console import new_console, say
+from nvfp4.cli.display.console import Column, new_console, say
 from nvfp4.cli.display.render import show_table, show_verdict
 from nvfp4.cli.history.database import Entry, History, HistoryError, Record
 from nvfp4.cli.mistakes import Mistake

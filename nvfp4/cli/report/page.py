@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from nvfp4.cli.b200 import bound_note, predicted_note, predicted_text
 from nvfp4.cli.display import benchmark_tables, sentences
-from nvfp4.cli.display.columns import Column, fitted
+from nvfp4.cli.display.console import Column, fitted
 from nvfp4.cli.display.render import predicted_lines, warning_lines
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.invocation import Invocation, check_output, write_output
