@@ -8,9 +8,9 @@ command. auto: compiled as it is, and rewritten where the arguments name no code
 compiling fails because of the architecture; never: compiled as it is, in less time. What was
 rewritten is listed in a JSON file beside the object.
 
-nvcc names its steps, and they are run here: the host's beside the device's. Of a rewritten file only two differ:
-ptxas gets the rewritten text and, as fatbinary, the name of another architecture. So each option
-reaches the step that it is for, and the host code is nvcc's own.
+nvcc names its steps, which run here, the host's beside the device's. Of a rewritten file only
+two differ: ptxas gets the rewritten text and, as fatbinary, the name of another architecture. So
+each option reaches the step that it is for, and the host code is nvcc's own.
 """
 
 import contextlib
