@@ -9,12 +9,7 @@ from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import ADDED, KernelCost
 from nvfp4.emulator.execution.experiment import restore
-from nvfp4.emulator.execution.launch import (
-    is_starved,
-    run_ctas,
-    state_before,
-    statements,
-)
+from nvfp4.emulator.execution.launch import is_starved, run_ctas, state_before, statements
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.ptx.flow import Block, live_registers
 from nvfp4.emulator.ptx.syntax import SHARED_BASE, Instruction
