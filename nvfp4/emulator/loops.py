@@ -1,8 +1,8 @@
 """Loops over lanes and bytes, compiled to machine code."""
 
 import contextlib
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
@@ -32,13 +32,17 @@ def loop(function: Callable[..., Any]) -> Callable[..., Any]:
     return result
 
 
+_second = ThreadPoolExecutor(1)
+
+
 def in_two_threads(count: int, run: Callable[[slice], None]) -> None:
-    """Call `run` for the first and the second half of `count` items, at the same time. It may only
-    run loops, on separate memory for each item."""
+    """Call `run` for the first and the second half of `count` items, at the same time where a core
+    is free. It may only run loops, on separate memory for each item."""
     half = count // 2 if count > 7 else 0
-    first = threading.Thread(target=run, args=(slice(half),)) if half else None
-    if first is not None:
-        first.start()
+    first = _second.submit(run, slice(half)) if half else None
     run(slice(half, count))
     if first is not None:
-        first.join()
+        if first.cancel():  # not begun: other processes have the cores
+            run(slice(half))
+        else:
+            first.result()

@@ -4,7 +4,6 @@ It never sees a submission's code, nor what an executor is asked to run. It star
 of judges, which loads torch meanwhile; see `sandbox/fork_server.py`.
 """
 
-import contextlib
 import json
 import os
 import select
@@ -59,9 +58,8 @@ def _fork_for_requests(asked: socket.socket, folder: Path) -> tuple[dict[str, An
 
 
 def _end(folder: Path) -> NoReturn:
-    """End, after what a later server would wait for was compiled, while nothing else runs."""
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    """End, after what a later server would wait for was compiled. Other processes wait for the
+    lock of the cache meanwhile, so that this one does not give way to them."""
     machine_code.compile_missed(folder)
     os._exit(0)
 
