@@ -84,7 +84,9 @@ def test_a_dot_product_of_bytes_and_roots_of_doubles(module: Any) -> None:
             "m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
             ",%1,{0,0},%1,{0,0}",
         ),
-        ("m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32", ""),
+        pytest.param(
+            "m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32", "", marks=pytest.mark.corpus
+        ),
     ],
 )
 def test_what_only_another_gpu_has_is_an_error_of_ptxas(

@@ -231,14 +231,22 @@ def ptx_without_lines(path: Path) -> str:
     return ptx_of(path)
 
 
-def test_line_information_changes_no_instruction() -> None:
-    paths = [BLOCK_SUM, RUNGS / "06_split_k_shared.py", RUNGS / "12_one_asm.py"]
+@pytest.mark.parametrize(
+    "path",
+    [
+        BLOCK_SUM,
+        pytest.param(RUNGS / "06_split_k_shared.py", marks=pytest.mark.corpus),
+        pytest.param(RUNGS / "12_one_asm.py", marks=pytest.mark.corpus),
+    ],
+    ids=lambda path: path.stem,
+)
+def test_line_information_changes_no_instruction(path: Path) -> None:
     with get_context("spawn").Pool(1) as pool:
-        for path, without in zip(paths, pool.map(ptx_without_lines, paths), strict=True):
-            with_lines = ptx_of(path)
-            assert ".loc" in with_lines
-            assert ".loc" not in without
-            assert without_lines(with_lines) == without_lines(without)
+        (without,) = pool.map(ptx_without_lines, [path])
+    with_lines = ptx_of(path)
+    assert ".loc" in with_lines
+    assert ".loc" not in without
+    assert without_lines(with_lines) == without_lines(without)
 
 
 def test_the_work_of_a_kernel_is_told_by_its_lines(emulation: Emulation) -> None:

@@ -12,10 +12,19 @@ from nvfp4.capture import standin
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 
 
+@pytest.fixture(scope="module")
+def stand_ins() -> Iterator[list[standin.StandIn]]:
+    """The last one is installed, unless a test has uninstalled it."""
+    found: list[standin.StandIn] = []
+    yield found
+    found[-1].uninstall()
+
+
 @pytest.fixture(autouse=True)
-def installed() -> Iterator[standin.StandIn]:
-    with standin.install() as active:
-        yield active
+def installed(stand_ins: list[standin.StandIn]) -> standin.StandIn:
+    if not standin.is_installed():
+        stand_ins.append(standin.install())
+    return stand_ins[-1]
 
 
 NAMES_OF_THE_DEVICE = ["cuda", "cuda:0", torch.device("cuda"), torch.device("cuda", 0), 0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpus import Submission, load, marked_lines
-from judged import Judgement
+from judged import TIME_LIMIT_S, Judgement, judge_apart, make_case
 
 CAUSES = frozenset(
     {
@@ -47,15 +47,18 @@ FINDINGS = frozenset(
 )
 """What a submission may pass with."""
 
-SHAPES = {
-    "any": ((128, 256, 1), (256, 512, 2)),
-    "batches": ((128, 256, 2),),
-    "one_batch": ((128, 256, 1),),
-    "full_range": ((128, 256, 1),),
-    "k_blocks": ((128, 1536, 1),),
-    "second_call": ((128, 256, 2), (128, 1536, 2)),
+CALLS = {
+    "any": ((128, 256, 1, False), (256, 512, 2, True)),
+    "batches": ((128, 256, 2, False),),
+    "one_batch": ((128, 256, 1, False),),
+    "full_range": ((128, 256, 1, True),),
+    "k_blocks": ((128, 1536, 1, False),),
+    "second_call": ((128, 256, 2, False), (128, 1536, 2, True)),
 }
-"""The shapes, (m, k, l), on which a submission is judged, by where its fault shows."""
+"""(m, k, l, whether the inputs use all codes) of the calls by which a submission is judged, by where
+its fault shows."""
+
+ENDLESS_LIMIT_S = 12.0
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Expectation:
 
     causes: for a fail, any one of which is a right answer. findings: those of which one must be
     reported with a pass. allowed: those that may be. lines: of the submission, counted from 1, one
-    of which the report should point at; empty where no line is to blame. on: a key of SHAPES.
+    of which the report should point at; empty where no line is to blame. on: a key of CALLS.
     """
 
     verdict: str
@@ -101,7 +104,7 @@ def expectation(case: Submission) -> Expectation:
     findings = _names(values.pop("finding", ""), FINDINGS)
     allowed = _names(values.pop("may", ""), FINDINGS)
     on = values.pop("on", "any")
-    if values or verdict not in ("pass", "fail") or on not in SHAPES:
+    if values or verdict not in ("pass", "fail") or on not in CALLS:
         raise ValueError(case.directives["expect"])
     if (verdict == "fail") != bool(causes):
         raise ValueError("a fail has a cause and a pass has none")
@@ -125,3 +128,11 @@ def all_cases() -> Iterator[Submission]:
 def name_of(case: Submission) -> str:
     """Folder and name, as in "bounds/tail_guarded"."""
     return f"{case.folder.name}/{case.name}"
+
+
+def complaint(case: Submission, folder: Path) -> str | None:
+    """How the verdict on a submission differs from what is expected; None if it does not."""
+    expected = expectation(case)
+    calls = [make_case(*call) for call in CALLS[expected.on]]
+    limit_s = ENDLESS_LIMIT_S if "endless" in expected.causes else TIME_LIMIT_S
+    return expected.complaint(judge_apart(case.write(folder), calls, limit_s))

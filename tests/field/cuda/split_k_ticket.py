@@ -1,5 +1,4 @@
 # expect: pass
-# quick: yes
 """Split K in one kernel: partial sums stored, __threadfence, and the last CTA of a row adds them.
 
 atomicInc turns the ticket back to zero by itself. Workspaces are tensors made in C++.

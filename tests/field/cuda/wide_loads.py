@@ -1,5 +1,4 @@
 # expect: pass
-# quick: yes
 """32-byte loads with cache hints and instances of a template for the benchmarks' k.
 
 -D flags carry the number of rows a CTA. A general instance serves every other k.
