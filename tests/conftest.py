@@ -96,7 +96,7 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 
 LONGEST = (
-    *("test_verdicts", "test_compiled_verdicts", "test_first_builds", "test_bot"),
+    *("test_verdicts", "test_verdicts_on_order", "test_first_builds", "test_bot"),
     *("test_comparison", "test_recorded"),
     *("test_climb", "test_check", "test_whole_submissions", "test_stop", "test_submissions"),
     *("test_batch_processes", "test_batch_ray", "test_cli", "test_kernels", "test_agents_page"),

@@ -1,4 +1,4 @@
-"""Every submission of the corpus in CUDA C++ or Triton gets the verdict that is expected of it."""
+"""Submissions in CUDA C++ or Triton get the verdict that is expected of them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ pytest.importorskip("cutlass")
 from corpus import Submission
 from judged import prepare
 
-from field.expectation import all_cases, complaint, name_of
+from field.expectation import cases_of, complaint
 from nvfp4.capture.cuda.image_headers import cutlass_folders
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 HAS_CUTLASS = bool(cutlass_folders())
-FOLDERS = ("cuda", "triton") if HAS_TRITON else ("cuda",)
-
-# Compilers take seconds for each: `make corpus` judges those that do not call themselves quick.
 CASES = [
-    pytest.param(
-        case, id=name_of(case), marks=[] if "quick" in case.directives else [pytest.mark.corpus]
-    )
-    for case in all_cases()
-    if case.folder.name in FOLDERS and (HAS_CUTLASS or "#include <cutlass/" not in case.source)
+    each
+    for each in cases_of("cuda", *(["triton"] if HAS_TRITON else []))
+    if HAS_CUTLASS or "#include <cutlass/" not in each.values[0].source
 ]
 
 
