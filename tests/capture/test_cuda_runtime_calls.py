@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from conftest import declared
 
 from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import EarlyAccess
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
-
-torch = pytest.importorskip("torch")
 
 CUDA = r"""
 #include <torch/extension.h>
