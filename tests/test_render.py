@@ -18,7 +18,7 @@ from gemv import plan_of
 from nvfp4.capture import activity
 from nvfp4.cli.batch.progress import result_line
 from nvfp4.cli.display.benchmark_tables import benchmark_columns, title
-from nvfp4.cli.display.console import fitted, table
+from nvfp4.cli.display.console import Column, fitted, new_console, say, show_table, table
 from nvfp4.cli.display.progress import _Progress
 from nvfp4.cli.display.render import show
 from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines
@@ -477,3 +477,14 @@ def test_a_folder_that_takes_long_to_clear_has_gone_at_once(tmp_path: Path) -> N
     assert process is not None
     process.wait(30)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whatever_is_printed_shows_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    """A problem's list may give any name, as may a file."""
+    console = new_console()
+    say(console, "a\x1b[2Jb\u202e")
+    show_table(console, "x\x07", [Column("name", ["\x1b]0;[red]t\x07"])])
+    said = capsys.readouterr().out
+    assert not set(said) & set("\x1b\x07\u202e")
+    assert r"a\x1b[2Jb\u202e" in said
+    assert r"\x1b]0;[red]t" in said

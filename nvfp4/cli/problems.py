@@ -18,9 +18,10 @@ _widest = 60
 def add_and_show(folder: Path) -> None:
     """Remember a checkout's problems. Raises SetupError."""
     found = add_problems(folder)
+    console = new_console()
     for name, path in found.items():
-        click.echo(f"{name}  {path}")
-    click.echo(f"added {len(found)}; a file that says #!POPCORN leaderboard NAME is judged by it")
+        say(console, f"{name}  {path}")
+    say(console, f"added {len(found)}; a file that says #!POPCORN leaderboard NAME is judged by it")
 
 
 def show_problems(as_json: bool) -> None:

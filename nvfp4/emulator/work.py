@@ -59,7 +59,7 @@ class Work:
     warps: int64[kinds, blocks], how often a warp of each kind ran each block. ctas: the kinds of a
     CTA's warps, for each kind of CTA. of_cta: the kind of each CTA that ran, by its number. starts:
     for each block, the positions in the PTX text of the statements in it. asked: by such a
-    position. waits: whether CTAs waited for others of the launch.
+    position. waits: whether threads waited for others of the launch by flags in memory.
     """
 
     warps: NDArray[np.int64]

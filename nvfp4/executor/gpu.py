@@ -102,6 +102,7 @@ class _Call:
     copied: list[int] = field(default_factory=list)
     also: str = ""
     fault: Fault | None = None
+    fatal: bool = False
 
     @property
     def why(self) -> str:
@@ -193,6 +194,7 @@ class Gpu:
             fault.failure,
             predicted,
             compiled_since(told),
+            call.fatal,
         )
 
     def _write_costs(self, call: _Call, asked: Begin) -> None:
@@ -231,8 +233,11 @@ class Gpu:
         place = getattr(request, "place", None)
         line = SourceLine(str(self._submission), *place) if place else None
         fault = fault_of(error, self._submission, self._session.name, line)
+        call, in_kernel = self._call, isinstance(error, EmulatorError) and error.where is not None
         if not getattr(request, "trial", False):
-            self._call.fault = self._call.fault or fault
+            fatal = in_kernel and not fault.refusal and not call.fatal
+            call.fault = fault if fatal else call.fault or fault
+            call.fatal |= fatal
         return fault
 
     def _add_text(self, request: gpu_messages.AddText, fd: int | None) -> Done:
@@ -377,6 +382,8 @@ class Gpu:
             return Started("")
         other = counted_with_suffix(launch, self._admission.require) if predicts else None
         report = emulator.run(launch, session.check, worlds=self._worlds, under_way=self._under_way)
+        if report.output:
+            call.also = "kernels print"
         if request.stream not in _IMPLICIT:
             report.findings.append(noted(_OWN_STREAM, report.kernel))
         call.reports.append(report)

@@ -181,7 +181,11 @@ class OpenedCase:
         wall_ns = float(time.perf_counter_ns() - start_ns)
         self.last_call_s = wall_ns / 1e9
         if self._emulates:
-            answered = self._with_reports(answered, self.end())
+            ended = self.end()
+            failure = read_failure(ended.failure) if ended.fatal else None
+            if failure is not None:  # whatever host code has made of it
+                raise SubmissionFailed.of(failure, ended.fault)
+            answered = self._with_reports(answered, ended)
         self._note_launches(answered)
         self._take_output(answered)
         self.check_inputs(self.buffers, data)

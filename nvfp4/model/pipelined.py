@@ -11,7 +11,17 @@ from nvfp4.emulator.work import Work
 from nvfp4.model.gpu import Gpu
 from nvfp4.model.traffic import Access
 
-_PRODUCT = re.compile(r"(@!?%?\w+\s+)?tcgen05\.mma\.")
+
+def executed(ptx: str, work: Work, opcode: str) -> int:
+    """Count how often warps execute statements with an opcode that begins like this."""
+    statement = re.compile(rf"(@!?%?\w+\s+)?{re.escape(opcode)}")
+    warps = Counter(kind for cta in work.of_cta.values() for kind in work.ctas[cta])
+    return sum(
+        times * runs
+        for kind, times in warps.items()
+        for start, runs in work.by_statement(kind).items()
+        if runs and statement.match(ptx, max(start, 0))
+    )
 
 
 def slowest(
@@ -25,12 +35,7 @@ def slowest(
     """Return the unit that takes the most cycles of an SM, and the cycles; 0 if the launch executes
     no product. share: the share of the launch's CTAs that the SM runs. cycles_a_byte: of memory, at
     its number of bytes in flight."""
-    products = 0
-    warps = Counter(kind for cta in work.of_cta.values() for kind in work.ctas[cta])
-    for kind, times in warps.items():
-        for start, runs in work.by_statement(kind).items():
-            if runs and _PRODUCT.match(ptx, max(start, 0)):
-                products += times * runs
+    products = executed(ptx, work, "tcgen05.mma.")
     if not products:
         return "tensor", 0.0
     copied = sum(each.copied for each in accesses.values())

@@ -21,7 +21,7 @@ from nvfp4.model.located import Lines
 from nvfp4.model.machine import STORE, Machine, machine
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, run
 from nvfp4.model.paths import MEMORY, Paths, Trace
-from nvfp4.model.pipelined import slowest
+from nvfp4.model.pipelined import executed, slowest
 from nvfp4.model.sass import Code
 from nvfp4.model.traffic import Access, access
 from nvfp4.records import prediction as records
@@ -193,13 +193,15 @@ def kernel_time(
     if asked.undefined:
         raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
     if work.waits:
-        raise NoPrediction("thread blocks of a launch wait for each other")
+        raise NoPrediction("threads of a launch wait for each other by flags in memory")
+    if executed(asked.ptx, work, "nanosleep"):
+        raise NoPrediction("the kernel sleeps")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
     traces = [found.trace(work.by_statement(kind)) for kind in range(len(work.warps))]
     accesses = _accesses(asked)
-    executed = _executed(work, traces)
-    executions = _memory_executions(code, executed)
+    times = _executed(work, traces)
+    executions = _memory_executions(code, times)
     lines = Lines(asked.ptx)
     if without:
         left_out = {n for n, i in enumerate(code.instructions) if lines.of(i.statement) in without}
@@ -213,7 +215,7 @@ def kernel_time(
     left_bytes = gpu.l1_bytes - resident * (asked.shared_bytes + gpu.reserved_shared_bytes)
     fits = local_bytes <= left_bytes
     table = machine(gpu, code, accesses, executions, 1 / resident, fits)
-    _check_bytes(code, table, executed, accesses, lines)
+    _check_bytes(code, table, times, accesses, lines)
     steps = sum(traces[warp].steps.size for kind in of_cta.tolist() for warp in work.ctas[kind])
     simulate = partial(simulated, gpu, table, traces, work.ctas, resident=resident, clean=clean)
     cycles, by_code, by_reason = _all_ctas(simulate, steps, of_cta, 4 * resident, ctas)

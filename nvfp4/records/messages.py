@@ -213,8 +213,9 @@ class Ended:
     """The executor's account of a call. reports: as ``emulator.LaunchReport.to_dict``. notes: code
     and message of the findings that the submission's process has added. why: why counts may leave
     out work of the call, empty where they do not. fault, failure: the first fault, empty if there
-    was none. predicted: as ``records.prediction``, empty
-    where none was asked for. compiled: loops since the last answer, as `executor.machine_code`."""
+    was none. fatal: whether a GPU would run nothing of the process after it. predicted: as
+    ``records.prediction``, empty where none was asked for. compiled: loops since the last answer,
+    as `executor.machine_code`."""
 
     reports: list[Any]
     notes: list[list[str]]
@@ -223,3 +224,4 @@ class Ended:
     failure: dict[str, Any]
     predicted: dict[str, Any]
     compiled: list[str]
+    fatal: bool = False

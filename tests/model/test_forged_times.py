@@ -167,6 +167,22 @@ FIRST:
 st.release.gpu.u32 [%d40], 1;
 """
 
+RING = f"""
+shr.u32 %r8, %r0, 5;
+setp.ne.u32 %p1, %r0, 0;
+@%p1 bra READY;
+st.volatile.shared.u32 [ticket], 0;
+READY:
+bar.sync 0;
+POLL:
+ld.volatile.shared.u32 %r7, [ticket];
+setp.ne.u32 %p2, %r7, %r8;
+@%p2 bra POLL;
+{WORK}
+add.u32 %r8, %r8, 1;
+st.volatile.shared.u32 [ticket], %r8;
+"""
+
 EXCHANGE = kernel(
     """
     mov.u32 %r8, room;
@@ -222,10 +238,18 @@ def test_a_warp_that_works_alone_takes_as_long_beside_idle_ones() -> None:
     assert us(beside) > 0.9 * us(alone)
 
 
-def test_thread_blocks_that_wait_for_the_first_one_have_no_time_whatever_loads_they_use() -> None:
-    launch = count(kernel(WAITING, before=".global .u32 flag;"), 8, 32)
-    with pytest.raises(NoPrediction, match="wait for each other"):
-        us(launch)
+@pytest.mark.parametrize(
+    ("body", "before", "why"),
+    [
+        (WAITING, ".global .u32 flag;", "wait for each other by flags"),
+        (RING, ".shared .align 4 .u32 ticket;", "wait for each other by flags"),
+        (f"{WORK}\nnanosleep.u32 1000000;", "", "sleeps"),
+    ],
+    ids=["blocks, by generic loads", "warps, in shared memory", "sleep"],
+)
+def test_there_is_no_time_where_threads_wait(body: str, before: str, why: str) -> None:
+    with pytest.raises(NoPrediction, match=why):
+        us(count(kernel(body, before=before), 8, 64))
 
 
 def test_memory_that_several_launches_read_takes_as_long_as_that_of_one() -> None:

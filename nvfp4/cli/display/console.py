@@ -2,18 +2,29 @@
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.text import Text
+
+from nvfp4.cli.text import visible
 
 
 class Output(Console):
-    """A console that raises BrokenPipeError when its output is closed, to end the command."""
+    """A console that raises BrokenPipeError when its output is closed, to end the command, and
+    shows control characters as escapes, whoever has put them into a name or a message."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Called by rich for all that is printed."""
+        for each in super().render(renderable, options):
+            yield each if each.control else each._replace(text=visible(each.text))
 
     def on_broken_pipe(self) -> NoReturn:
         """Called by rich when a write has failed."""

@@ -10,6 +10,7 @@ from watchfiles import watch
 
 from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.text import visible
 
 interrupted_exit = 130
 debounce_ms = 150
@@ -44,7 +45,7 @@ def repeatedly(judge: Callable[[], int], path: Path) -> int:
             if digest is None or digest == seen:  # gone for a moment, or another file's change
                 continue
             seen, code = digest, interrupted_exit
-            click.echo(f"\n{time.strftime('%H:%M:%S')} {path} has changed", err=True)
+            click.echo(visible(f"\n{time.strftime('%H:%M:%S')} {path} has changed"), err=True)
             code = _attempt(judge)
             _say_waiting(path)
     except KeyboardInterrupt:
@@ -61,12 +62,12 @@ def _attempt(judge: Callable[[], int]) -> int:
     try:
         return judge()
     except SetupError as error:
-        click.echo(f"error: {error}\nhint: {error.hint}", err=True)
+        click.echo(visible(f"error: {error}\nhint: {error.hint}"), err=True)
         return exits.setup
 
 
 def _say_waiting(path: Path) -> None:
-    click.echo(f"waiting for {path} to change; Ctrl-C ends", err=True)
+    click.echo(visible(f"waiting for {path} to change; Ctrl-C ends"), err=True)
 
 
 def _digest(path: Path) -> bytes | None:

@@ -195,6 +195,9 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     traffic.bank_conflicts += passes - least_passes
     traffic.shared_requests += requests
     asked = batch.launch.work.asked[access.site.instruction.start]
+    if flag == READ and access.strong and address.size:
+        thread = int(batch.numbers[0]) << 32 | int(lanes[0])
+        batch.launch.work.look(access.site.instruction.start, thread, address)
     asked.shared_requests += requests
     asked.passes += passes
     if batch.launch.tally is not None:

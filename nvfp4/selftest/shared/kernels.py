@@ -48,7 +48,7 @@ def add_up(a, b, sfa, sfb, sums, m: cutlass.Int32, k: cutlass.Int32, l: cutlass.
 
 
 @cute.jit
-def round_off(sums, c, m: cutlass.Int32, l: cutlass.Int32):
+def round_sums(sums, c, m: cutlass.Int32, l: cutlass.Int32):
     mSums = cute.make_tensor(sums, cute.make_layout((m, l)))
     mC = cute.make_tensor(c, cute.make_layout((m, l)))
     grid, threads = (m // THREADS, l, 1), (THREADS, 1, 1)
@@ -83,7 +83,8 @@ def partial_sums(data, sums=None):
 def rounded(sums, data):
     """Writes c and returns it."""
     c = data[6]
-    _run(round_off, pointer(cutlass.Float32, sums), pointer(cutlass.Float16, c), len(c), c.shape[2])
+    pointers = pointer(cutlass.Float32, sums), pointer(cutlass.Float16, c)
+    _run(round_sums, *pointers, len(c), c.shape[2])
     return c
 
 

@@ -29,12 +29,19 @@ ROUND = """
 """
 
 
-def round_off(result, data, trick="", bounds="", threads=128, stream=0):
-    """Writes c from a result [m, 1, l] and returns it."""
+def launch(text, kernel, blocks, threads, parameters, stream=0):
+    """Launch a kernel of a PTX text."""
     from nvfp4.capture.cuda.runtime import RUNTIME
     from nvfp4.records.launch import Launch
     from nvfp4.worker.emulated_runner import ForwardedLaunches
 
+    grid, block = (blocks, 1, 1), (threads, 1, 1)
+    launches = next(each for each in gc.get_objects() if type(each) is ForwardedLaunches)
+    launches._take(Launch(text, kernel, grid, block, parameters, memory=RUNTIME, stream=stream))
+
+
+def round_off(result, data, trick="", bounds="", threads=128, stream=0):
+    """Writes c from a result [m, 1, l] and returns it."""
     c = data[6]
     c.zero_()
     count = c.numel()
@@ -42,7 +49,5 @@ def round_off(result, data, trick="", bounds="", threads=128, stream=0):
     text = HEADER + ROUND.replace("TRICK", trick).replace("BOUNDS", bounds)
     parameters = [struct.pack("<Q", each.data_ptr()) for each in (sums, c)]
     parameters.append(struct.pack("<I", count))
-    grid, block = (-(-count // threads), 1, 1), (threads, 1, 1)
-    launches = next(each for each in gc.get_objects() if type(each) is ForwardedLaunches)
-    launches._take(Launch(text, "round", grid, block, parameters, memory=RUNTIME, stream=stream))
+    launch(text, "round", -(-count // threads), threads, parameters, stream)
     return c
