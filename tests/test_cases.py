@@ -34,6 +34,18 @@ def test_a_line_gives_its_case_in_any_order_and_spacing(
 
 
 @pytest.mark.parametrize(
+    ("line", "size"),
+    [
+        ("m: 128; k: 256; seed: 1111", 128 * 256),
+        ("m: [2, 3]; n: [5, 7]; g: 2; seed: 1111", 2 * (2 * 5 + 3 * 7)),
+        ("size: 3; kind: normal; nomask: False", 3),
+    ],
+)
+def test_cases_are_ordered_by_the_product_of_their_sizes(line: str, size: int) -> None:
+    assert parse_case(line).size == size
+
+
+@pytest.mark.parametrize(
     ("line", "why"),
     [
         ("m: 128; k: 256; l: 1; seed: 1111;", "is not 'name: value'"),

@@ -341,6 +341,42 @@ def test_a_case_that_ends_the_referee_leaves_the_others_judged(tmp_path: Path) -
     assert [each["status"] for each in found.content["tests"]] == ["pass", "skipped"]
 
 
+slow = """
+import torch, triton
+import triton.language as tl
+@triton.jit
+def scaled(x, y, out, scale, rows, size, steps):
+    row, each, total = tl.program_id(0), tl.arange(0, 8), 0.0
+    for step in range(steps):
+        total = total * 0.5 + tl.load(x + step % 8)
+        tl.debug_barrier()
+    there = (each < size) & (row < rows)
+    kept = scale * tl.load(x + row * size + each, there) + tl.load(y + row + each * rows, there)
+    tl.store(out + row * size + each, kept + total * 0.0, there)
+def custom_kernel(data):
+    for x, y, out in data[0]:
+        scaled[(1 << 20,)](x, y, out, data[1]["scale"], *x.shape, 3000, num_warps=1)
+    return [out for _, _, out in data[0]]
+"""
+
+
+@without_a_gpu
+def test_a_benchmark_that_takes_too_long_is_sampled_and_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    own = make_problem(tmp_path)
+    options = ("--problem", str(own), "--no-log", "--timeout", "50")
+    found = judged(tmp_path, slow, "bench", *options)
+    assert found.exit_code == 3, found.output
+    (benchmark,) = found.content["benchmarks"]
+    assert benchmark["failure"]["code"] == "not_judged.too_slow"
+    counts = benchmark["emulation"]
+    assert 0 < counts["ctas_run"] < counts["ctas_total"] == 1 << 20
+    assert "sectors_distinct" not in counts
+    assert benchmark["predicted"]["gpu"] == "B200"
+    assert re.search(r"sizes \[7\], kind normal +sampled", found.output)
+    assert re.search(r"kind normal .*, from some of its thread blocks", found.output)
+
+
 @without_a_gpu
 def test_the_referee_and_the_submission_do_not_meet(tmp_path: Path) -> None:
     spy = """

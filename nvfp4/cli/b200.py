@@ -25,7 +25,16 @@ def tensor_us(cycles: float) -> float:
 
 sector_bytes = 32
 
-_needed = ("sectors_distinct", "warp_instructions_total", "bank_conflicts", "divergent_branches")
+_numbers = (
+    "warp_instructions_total",
+    "sectors_distinct",
+    "bank_conflicts",
+    "divergent_branches",
+    "ctas_run",
+    "ctas_total",
+)
+"""Counts that are numbers where they are there; of some thread blocks, not all are known."""
+
 _plain = (bool, str, float, list[str], dict[str, float])
 """Types of what the judge writes: a flag, a name, a count, or several of them."""
 
@@ -34,18 +43,21 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
     """The counts of a benchmark's call with what follows from them, None where there are none.
 
     Added to the counts are ``distinct_bytes`` (32 bytes for each distinct sector: what memory must
-    deliver and take), ``minimum_bytes``, ``b200_memory_us`` (the former at the B200's bandwidth),
+    deliver and take; None where only some thread blocks ran), ``minimum_bytes``, ``b200_memory_us``
+    (the former at the B200's bandwidth, else the latter),
     ``b200_issue_us`` (every warp instruction of the PTX issued at the B200's full rate) and
     ``b200_tensor_us`` (its tensor cores all busy with what they multiply).
     """
     counts = visible_json(text)
-    if not isinstance(counts, dict) or not all(fits(float, counts.get(name)) for name in _needed):
+    if not isinstance(counts, dict) or "warp_instructions_total" not in counts:
+        return None
+    numbers = [counts[name] for name in _numbers if name in counts]
+    if not all(fits(float, each) and each >= 0 for each in numbers):
         return None
     if not all(any(fits(each, value) for each in _plain) for value in counts.values()):
         return None
-    if any(counts[name] < 0 for name in _needed):
-        return None
-    distinct_bytes = sector_bytes * counts["sectors_distinct"]
+    sectors = counts.get("sectors_distinct")
+    distinct_bytes = None if sectors is None else sector_bytes * sectors
     instructions = counts["warp_instructions_total"]
     if not instructions:  # a kernel that was executed has some
         return None
@@ -53,7 +65,7 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
         **counts,
         "distinct_bytes": distinct_bytes,
         "minimum_bytes": minimum_bytes,
-        "b200_memory_us": distinct_bytes / _memory_bytes_per_us,
+        "b200_memory_us": (distinct_bytes or minimum_bytes or 0) / _memory_bytes_per_us,
         "b200_issue_us": instructions / _warp_instructions_per_us,
         "b200_tensor_us": tensor_us(counts.get("tensor_cycles", 0)),
     }

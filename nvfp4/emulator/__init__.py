@@ -55,6 +55,7 @@ def run(
     orders: int = DEFAULT_ORDERS,
     worlds: Worlds | None = None,
     under_way: UnderWay | None = None,
+    again: bool = False,
 ) -> LaunchReport:
     """Execute one launch.
 
@@ -64,7 +65,8 @@ def run(
     uninitialised memory and registers. If what it writes differs, the finding that can be the cause
     is raised. worlds: if given, that finding is not raised: the differences are recorded there and
     applied to later launches, since the caller knows which memory is used in the end. under_way:
-    what earlier launches left, for launches that may begin while those still run.
+    what earlier launches left, for launches that may begin while those still run. again: whether
+    an earlier call made the same launch, so that without a finding no other order is tried.
 
     Raises EmulatorError; its subclasses in emulator.errors name the kind of fault.
     """
@@ -73,7 +75,8 @@ def run(
 
     own = Worlds()
     found = own if worlds is None else worlds
-    suspects = worlds is not None  # a single launch may write out the tickets its threads drew
+    # A single launch may write out the tickets its threads drew.
+    suspects = worlds is not None and not again
     with _own_failures():
         module = _module(launch.ptx)
         before = UnderWay() if under_way is None else under_way

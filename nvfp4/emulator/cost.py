@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.work import Work
 from nvfp4.records.costs import AccessCost, LineCost, ReadCost
 
@@ -34,6 +35,21 @@ class KernelCost:
     ptx_lines: dict[int, tuple[int, str | None, int | None]] = field(
         repr=False, default_factory=dict
     )
+
+    def report(self) -> LaunchReport:
+        """The counts that can be scaled from the CTAs that ran to all of them."""
+        return LaunchReport(
+            kernel=self.entry,
+            grid=self.grid,
+            block=self.block,
+            shared_bytes=self.shared_bytes,
+            ctas_run=self.ctas_run,
+            ctas_total=self.ctas_total,
+            warp_instructions={"scaled": self.instructions},
+            tensor_instructions=sum(each.tensor_products for each in self.lines),
+            tensor_cycles=sum(each.tensor_cycles for each in self.lines),
+            ptx=self.ptx,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without the PTX."""

@@ -459,6 +459,12 @@ class RunawayKernel(EmulatorError):
     starved = False
 
 
+class TooSlow(RunawayKernel):
+    """The CTAs that are left would take longer than the time limit, as those before did."""
+
+    code = "too_slow"
+
+
 class TensorMapError(EmulatorError):
     """A tensor map (TMA descriptor) that breaks the rules of its encode call."""
 

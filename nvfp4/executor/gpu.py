@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from nvfp4.emulator import (
     Worlds,
 )
 from nvfp4.emulator.cost import KernelCost, merged
-from nvfp4.emulator.errors import EmulatorFailed
+from nvfp4.emulator.errors import EmulatorFailed, RunawayKernel
 from nvfp4.emulator.loops import COMPILED
 from nvfp4.emulator.report import noted
 from nvfp4.emulator.software import software_conversions
@@ -31,7 +32,7 @@ from nvfp4.executor.faults import Admission, fault_of
 from nvfp4.executor.machine_code import compiled_since
 from nvfp4.executor.mapped_memory import NotMappable, NotShareable, contents
 from nvfp4.model.assembly import start_assembling
-from nvfp4.model.counting import advise, counted, counted_with_suffix
+from nvfp4.model.counting import advise, counted, counted_with_suffix, sampled
 from nvfp4.model.errors import NoPrediction
 from nvfp4.model.lines import line_times, machine_code_of, with_times
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
@@ -52,6 +53,9 @@ from nvfp4.records.source import SourceLine, show_as
 
 most_kernels = 16
 """Most kernels of a call whose cost is explained."""
+
+most_sampled = 500_000
+"""After how many warp instructions a launch stops that would take too long."""
 
 _most_text_bytes = 64 << 20
 """Limit for all PTX of a submission's process."""
@@ -89,7 +93,8 @@ class Malformed(Exception):
 @dataclass
 class _Call:
     """request: None before the first call. read: names of memory that host code has read. copied:
-    the bytes of each copy within the device's memory that it has asked for."""
+    the bytes of each copy within the device's memory that it has asked for. sampled: why only some
+    CTAs ran, empty where all did. began: when the first launch did."""
 
     request: Begin | None = None
     reports: list[LaunchReport] = field(default_factory=list)
@@ -101,6 +106,8 @@ class _Call:
     read: list[str] = field(default_factory=list)
     copied: list[int] = field(default_factory=list)
     also: str = ""
+    sampled: str = ""
+    began: float = 0.0
     fault: Fault | None = None
     fatal: bool = False
 
@@ -128,6 +135,7 @@ class Gpu:
         self._freed: list[Buffer] = []
         self._variables: dict[int, Buffer] = {}
         self._worlds, self._under_way = Worlds(), UnderWay()
+        self._launched: set[tuple[Any, ...]] = set()
         self._admission = Admission()
         self._call = _Call()
         self._place_of_output = self._room_for_output = 0
@@ -195,6 +203,7 @@ class Gpu:
             predicted,
             compiled_since(told),
             call.fatal,
+            call.sampled,
         )
 
     def _write_costs(self, call: _Call, asked: Begin) -> None:
@@ -381,7 +390,33 @@ class Gpu:
                 call.others[key] = counted_with_suffix(launch)
             return Started("")
         other = counted_with_suffix(launch, self._admission.require) if predicts else None
-        report = emulator.run(launch, session.check, worlds=self._worlds, under_way=self._under_way)
+        known = *(each.nbytes for each in self._case), len(call.reports), launch.kernel, launch.grid
+        limited = launch
+        if asked is not None and predicts and asked.longest_s:
+            call.began = call.began or time.monotonic()
+            limited = replace(launch, deadline=min(asked.deadline, call.began + asked.longest_s))
+        try:
+            report = emulator.run(
+                limited,
+                session.check,
+                worlds=self._worlds,
+                under_way=self._under_way,
+                again=known in self._launched,
+            )
+        except RunawayKernel:
+            if limited is launch:
+                raise
+            cost = emulator.cost_of(launch, most_sampled)
+            call.sampled = (
+                f"{cost.ctas_run:,} of {cost.ctas_total:,} CTAs of {cost.kernel} were run, and all "
+                "would take too long here: counts are scaled, and what it returns is unknown"
+            )
+            own = sampled(cost)
+            call.reports.append(cost.report())
+            call.counts.append(own)
+            call.with_suffix.append(own)
+            return Started("")
+        self._launched.add(known)
         if report.output:
             call.also = "kernels print"
         if request.stream not in _IMPLICIT:

@@ -36,12 +36,22 @@ _summed = (
     "seconds",
 )
 
+_scaled = (
+    "ctas_run",
+    "ctas_total",
+    "warp_instructions_total",
+    "tensor_instructions",
+    "tensor_cycles",
+)
+"""What is known where only some thread blocks ran."""
+
 
 def total_counts(launches: object) -> dict[str, Any]:
     """The sum over launches, each as ``emulator.LaunchReport.to_dict`` gives it.
 
     Returns the sums, ``launches``, ``kernels`` (names, cut) and ``warp_instructions`` by kind.
-    Anything that is not a count is taken as 0: the reports come from the submission's process.
+    Where only some thread blocks ran, it returns the counts that scale. Anything that is not a
+    count is taken as 0: the reports come from the submission's process.
     """
     listed = launches if isinstance(launches, list) else []
     reports = [each for each in listed if isinstance(each, dict)]
@@ -52,11 +62,14 @@ def total_counts(launches: object) -> dict[str, Any]:
             name = str(kind)[:_longest_name]
             if name in kinds or len(kinds) < _most_kinds:
                 kinds[name] = kinds.get(name, 0) + int(_number(count))
+    totals = {name: sum(_number(each.get(name)) for each in reports) for name in _summed}
+    if totals["ctas_run"] < totals["ctas_total"]:
+        totals = {name: totals[name] for name in _scaled}
     return {
         "launches": len(reports),
         "kernels": sorted({str(each.get("kernel"))[:_longest_name] for each in reports})[:8],
         "warp_instructions": kinds,
-        **{name: sum(_number(each.get(name)) for each in reports) for name in _summed},
+        **totals,
     }
 
 

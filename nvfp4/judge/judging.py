@@ -67,7 +67,9 @@ def judge_cases(request: Request) -> Exit:
         if request.mode == "test":
             if not options.repeat:
                 return judge.test(cases)
-            fresh = SubmissionProcess(submission, options, process.gpu, files, anew=True)
+            # Findings are those of the first process.
+            unchecked = replace(options, check=False)
+            fresh = SubmissionProcess(submission, unchecked, process.gpu, files, anew=True)
             with closing(fresh):
                 setup = CaseSetup(fresh, device, request.deadline, referee)
                 return judge.test(cases, Repetition(setup))

@@ -30,8 +30,8 @@ _margin = 3.0
 least_left_s = 5.0
 """Time left in the judge's time limit for what comes after them."""
 
-_out_of_steps = "kernel.runaway_kernel"
-"""The code of an emulated kernel that ran out of time, which says nothing of its inputs."""
+_out_of_steps = ("kernel.runaway_kernel", "kernel.too_slow")
+"""Codes of an emulated kernel that ran out of time, which says nothing of its inputs."""
 
 _more = "(in another call with other inputs of the same shape)"
 
@@ -102,7 +102,7 @@ class LaterCalls:
         return {**report, "full_range": str(self.full_range)} if full else report
 
     def _had_too_little_time(self, failed: SubmissionFailed, had_s: float) -> bool:
-        if failed.failure.code == _out_of_steps:  # at the end of the mode's time
+        if failed.failure.code in _out_of_steps:  # at the end of the mode's time
             return had_s < min(_margin * self.call_s, longest_call_s / 2)
         return failed.end is Exit.TIMED_OUT and had_s < _margin * self.call_s
 
@@ -113,7 +113,7 @@ class LaterCalls:
             opened.call_again(drawn)
             return True
         except SubmissionFailed as failed:
-            if failed.end is Exit.TIMED_OUT or failed.failure.code == _out_of_steps:
+            if failed.end is Exit.TIMED_OUT or failed.failure.code in _out_of_steps:
                 raise
             before = failed
         opened.resume()

@@ -75,6 +75,9 @@ class _Measured:
     fresh_contents: bool
 
 
+_share_of_emulation = 0.5
+"""Share of the time that is left for a benchmark after which only some thread blocks are run."""
+
 cases_at_once = 3
 """Cases whose further calls take turns; all are in memory."""
 
@@ -106,21 +109,22 @@ class Judge:
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
         """Each case once; those that decide again, and a few of them in another process."""
-        outputs: list[Output] = []
+        outputs: dict[int, Output] = {}
+        ordered = self._by_cost(cases)
         later: dict[int, LaterCalls] = {}
-        draws = [partial(self._first, self._referee.draw, case, case.seed) for case in cases]
+        draws = [partial(self._first, self._referee.draw, case, case.seed) for _, case in ordered]
         self._load(draws)
         self._pipe.write("test-count", len(cases))
         self._pipe.reserve(len(cases), test_bytes)
-        for index, case in enumerate(cases):
+        for place, (index, case) in enumerate(ordered):
             key = f"test.{index}"
             self._write_essential(f"{key}.spec", case.spec)
             opening = self._opened(case, self._hooks.open_test)
             with self._reported(key) as report, opening as opened:
-                called, _ = opened.judged_call(self._ahead.take_of(draws, index))
+                called, _ = opened.judged_call(self._ahead.take_of(draws, place))
                 opened.check_again()
                 self._hooks.observe(opened, called, report)
-                outputs.append(opened.returned())
+                outputs[index] = opened.returned()
                 report["status"] = "pass"
                 if repetition is not None:
                     repetition.begin()
@@ -147,12 +151,13 @@ class Judge:
         """
         own_clock = self._own_clock()  # before the submission is loaded
         measured = _Measured(calibration, own_clock, fresh_contents)
+        ordered = self._by_cost(cases)
         redraw, draw = self._redraw, self._referee.draw
         draws = [
             partial(self._first, redraw, case, self._call_seed(index, 0))
             if fresh_contents
             else partial(self._first, draw, case, case.seed)
-            for index, case in enumerate(cases)
+            for index, case in ordered
         ]
         self._load(draws)
         self._pipe.write("benchmark-count", len(cases))
@@ -160,17 +165,29 @@ class Judge:
         for start in range(0, len(cases), cases_at_once):
             with ExitStack() as open_cases:
                 later: dict[int, LaterCalls] = {}
-                for index, case in list(enumerate(cases))[start : start + cases_at_once]:
+                for place, (index, case) in enumerate(ordered[start : start + cases_at_once]):
                     key = f"benchmark.{index}"
+                    left_s = self._deadline - time.monotonic()
+                    longest_s = _share_of_emulation * left_s / (len(cases) - start - place)
                     self._write_floor(key, case, calibration.floors_ns[index])
                     with self._reported(key) as report:
                         opening = self._opened(case, OpenedCase)
                         opened = open_cases.enter_context(opening)
-                        first = partial(self._ahead.take_of, draws, index)
-                        call_s = self._benchmark(opened, index, first, measured, report)
+                        first = partial(self._ahead.take_of, draws, start + place)
+                        call_s = self._benchmark(
+                            opened, index, first, measured, longest_s, report
+                        )
                         later[index] = self._later(case, opened.resumed, call_s, 2, True)
                 self._make_all(later, "benchmark")
         return self._end()
+
+    def _by_cost(self, cases: list[Case]) -> list[tuple[int, Case]]:
+        """The cases with their numbers; where a large one may take all the time, those whose inputs
+        decide first, and the cheapest of them first."""
+        numbered = list(enumerate(cases))
+        if self._device.type != "cpu":
+            return numbered
+        return sorted(numbered, key=lambda each: (each[1].full_range, each[1].size))
 
     def _later(self, case: Case, *arguments: Any, **named: Any) -> LaterCalls:
         def redraw(full_range: bool) -> Drawn:
@@ -188,18 +205,22 @@ class Judge:
         index: int,
         draw: Callable[[], Drawn],
         measured: "_Measured",
+        longest_s: float,
         report: dict[str, str],
     ) -> float:
         """Counts or times of a case, for its report. draw: returns the inputs of the first call.
-        Returns how many seconds a call takes."""
-        opened.is_benchmark = True
+        longest_s: of an emulation. Returns how many seconds a call takes."""
+        opened.is_benchmark, opened.longest_s = True, longest_s
         data = draw()
-        first, _ = opened.judged_call(data)
+        first, _ = opened.judged_call(data, check=False)
         call_s = opened.last_call_s
+        unclear = self._why_unclear(opened, data)
         self._hooks.observe(opened, first, report)
         untimed = self._hooks.untimed(opened, first)
+        report.update(untimed)
+        if unclear is not None:
+            raise unclear
         if untimed:
-            report.update(untimed)
             return call_s
         self._ahead.wait()  # nothing else runs while it is timed
         stats = self._time(opened, data, index, measured)
@@ -212,6 +233,19 @@ class Judge:
         report.update({name: str(value) for name, value in vars(stats).items()})
         report["samples"] = ",".join(f"{each:.6g}" for each in opened.times_ns)
         return opened.last_call_s
+
+    def _why_unclear(self, opened: OpenedCase, data: Drawn) -> CaseFailed | None:
+        """Why it is unknown whether an output is right, None where it is. Raises SubmissionFailed
+        if it is wrong."""
+        if opened.sampled:
+            return CaseFailed("not_judged.too_slow", opened.sampled)
+        try:
+            opened.check_output(opened.returned(), data)
+        except SubmissionFailed as failed:
+            if failed.failure.code != "not_judged.rounding":
+                raise
+            return failed
+        return None
 
     def describe(self, cases: list[Case], calibration: Calibration) -> Exit:
         """The floor of each case, without a call."""

@@ -87,7 +87,9 @@ class OpenedCase:
     timed calls. last_call_s: how long a call took. is_benchmark: whether counts decide.
     unverified: why counts may leave out work, None where they do not. ended: what the emulated GPU
     says of the last call. predicted: the time of the first one on another GPU; see
-    ``records.prediction``.
+    ``records.prediction``. longest_s: how long the emulation of a benchmark may take, after which
+    only some thread blocks run; sampled: why they did in the last call, so that its output is
+    unknown; empty where all ran.
     """
 
     def __init__(self, setup: CaseSetup, case: Case) -> None:
@@ -105,6 +107,8 @@ class OpenedCase:
         self.unverified: str | None = None
         self.ended: Ended | None = None
         self.predicted: dict[str, Any] = {}
+        self.longest_s = 0.0
+        self.sampled = ""
         self._base, self._number = 0, next(_numbers)
         self.last_call_s = 0.0
         self.times_ns: list[float] = []
@@ -187,6 +191,8 @@ class OpenedCase:
                 raise SubmissionFailed.of(failure, ended.fault)
             answered = self._with_reports(answered, ended)
         self._note_launches(answered)
+        if self.sampled:
+            return answered, wall_ns
         self._take_output(answered)
         self.check_inputs(self.buffers, data)
         if check:
@@ -211,6 +217,7 @@ class OpenedCase:
             options.flush,
             explain,
             list(texts),
+            self.longest_s,
         )
         self._ask_gpu(request, Done, self.buffers.fd)
 
@@ -231,6 +238,7 @@ class OpenedCase:
     def _with_reports(self, answered: T, ended: Ended) -> T:
         self.unverified = self.unverified or ended.why or None
         self.predicted = self.predicted or ended.predicted
+        self.sampled = ended.sampled
         return (
             replace(answered, launches=ended.reports) if isinstance(answered, Called) else answered
         )

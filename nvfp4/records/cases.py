@@ -1,5 +1,6 @@
 """A case: the arguments of ``generate_input``, and the line of a case file that has them."""
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,14 @@ class Case:
     def seed(self) -> int:
         """The seed of the inputs; 0 where the problem takes none."""
         return int(self.arguments.get("seed", 0))
+
+    @property
+    def size(self) -> int:
+        """The product of all sizes, summed over those in lists, to order cases by their cost."""
+        given = [value for name, value in self.arguments.items() if name != "seed"]
+        lists = [each for each in given if isinstance(each, list)]
+        groups = sum(map(math.prod, zip(*lists, strict=False))) if lists else 1
+        return groups * math.prod(each for each in given if isinstance(each, int))
 
 
 full_range_suffix = "; inputs: full"

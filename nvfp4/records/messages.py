@@ -188,7 +188,8 @@ class Begin:
     offset; room_bytes: how much it may have. deadline: of kernels, on the monotonic
     clock. model: the GPU that a time is predicted for, empty for none; flush: after which. explain:
     after how many warp instructions a launch stops that is counted by line, 0 to run it whole;
-    texts: which texts, "ptx" and "sass", go with the counts.
+    texts: which texts, "ptx" and "sass", go with the counts. longest_s: a launch with a predicted
+    time that would take longer has only some of its CTAs run, 0 for none.
     """
 
     base: int
@@ -201,6 +202,7 @@ class Begin:
     flush: str = "contest"
     explain: int = 0
     texts: list[str] = field(default_factory=list)
+    longest_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,8 @@ class Ended:
     out work of the call, empty where they do not. fault, failure: the first fault, empty if there
     was none. fatal: whether a GPU would run nothing of the process after it. predicted: as
     ``records.prediction``, empty where none was asked for. compiled: loops since the last answer,
-    as `executor.machine_code`."""
+    as `executor.machine_code`. sampled: why only some CTAs ran, so that outputs are unknown; empty
+    where all did."""
 
     reports: list[Any]
     notes: list[list[str]]
@@ -225,3 +228,4 @@ class Ended:
     predicted: dict[str, Any]
     compiled: list[str]
     fatal: bool = False
+    sampled: str = ""

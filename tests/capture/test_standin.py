@@ -310,6 +310,33 @@ def test_autocast_lowers_matrix_products() -> None:
         assert (x @ x).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda a, b: a @ b,
+        lambda a, b: torch.mm(a, b, out=torch.empty(64, 64, dtype=a.dtype, device="cuda")),
+        lambda a, b: torch.mm(a, b, out=torch.empty(0, dtype=a.dtype, device="cuda")),
+        lambda a, b: (a[None] @ b[None])[0],
+        lambda a, b: torch.addmm(torch.zeros_like(a), a, b),
+    ],
+)
+def test_products_of_float16_are_rounded_once(
+    product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        host = torch.rand(2, 64, 64).half()
+    found = product(*host.to("cuda"))
+    assert_cuda(found)
+    assert torch.equal(found.cpu(), (host[0].float() @ host[1].float()).half())
+
+
+def test_products_of_two_dtypes_are_refused_as_on_a_gpu() -> None:
+    ones = torch.ones(3, 3, device="cuda")
+    with pytest.raises(RuntimeError, match="same dtype"):
+        ones.half() @ ones
+
+
 def test_the_same_seed_gives_the_same_numbers_and_leaves_those_of_the_cpu_alone() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)

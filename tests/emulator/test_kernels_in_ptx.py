@@ -23,15 +23,18 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import tensor_harness as tensor
-from ptx_harness import MINE, MINE_IN_GRID, Array, aligned, run
+from ptx_harness import MINE, MINE_IN_GRID, Array, aligned, ptx_of, run
 
-from nvfp4.emulator import LaunchReport, errors
+from nvfp4 import emulator
+from nvfp4.emulator import Launch, LaunchReport, errors
+from nvfp4.emulator.execution import launch as execution
 from nvfp4.emulator.execution import schedule
 from nvfp4.records.tensormap import DataType, TensorMap
 
@@ -171,6 +174,18 @@ for bits in range(0, 64):
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_launch_that_cannot_end_in_time_is_given_up_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(execution, "_LEAST_SEEN_S", 0.0)
+    loop = "mov.u32 %r5, 0; L: add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 900; @%p1 bra L;"
+    began = time.monotonic()
+    asked = Launch(ptx_of(loop, 0), "k", (1 << 20, 1, 1), (128, 1, 1), [], deadline=began + 9)
+    with pytest.raises(errors.TooSlow, match=r"the 1,048,576 CTAs of k would take \d+ s here"):
+        emulator.run(asked)
+    assert time.monotonic() < began + 9
 
 
 def test_a_loop_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,13 @@ st.global.u32 [%d2], %r7;
 
 
 def run(
-    worlds: Worlds, body: str, *arrays: Array, grid: int = 1, block: int = 32, before: str = ""
+    worlds: Worlds,
+    body: str,
+    *arrays: Array,
+    grid: int = 1,
+    block: int = 32,
+    before: str = "",
+    again: bool = False,
 ) -> None:
     """One launch."""
     buffers = [buffer_of(array) for array in arrays]
@@ -42,7 +48,7 @@ def run(
         [struct.pack("<Q", each.address) for each in buffers],
         memory=ListedMemory(buffers),
     )
-    emulator.run(launch, worlds=worlds)
+    emulator.run(launch, worlds=worlds, again=again)
 
 
 def buffer_of(array: Array) -> Buffer:

@@ -117,14 +117,29 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
         Column(heading, ["" if row is None else cell(row) for row in rows], rank, note=note)
         for heading, rank, cell, note in (*_count_columns, *(_tensor_columns if tensor else ()))
     ]
+    sampled = _sampled_note if any(map(is_sampled, benchmarks)) else ""
     note = "a lane's instructions for each element of a"
     counted.insert(4, Column("instr\n/elem", each_element, 3, note=note))
     return [
         Column(_names(benchmarks), [str(shape_of(each.spec)) for each in benchmarks], right=False),
-        Column("result", [status_text(each.status) for each in benchmarks], right=False),
+        Column("result", [result_text(each) for each in benchmarks], right=False, note=sampled),
         *_whose(benchmarks),
         *counted,
     ]
+
+
+_sampled_note = "sampled: scaled from some of the thread blocks; the output is unknown"
+
+
+def is_sampled(benchmark: BenchmarkResult) -> bool:
+    """Whether the counts are those of some of its thread blocks."""
+    counts = benchmark.emulation or {}
+    return bool(counts.get("ctas_run", 0) < counts.get("ctas_total", 0))
+
+
+def result_text(benchmark: BenchmarkResult) -> Text:
+    """The status of a benchmark, or that it was sampled."""
+    return status_text("sampled" if is_sampled(benchmark) else benchmark.status)
 
 
 Cell = Callable[[dict[str, Any]], str]
@@ -135,19 +150,23 @@ def _number(name: str) -> Cell:
 
 
 def _millions(name: str, digits: int) -> Cell:
-    return lambda row: f"{row[name] / 1e6:.{digits}f}"
+    return lambda row: f"{row[name] / 1e6:.{digits}f}" if row.get(name) else ""
 
 
 def _over(name: str, least: str, digits: int) -> Cell:
-    return lambda row: f"{row[name] / row[least]:.{digits}f}" if row[least] else ""
+    def cell(row: dict[str, Any]) -> str:
+        return f"{row[name] / row[least]:.{digits}f}" if row.get(name) and row.get(least) else ""
+
+    return cell
 
 
 def _us(name: str) -> Cell:
-    return lambda row: microseconds(row[name])
+    return lambda row: microseconds(row[name]) if row[name] else ""
 
 
 def _tensor_megabytes(row: dict[str, Any]) -> str:
-    return f"{(row['tensor_bytes_read'] + row['tensor_bytes_written']) / 1e6:.2f}"
+    moved = row.get("tensor_bytes_read", 0) + row.get("tensor_bytes_written", 0)
+    return f"{moved / 1e6:.2f}" if moved else ""
 
 
 _a_bound = "a bound, not a time: no B200 moves these bytes in less"
@@ -220,7 +239,13 @@ def score_line(verdict: Verdict) -> Text:
     return line
 
 
-styles = {"pass": "green", "fail": "bold red", "skipped": "dim", "unclear": "yellow"}
+styles = {
+    "pass": "green",
+    "fail": "bold red",
+    "skipped": "dim",
+    "unclear": "yellow",
+    "sampled": "yellow",
+}
 
 
 def status_text(status: str) -> Text:

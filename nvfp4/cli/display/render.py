@@ -47,9 +47,9 @@ def show(console: Console, verdict: Verdict) -> None:
 
 
 def _show_benchmarks(console: Console, verdict: Verdict) -> None:
-    reasons = {each.message for each in verdict.benchmarks if each.status == "skipped"}
-    if all(each.status == "skipped" for each in verdict.benchmarks):
-        say(console, f"Benchmarks: {', '.join(filter(None, reasons)) or 'not run'}", "bold")
+    reasons = {each.message for each in verdict.benchmarks if not each.failure}
+    if not any(each.status != "skipped" or each.emulation for each in verdict.benchmarks):
+        say(console, f"Benchmarks: {', '.join(filter(None, reasons)) or 'not judged'}", "bold")
         return
     say(console)
     show_table(
@@ -90,8 +90,7 @@ def test_line(test: TestResult) -> Text:
 def benchmark_line(benchmark: BenchmarkResult) -> Text:
     """A finished benchmark as one line."""
     line = Text.assemble(
-        f"benchmark  {shape_of(benchmark.spec)!s:<18} ",
-        benchmark_tables.status_text(benchmark.status),
+        f"benchmark  {shape_of(benchmark.spec)!s:<18} ", benchmark_tables.result_text(benchmark)
     )
     if benchmark.mean_us is not None:
         line.append(f"  mean {microseconds(benchmark.mean_us)} us")
@@ -155,7 +154,8 @@ def predicted_lines(verdict: Verdict) -> Iterator[Text]:
     yield Text(f"{', '.join(gpus)}, predicted by a model, not measured (docs/model.md)", "bold")
     for each in shown:
         assert each.predicted
-        yield Text(f"  {shape_of(each.spec)!s:<18} {each.predicted.text}")
+        mark = ", from some of its thread blocks" if benchmark_tables.is_sampled(each) else ""
+        yield Text(f"  {shape_of(each.spec)!s:<18} {each.predicted.text}{mark}")
     mean = verdict.score.predicted
     if mean is not None and len(shown) > 1:
         yield Text(f"  {'geometric mean':<18} {mean.text}")

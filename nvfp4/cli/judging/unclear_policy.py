@@ -68,6 +68,8 @@ refusals = {
     "retarget.no_replacement": not_retargeted,
     "retarget.driver": not_retargeted,
     "process.not_started": judge_ended,
+    "kernel.too_slow": too_slow,
+    "not_judged.too_slow": too_slow,
     "not_judged.rounding": other_rounding,
     "not_judged.problem": no_reference,
     "not_judged.judge_ended": judge_ended,

@@ -31,6 +31,7 @@ from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footpri
 from nvfp4.emulator.state.witness import Witness
 from nvfp4.emulator.work import WorkCounter
 from nvfp4.records.launch import Buffer, Dim3, Launch
+from nvfp4.records.texts import short_name
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
 # many lanes and 4 bytes stay in a core's L2 cache.
@@ -48,6 +49,10 @@ _LONGEST_SUSPECTED_S = 2.0
 _LEAST_AGAIN_S, _MOST_AGAIN = 5.0, 20.0
 """Time limit of a run in another order: these seconds, or this multiple of the
 first run's time if that is longer."""
+_SAMPLED_TOGETHER = 16
+"""CTAs that run side by side where only some run."""
+_LEAST_SEEN_S = 2.0
+"""After how many seconds it is known how long the other CTAs of a launch will take."""
 _LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
 """Time limit where there is no finding, or where another order has run out of time before."""
 
@@ -217,9 +222,11 @@ def run_ctas(
         # As if other kernels had most of the device, so that there is something to take over.
         size = min(size, -(-clusters.size // _SHARE_OF_DEVICE))
     if most_instructions is not None:
-        clusters = _spread(clusters, max(1, size // clusters.shape[1]))
+        size = _whole_clusters(state, min(size, _SAMPLED_TOGETHER))
+        clusters = _spread(clusters, size // clusters.shape[1])
     queue = state.not_started = ClusterQueue(clusters)
     ran = 0
+    compiled_at: tuple[float, int] | None = None
     try:
         while len(queue):
             batch = Batch(state, queue.start(size))
@@ -233,11 +240,27 @@ def run_ctas(
             ran = clusters.size - len(queue) * clusters.shape[1]
             if most_instructions is not None and int(runs @ sizes) >= most_instructions:
                 break
+            if compiled_at is not None:
+                _refuse_too_slow(state, *compiled_at, ran, clusters.size)
+            compiled_at = compiled_at or (time.monotonic(), ran)
     except errors.EmulatorError as error:
         error.output = "".join(state.output)
         state.fault = error
     state.hazards.land(all_of_them=True)
     return runs, ran
+
+
+def _refuse_too_slow(state: LaunchState, since: float, before: int, ran: int, ctas: int) -> None:
+    """Raise TooSlow if the CTAs that are left would end after the deadline. since, before: when the
+    first batch had run, which compiles, and how many CTAs had."""
+    taken_s = time.monotonic() - since
+    if state.deadline is None or taken_s < _LEAST_SEEN_S:
+        return
+    each_s = taken_s / (ran - before)
+    if since + each_s * (ctas - before) > state.deadline and ran < ctas:
+        raise errors.TooSlow(
+            f"the {ctas:,} CTAs of {short_name(state.kernel)} would take {each_s * ctas:.0f} s here"
+        )
 
 
 def _spread(clusters: Array, size: int) -> Array:
