@@ -174,9 +174,7 @@ class Judge:
                         opening = self._opened(case, OpenedCase)
                         opened = open_cases.enter_context(opening)
                         first = partial(self._ahead.take_of, draws, start + place)
-                        call_s = self._benchmark(
-                            opened, index, first, measured, longest_s, report
-                        )
+                        call_s = self._benchmark(opened, index, first, measured, longest_s, report)
                         later[index] = self._later(case, opened.resumed, call_s, 2, True)
                 self._make_all(later, "benchmark")
         return self._end()
