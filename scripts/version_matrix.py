@@ -17,6 +17,8 @@ import sys
 import sysconfig
 import tempfile
 import venv
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from nvfp4.capture.cutedsl.versions import OLDEST, TRIED, installed
 
@@ -121,7 +123,9 @@ def main() -> int:
             try:
                 if not python_of(folder, version).exists():
                     install(folder, version)
-                cells = [check(python_of(folder, version), code) for code in CHECKS.values()]
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    python = python_of(folder, version)
+                    cells = list(pool.map(partial(check, python), CHECKS.values()))
             except RuntimeError as error:
                 cells = [str(error)] * len(CHECKS)
             if set(cells) != {"yes"}:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-import yaml
-from bot import Bot, problem, root
+from bot import Bot, root
 from click.testing import Result
 from hypothesis import settings
 from kept import Judge, invoke
@@ -24,7 +22,6 @@ from nvfp4.cli import invocation as judging
 from nvfp4.cli.history.database import History
 from nvfp4.cli.verdict import Verdict
 from nvfp4.judge.protocol import ResultPipe
-from nvfp4.records.cases import Case, parse_case
 from nvfp4.sandbox.caches import trusted_variables
 
 if TYPE_CHECKING:
@@ -37,6 +34,9 @@ os.environ["NVFP4_NO_LOG"] = "1"
 # The tensors of the tests are small: on a busy machine threads would wait for each other only.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
+
+# Executors and the processes of the tests compile the emulator's loops once for all of them.
+os.environ.update(trusted_variables())
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("default")
@@ -71,22 +71,18 @@ def cache_below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (trusted / machine_code.name).symlink_to(machine_code)
 
 
-def process_state(pid: int) -> str:
-    """T where it is stopped."""
-    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+compile_loops = """
+import pathlib, sys
+from nvfp4.executor import machine_code
+machine_code.load(pathlib.Path(sys.argv[1]))
+"""
 
 
-def small_copy(folder: Path, whole: bool = False, **cases: list[dict[str, int]]) -> Path:
-    """A copy of the repository in a folder, with other cases, such as tests and benchmarks. whole:
-    with the ladder and the corpus of nvfp4 selftest."""
-    copy = folder / "small"
-    package = copy / "nvfp4"
-    ignored = None if whole else shutil.ignore_patterns("selftest", "ladder")
-    shutil.copytree(root / "nvfp4", package, ignore=ignored)
-    (package / "problems" / "nvfp4_gemv" / "task.yml").write_text(
-        yaml.safe_dump({**problem(), **cases}, sort_keys=False), encoding="utf-8"
-    )
-    return copy
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the emulator's loops in the background before several workers would."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        folder = os.environ.get("NUMBA_CACHE_DIR", "")
+        subprocess.Popen([sys.executable, "-c", compile_loops, folder], env=with_the_judge)
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
@@ -96,18 +92,20 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 
 LONGEST = (
-    *("test_verdicts", "test_verdicts_on_order", "test_first_builds", "test_bot"),
-    *("test_comparison", "test_recorded"),
-    *("test_climb", "test_check", "test_whole_submissions", "test_stop", "test_submissions"),
-    *("test_batch_processes", "test_batch_ray", "test_cli", "test_kernels", "test_agents_page"),
-    *("test_compare", "test_every_command"),
+    *("test_whole_submissions", "test_bot", "test_nvcc", "test_verdicts_on_order"),
+    *("test_verdicts", "test_modules", "test_broken", "test_first_builds"),
+    *("test_every_command", "test_rows", "test_stop"),
+    *("test_emulated_gpu", "test_fidelity_script", "test_compare", "test_kernels", "test_check"),
+    *("test_definedness_programs", "test_cuda_samples", "test_batch_processes", "test_batch_ray"),
+    *("test_batch_places", "test_problems", "test_cli", "test_ladder", "test_workers"),
 )
-"""Files that take 15 seconds and more."""
+"""Files that take ten seconds and more, the longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first, so that no worker is left alone with one in the end."""
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -150,11 +148,6 @@ def processes_naming(text: str) -> list[str]:
 def is_below(folder: Path, name: str) -> bool:
     """Whether a file of that name is below a folder, parts of which may vanish meanwhile."""
     return any(name in names for _, _, names in os.walk(folder))
-
-
-def processes_of(bot: Bot) -> list[str]:
-    """Command lines of all processes that still run and name the bot's folder (Linux)."""
-    return processes_naming(f"{bot.folder}/")
 
 
 class Recorder:
@@ -229,19 +222,6 @@ def users_line(error: EmulatorError) -> tuple[str, int] | None:
     source = error.where.source if error.where else None
     users = source.users() if source else None
     return (Path(users.file).name, users.line) if users else None
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Torch's generators seeded inside, as they were outside."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
-
-
-def make_case(m: int, k: int, l: int, seed: int = 1111, full: bool = False) -> Case:
-    """A case as a case file gives it."""
-    return parse_case(f"m: {m}; k: {k}; l: {l}; seed: {seed}" + ("; inputs: full" * full))
 
 
 @pytest.fixture

@@ -2,17 +2,19 @@
 
 from typing import Any
 
+import bot
+
 from nvfp4.contract.referee import CasePlan, Drawn
 from nvfp4.contract.tree import Leaf, Storage, Tree, packed
 from nvfp4.gpu.buffers import Sizes, sizes_of
 from nvfp4.problems.nvfp4_gemv.referee import Gemv
-from nvfp4.records.cases import Case
+from nvfp4.records.cases import Case, parse_case
 
 referee = Gemv()
 
 
 def make_case(m: int, k: int, l: int, full: bool = False, seed: int = 1111) -> Case:
-    return Case("", {"m": m, "k": k, "l": l, "seed": seed}, full)
+    return parse_case(bot.case(m, k, l, seed, full))
 
 
 def plan_of(m: int, k: int, l: int) -> CasePlan:

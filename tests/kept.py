@@ -24,9 +24,9 @@ def named(verdict: Verdict, path: str = "mine.py", text: bytes = content) -> Ver
     return verdict
 
 
-def invoke(*arguments: str) -> Result:
+def invoke(*arguments: str, **environment: str) -> Result:
     """Runs a command."""
-    return CliRunner().invoke(main, [*arguments])
+    return CliRunner().invoke(main, [*arguments], env=environment)
 
 
 class Outcome(NamedTuple):

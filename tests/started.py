@@ -56,10 +56,11 @@ def start_command(folder: Path, source: str, *arguments: str) -> subprocess.Pope
 
 
 @contextmanager
-def started_judge(folder: Path, source: bytes) -> Iterator[subprocess.Popen[str]]:
-    """The same of the judge as the bot starts it, with a pipe that nobody reads."""
+def started_judge(folder: Path, source: bytes) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A judge of a submission that makes a file `started` on two rows, as the bot starts it, with
+    the pipe that has the results on one row."""
     bot = Bot.stage(folder / "flat", source)
-    (bot.folder / "cases.txt").write_text(case() + "\n")
+    (bot.folder / "cases.txt").write_text(f"{case(m=1)}\n{case(m=2)}\n")
     read_fd, write_fd = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "eval.py", "test", "cases.txt"],
@@ -71,7 +72,7 @@ def started_judge(folder: Path, source: bytes) -> Iterator[subprocess.Popen[str]
     )
     os.close(write_fd)
     _wait_until_started(folder / "scratch", process)
-    yield process
+    yield process, read_fd
     os.close(read_fd)
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import is_below, processes_naming, right_source, small_copy
+from bot import root
+from conftest import is_below, processes_naming, right_source
 from kept import invoke
+from small_cases import use_small_cases, with_small_cases
 from started import ENDLESS, wait_until
-
-from nvfp4.cli import problem
 
 sources = {
     "a_right.py": f"{right_source}\ncustom_kernel = gemv\n",
@@ -24,18 +24,21 @@ sources = {
 }
 
 
+small = {
+    "tests": [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)],
+    "benchmarks": [{"m": 256, "k": 512, "l": 1, "seed": 1111}],
+}
+
+
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy with two tests and one benchmark, all small."""
-    tests = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
-    benchmarks = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]
-    return small_copy(tmp_path_factory.mktemp("repository"), tests=tests, benchmarks=benchmarks)
+def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Those of commands with small cases."""
+    return {**os.environ, **with_small_cases(tmp_path_factory.mktemp("customized"), **small)}
 
 
-def command(repository: Path, *arguments: str) -> list[str]:
-    """Of the copy, on the CPU, with nothing beside it."""
-    start = f"import sys; sys.path[:0] = [{str(repository)!r}]; from nvfp4.cli.main import main; "
-    return [sys.executable, "-c", f"{start}main()", *arguments, "--device", "cpu"]
+def command(*arguments: str) -> list[str]:
+    """A command on the CPU."""
+    return [sys.executable, "-m", "nvfp4", *arguments, "--device", "cpu"]
 
 
 def lines_of(out: Path) -> dict[str, Any]:
@@ -49,7 +52,7 @@ def lines_of(out: Path) -> dict[str, Any]:
 
 
 def test_lines_are_what_eval_prints(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "kernels"
     folder.mkdir()
@@ -59,8 +62,10 @@ def test_lines_are_what_eval_prints(
         else:
             (folder / name).write_text(source)
     out = tmp_path / "out.jsonl"
-    batch = command(repository, "batch", str(folder), "--jsonl", str(out), "--stop")
-    done = subprocess.run(batch, capture_output=True, text=True, timeout=300, cwd=folder)
+    batch = command("batch", str(folder), "--jsonl", str(out), "--stop")
+    done = subprocess.run(
+        batch, env=variables, capture_output=True, text=True, timeout=300, cwd=folder
+    )
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
     found = lines_of(out)
@@ -74,8 +79,7 @@ def test_lines_are_what_eval_prints(
     statuses = [test["status"] for test in found["c_unwritten.py"]["tests"]]
     assert statuses == ["fail", "skipped", "skipped", "skipped"]
 
-    bundled = repository / "nvfp4" / "problems" / "nvfp4_gemv"
-    monkeypatch.setattr(problem, "bundled_folder", lambda: bundled)
+    use_small_cases(monkeypatch, **small)
     monkeypatch.chdir(folder)
     alone = invoke(*("eval", str(folder / "c_unwritten.py"), "--json", "--stop", "--device", "cpu"))
     verdict = json.loads(alone.stdout)
@@ -86,8 +90,8 @@ def test_lines_are_what_eval_prints(
 class Batch:
     """A batch of files of one syntax error each, and one without end that comes fourth."""
 
-    def __init__(self, repository: Path, folder: Path) -> None:
-        self.repository, self.folder = repository, folder
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.scratch, self.out = folder / "scratch", folder / "out.jsonl"
         self.scratch.mkdir()
         (folder / "kernels").mkdir()
@@ -99,7 +103,8 @@ class Batch:
         """One submission at a time."""
         kernels, out = str(self.folder / "kernels"), str(self.out)
         return subprocess.Popen(
-            command(self.repository, "batch", kernels, "--jsonl", out, "--jobs", "1", *arguments),
+            command("batch", kernels, "--jsonl", out, "--jobs", "1", *arguments),
+            cwd=root,
             env={**os.environ, "TMPDIR": str(self.scratch)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -127,8 +132,8 @@ class Batch:
 
 
 @pytest.fixture
-def batch(repository: Path, tmp_path: Path) -> Batch:
-    return Batch(repository, tmp_path)
+def batch(tmp_path: Path) -> Batch:
+    return Batch(tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

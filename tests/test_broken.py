@@ -14,6 +14,9 @@ from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.main import main
 from nvfp4.cli.mistakes import first_mistake, longest_parsed_bytes
 from nvfp4.cli.problem import load_problem
+from nvfp4.records.messages import Failed, Load
+from nvfp4.records.options import Options
+from nvfp4.worker.runner import Runner
 
 FOLDER = Path(__file__).parent / "broken"
 SHAPE = (256, 512, 2)
@@ -33,6 +36,13 @@ def checked(case: Submission, path: Path) -> str:
     return f"{text}exit code {done.exit_code}\n"
 
 
+def loaded(case: Submission, path: Path) -> str:
+    """The message of the submission's process."""
+    failed = Runner(path, Options()).answer(Load(), None)
+    assert isinstance(failed, Failed)
+    return f"{failed.message}\n"
+
+
 def judged(case: Submission, path: Path, full_range: bool = False, seed: int = SEED) -> str:
     """The judge's message, and what the submission has printed."""
     limit_s = float(case.directives.get("limit", TIME_LIMIT_S))
@@ -48,6 +58,7 @@ def judged_on_full_range(case: Submission, path: Path) -> str:
 
 HOW: dict[str, Callable[[Submission, Path], str]] = {
     ".": checked,
+    "imports": loaded,
     "faults": judged,
     "patterns": judged_on_full_range,
 }

@@ -71,8 +71,15 @@ low_nibbles = torch_source.replace(
             *(torch_source, "", ["pass"] * 3, None),
             ["passed at 512 x 512 x 2 with the contest's inputs"],
         ),
+        (
+            *(with_a_check("assert m != 384"), "", ["pass", "pass", "fail"], None),
+            ["passed at 512 x 512 x 2 with the contest's inputs"],
+        ),
     ],
-    ids=["a shape that is asked for", "full-range inputs only warn", "a contest's shape", "right"],
+    ids=[
+        *("a shape that is asked for", "full-range inputs only warn", "a contest's shape", "right"),
+        "right for the contest's shapes alone",
+    ],
 )
 def test_a_shape_of_the_contest_decides_or_the_one_that_is_asked_for(
     source: str,
@@ -91,9 +98,9 @@ def test_a_shape_of_the_contest_decides_or_the_one_that_is_asked_for(
     assert len(tests) < 3 or tests[2]["spec"].startswith("m: 384; k: 640;")
     assert (decided and decided["failure"]["code"]) == code
     assert (content["passed"], content["mistake"]) == (code is None, None)
-    assert ("full_range" in [each["code"] for each in content["warnings"]]) is (
-        code is None and "fail" in statuses
-    )
+    codes = [each["code"] for each in content["warnings"]]
+    assert ("full_range" in codes) is (code is None and statuses[1] == "fail")
+    assert ("other_shape" in codes) is (code is None and statuses[2:] == ["fail"])
     assert [word for word in words if word not in done.output] == [], done.output
 
 

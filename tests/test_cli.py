@@ -1,7 +1,7 @@
 """The command: what it prints, how it ends, what it leaves behind.
 
-The flows run in a copy of the repository whose task.yml has small cases: some as processes, the
-others in this one, where the judges of all of them are forked from one server.
+The flows have small cases. Most run in this process, where the judges of all of them are forked
+from one server.
 """
 
 import hashlib
@@ -15,16 +15,15 @@ from typing import Any, NoReturn
 
 import pytest
 from bot import case, root
-from click.testing import CliRunner, Result
-from conftest import right_source, run_python, small_copy
+from click.testing import Result
+from conftest import right_source, run_python
 from jsonschema import Draft202012Validator
 from kept import Judge, invoke
 from recorded_verdicts import recorded_verdict
+from small_cases import use_small_cases, with_small_cases
 
 import nvfp4
-from nvfp4.cli import problem
 from nvfp4.cli.display.render import plain_text
-from nvfp4.cli.main import main
 from nvfp4.cli.problem import ProblemError, load_problem
 
 timed = pytest.mark.alone  # the judge's own clock must agree with the submission's
@@ -45,38 +44,38 @@ sources = {
 }
 
 
+small = {
+    "tests": [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)],
+    "benchmarks": [{"m": 256, "k": 512, "l": 1, "seed": 1111}],
+}
+
+
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy with two tests and one benchmark, all small, and the submissions beside."""
-    tests = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
-    benchmarks = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]
-    folder = small_copy(tmp_path_factory.mktemp("repository"), tests=tests, benchmarks=benchmarks)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the submissions."""
+    folder = tmp_path_factory.mktemp("folder")
     for name, source in sources.items():
         (folder / name).write_text(source, encoding="utf-8")
     return folder
 
 
 @pytest.fixture
-def run(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Runs a command in this process."""
-    monkeypatch.chdir(repository)
-    bundled = repository / "nvfp4" / "problems" / "nvfp4_gemv"
-    monkeypatch.setattr(problem, "bundled_folder", lambda: bundled)
-
-    def start(*arguments: str, **environment: str) -> Result:
-        return CliRunner().invoke(main, arguments, env=environment)
-
-    return start
+    monkeypatch.chdir(folder)
+    use_small_cases(monkeypatch, **small)
+    return invoke
 
 
 @pytest.fixture(scope="module")
-def evaluated(repository: Path) -> dict[str, Any]:
+def evaluated(folder: Path) -> dict[str, Any]:
     """A right submission judged with --json and --output; nothing else may be on stdout."""
     words = ("eval", "right.py", "--json", "--output", "verdict.json", "--seed", "7")
-    done = run_python("-m", "nvfp4", *words, cwd=repository, env=os.environ)
+    variables = {**os.environ, **with_small_cases(folder, **small)}
+    done = run_python("-m", "nvfp4", *words, cwd=folder, env=variables)
     assert done.returncode == 0, done.stderr
     content: dict[str, Any] = json.loads(done.stdout)
-    assert json.loads((repository / "verdict.json").read_text()) == content
+    assert json.loads((folder / "verdict.json").read_text()) == content
     return content
 
 
@@ -99,10 +98,10 @@ def test_help_answers_at_once_and_loads_nothing_heavy() -> None:
 
 @timed
 def test_a_right_submission_passes_with_the_documented_object(
-    evaluated: dict[str, Any], repository: Path
+    evaluated: dict[str, Any], folder: Path
 ) -> None:
     assert evaluated["passed"] is True
-    digest = hashlib.sha256((repository / "right.py").read_bytes()).hexdigest()
+    digest = hashlib.sha256((folder / "right.py").read_bytes()).hexdigest()
     assert evaluated["submission"] == {"path": "right.py", "sha256": digest}
     schema = json.loads((root / "docs" / "verdict.schema.json").read_text(encoding="utf-8"))
     Draft202012Validator(schema).validate(evaluated)
@@ -202,17 +201,6 @@ def test_what_only_we_refuse_is_a_finding_and_fails_with_strict(run: Invoke) -> 
     assert "returned float32, which the contest takes for float16 (--strict)" in strict.stdout
 
 
-@timed
-def test_a_shape_of_ones_own_is_timed(run: Invoke) -> None:
-    done = run("bench", "right.py", "--shape", "64,128,1", "--shape", "200,64,2", "--json")
-    content = json.loads(done.stdout)
-    assert done.exit_code == 0, done.stderr
-    assert [each["spec"] for each in content["benchmarks"]] == [case(64, 128), case(200, 64, 2)]
-    assert content["tests"] == []
-    means = [each["mean_us"] for each in content["benchmarks"]]
-    assert content["score"]["geomean_us"] == pytest.approx((means[0] * means[1]) ** 0.5)
-
-
 def test_the_device_and_its_floors_are_shown(run: Invoke) -> None:
     done = run("info", "--json")
     content = json.loads(done.stdout)
@@ -292,7 +280,7 @@ def test_wrong_usage_ends_with_2_and_one_reason(
 
 
 def test_a_name_in_an_error_is_shown_as_text_on_its_line() -> None:
-    done = CliRunner().invoke(main, ["eval", "\x1b[2J\npassed: 20 tests.py"])
+    done = invoke("eval", "\x1b[2J\npassed: 20 tests.py")
     assert done.exit_code == 2
     assert done.output.startswith(r"error: cannot read \x1b[2J passed: 20 tests.py")
 

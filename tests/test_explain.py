@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines, kernel_notes
@@ -16,7 +15,6 @@ from nvfp4.records.costs import (
     ReadCost,
 )
 
-KERNELS = Path(__file__).parent / "explained"
 SHAPE = shape_of("m: 128; k: 1536; l: 1")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 import time
 from dataclasses import asdict, fields
@@ -24,10 +25,12 @@ from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import LONGEST_BYTES, LONGEST_CAUSES, Failure, read_failure
 from nvfp4.records.files import open_plain_file, read_plain_file
 from nvfp4.records.launch_errors import LaunchRefused
-from nvfp4.records.messages import Call
+from nvfp4.records.messages import Call, Failed, Load
+from nvfp4.records.options import Options
 from nvfp4.records.source import SourceLine
 from nvfp4.records.unanswered import RequestState, StateWriter, last_state, stack_of_hang
 from nvfp4.worker.raised import failure_of
+from nvfp4.worker.runner import Runner
 from nvfp4.worker.tracebacks import explained, version_hint
 
 submission = Path("/scratch/submission.py")
@@ -57,6 +60,44 @@ def test_a_message_calls_the_file_by_its_own_name_once(name: str) -> None:
         f'  File "{name}", line 1, in <module>',
         f"ValueError: {name} is odd",
     ]
+
+
+def test_a_traceback_shows_the_submissions_own_frames_only() -> None:
+    error = raised("import json\ndef read(text):\n    return json.loads(text)\nread('{')\n")
+    lines = explained(error, submission, submission.name).splitlines()
+    assert lines[0] == "Traceback, the submission's frames:"
+    assert [line.strip() for line in lines if line.startswith("  File")] == [
+        'File "submission.py", line 4, in <module>',
+        'File "submission.py", line 3, in read',
+    ]
+    assert lines[-1].startswith("json.decoder.JSONDecodeError: ")
+
+
+NO_FUNCTION = r"the import failed: submission\.py defines no function custom_kernel\(data\)"
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (b"def custom_kernel(data)\n    return 1\n", r"SyntaxError: expected ':'"),
+        (
+            b"import no_such_package\n",
+            r'File "submission\.py", line 1.+\n.+\nModuleNotFoundError: No module named',
+        ),
+        (b"def kernel(data):\n    return data[6]\n", NO_FUNCTION),
+        (b"custom_kernel = 5\n", NO_FUNCTION),
+        (b"", NO_FUNCTION),
+        (b"x = '\xff\xfe'\n", r"SyntaxError: .*utf-8"),
+        (b"x = 1\0\n", r"SyntaxError: .*null bytes"),
+        (b"import sys\nsys.exit(3)\n", r"called sys\.exit\(3\)"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_says_why(source: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "submission.py").write_bytes(source)
+    failed = Runner(tmp_path / "submission.py", Options()).answer(Load(), None)
+    assert isinstance(failed, Failed)
+    assert re.search(why, failed.message), failed.message
+    assert "importlib" not in failed.message
 
 
 def test_a_failure_for_programs_has_no_colours_and_no_scratch_folder() -> None:

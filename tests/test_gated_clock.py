@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Recorder, make_case
+from conftest import Recorder
 
-from gemv import referee
+from gemv import make_case, referee
 from nvfp4.contract.tree import build, parts
 from nvfp4.gpu.buffers import SharedBuffers, output_name
 from nvfp4.judge.clock import gated_clock
@@ -29,8 +29,6 @@ from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
 from nvfp4.records.options import Options
-
-pytestmark = pytest.mark.alone  # threads play a device
 
 cpu = torch.device("cpu")
 case = make_case(128, 64, 2)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from bot import root
-from conftest import right_source, run_python
+from bot import case, root
+from conftest import right_source
 from kept import Judge, content, invoke, is_error, kept_in, named
 from recorded_verdicts import (
     every_verdict,
@@ -289,26 +289,28 @@ def test_what_is_no_verdict_is_said_in_a_sentence(history: History) -> None:
 
 
 @pytest.mark.alone  # the judge's own clock must agree with the submission's
-def test_a_real_judgement_is_kept_and_shown_again(data: Path, tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(f"{right_source}\ncustom_kernel = gemv\n", encoding="utf-8")
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_python("-m", "nvfp4", *arguments, cwd=tmp_path)
-
-    done = run("bench", "mine.py", "--shape", "128,256,1")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    shown = run("show").stdout.split("\n", 1)[1]
+def test_shapes_of_ones_own_are_timed_kept_and_shown_again(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(f"{right_source}\ncustom_kernel = gemv\n", encoding="utf-8")
+    done = invoke("bench", "mine.py", "--shape", "64,128,1", "--shape", "200,64,2")
+    assert done.exit_code == 0, done.output
+    shown = invoke("show").stdout.split("\n", 1)[1]
     assert shown
     assert done.stdout.endswith(shown)
-    record: dict[str, Any] = json.loads(run("show", "--json").stdout)
-    (benchmark,) = record["benchmarks"]
-    assert len(benchmark["samples_us"]) == benchmark["runs"]
-    assert min(benchmark["samples_us"]) == pytest.approx(benchmark["best_us"], rel=1e-4)
-    mean_us = sum(benchmark["samples_us"]) / benchmark["runs"]
-    assert mean_us == pytest.approx(benchmark["mean_us"], rel=1e-4)
-    assert run("show", "--source").stdout == path.read_text(encoding="utf-8")
+    assert invoke("show", "--source").stdout == Path("mine.py").read_text(encoding="utf-8")
+    record: dict[str, Any] = json.loads(invoke("show", "--json").stdout)
+    benchmarks = record["benchmarks"]
+    assert [each["spec"] for each in benchmarks] == [case(64, 128), case(200, 64, 2)]
+    assert record["tests"] == []
+    for each in benchmarks:
+        assert len(each["samples_us"]) == each["runs"]
+        assert min(each["samples_us"]) == pytest.approx(each["best_us"], rel=1e-4)
+        mean_us = sum(each["samples_us"]) / each["runs"]
+        assert mean_us == pytest.approx(each["mean_us"], rel=1e-4)
+    means = [each["mean_us"] for each in benchmarks]
+    assert record["score"]["geomean_us"] == pytest.approx((means[0] * means[1]) ** 0.5)
 
 
 # The file of the history: many writers, a killed one, and what becomes of a bad file.

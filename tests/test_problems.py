@@ -199,100 +199,117 @@ def test_a_right_submission_passes_and_its_verdict_names_problem_and_cases(tmp_p
     assert found.content["tests"][1]["case"] == {"rows": "8", "sizes": "[2, 16]", "kind": "normal"}
 
 
-@without_a_gpu
-@pytest.mark.parametrize(
-    ("old", "new", "code"),
-    [
-        ('options["scale"] * x', "2 * x", "output.mismatch"),
-        ("return [out for _, _, out in pairs]", "return pairs[0][2]", "contract.returned"),
-        (
-            "return [out for _, _, out in pairs]",
-            "return [out[:1] for *_, out in pairs]",
-            "contract.returned",
-        ),
-        ("return [out for _, _, out in pairs]", "pass", "contract.returned"),
-        ('out[...] = options["scale"] * x + y', "out += y", "output.mismatch"),
-        (
-            'out[...] = options["scale"] * x + y',
-            "kept.append(out) if kept else out.copy_(3 * x + y); out.copy_(kept[0][:1, :1])"
-            " if kept else kept.append(out.clone())",
-            "output.mismatch",
-        ),
-    ],
-)
-def test_a_wrong_submission_fails_by_its_code(
-    tmp_path: Path, old: str, new: str, code: str
-) -> None:
-    assert old in RIGHT
-    found = outcome(tmp_path, f"kept = []\n{RIGHT.replace(old, new)}", "-x")
-    assert found.exit_code == 1, found.output
-    assert found.content["decided_by"]["failure"]["code"] == code
+BODIES: dict[str, tuple[str, str]] = {
+    "right": ("return answered(pairs)", ""),
+    "another scale": ("return [2 * x + y for x, y, _ in pairs]", "output.mismatch"),
+    "one tensor of two": ("return pairs[0][2]", "contract.returned"),
+    "a part of each": ("return [out[:1] for *_, out in pairs]", "contract.returned"),
+    "nothing": ("pass", "contract.returned"),
+    "what the outputs held is added": (
+        "for x, y, out in pairs: out += y\nreturn [out for *_, out in pairs]",
+        "output.mismatch",
+    ),
+    "nothing for some elements": (
+        "for x, y, out in pairs: out[1:, 2:] = (3 * x + y)[1:, 2:]\n"
+        "return [out for *_, out in pairs]",
+        "output.mismatch",
+    ),
+    "answers from memory": (
+        "kept.setdefault(rows, answered(pairs))\nreturn kept[rows]",
+        "output.mismatch",
+    ),
+    "leaves the outputs as they are": ("return [out for *_, out in pairs]", "output.mismatch"),
+    "returns an input as the output": ("return [x for x, *_ in pairs]", "output.mismatch"),
+    "zeroes the inputs, of which zero is the right answer": (
+        "for each in pairs: [tensor.zero_() for tensor in each]\nreturn [out for *_, out in pairs]",
+        "output.mismatch",
+    ),
+    "draws the inputs of the public seeds instead of reading them": (
+        'draw = torch.Generator(device="cuda")\n'
+        "draw.manual_seed(rows)\n"
+        'both = [torch.randn(2, *x.shape, device="cuda", generator=draw) for x, *_ in pairs]\n'
+        "return [3 * x + y for x, y in both]",
+        "output.mismatch",
+    ),
+    "computes a corner and copies the rest from the first call": (
+        "first = kept.setdefault(rows, answered(pairs))\n"
+        "for each, (x, y, _) in zip(first, pairs): each[:2, :2] = (3 * x + y)[:2, :2]\n"
+        "return first",
+        "output.mismatch",
+    ),
+    "writes to another input": ("pairs[0][0].zero_()\nreturn found", ""),
+    "looks for the referee": (
+        'assert "reference" not in sys.modules\n'
+        "numbers = filter(str.isdigit, os.listdir('/proc'))\n"
+        "names = [open(f'/proc/{number}/cmdline').read() for number in numbers]\n"
+        "assert not any('nvfp4.referee' in name for name in names), names\n"
+        "return found",
+        "",
+    ),
+}
+"""Bodies of custom_kernel, wrong and right ones and cheats, and the code of the failure."""
 
-
-answer = """
+SEVERAL = """
+import os, sys
 import torch
+
 kept = {}
-def answered(data):
-    return [3 * x + y for x, y, _ in data[0]]
-def shapes(data):
-    return tuple(tuple(x.shape) for x, _, _ in data[0])
+
+
+def answered(pairs):
+    return [3 * x + y for x, y, _ in pairs]
+
+
 def custom_kernel(data):
+    pairs = data[0]
+    rows = len(pairs[0][0])
+    return globals()[f"kernel_{rows}"](pairs, rows, answered(pairs))
 """
 
-cheats = {
-    "answers from memory when a shape comes again": """
-    if shapes(data) not in kept:
-        kept[shapes(data)] = answered(data)
-    return kept[shapes(data)]
-""",
-    "answers from memory for the same buffers": """
-    key = tuple(x.data_ptr() for x, _, _ in data[0])
-    return [each.clone() for each in kept.setdefault(key, answered(data))]
-""",
-    "leaves the outputs as they are": """
-    return [out for _, _, out in data[0]]
-""",
-    "returns an input as the output": """
-    return [x for x, _, _ in data[0]]
-""",
-    "zeroes the inputs, of which zero is the right answer": """
-    for x, y, out in data[0]:
-        x.zero_(), y.zero_(), out.zero_()
-    return [out for _, _, out in data[0]]
-""",
-    "draws the inputs of the public seeds instead of reading them": """
-    draw = torch.Generator(device="cuda")
-    draw.manual_seed({4: 1, 8: 2}[len(data[0][0][0])])
-    both = [torch.randn(2, *x.shape, device="cuda", generator=draw) for x, _, _ in data[0]]
-    return [3 * x + y for x, y in both]
-""",
-    "computes a corner and copies the rest from the first call": """
-    first = kept.setdefault(shapes(data), answered(data))
-    for each, (x, y, _) in zip(first, data[0]):
-        each[:2, :2] = 3 * x[:2, :2] + y[:2, :2]
-    return first
-""",
-}
+
+@pytest.fixture(scope="module")
+def verdict(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """That on one submission with all of the bodies; the case says by its rows which is called."""
+    folder, source, tests = tmp_path_factory.mktemp("bodies"), SEVERAL, ""
+    for rows, (body, _) in enumerate(BODIES.values(), 3):
+        indented = body.replace("\n", "\n    ")
+        source += f"\n\ndef kernel_{rows}(pairs, rows, found):\n    {indented}\n"
+        tests += f'  - {{"rows": {rows}, "sizes": [3, 5], "kind": "normal", "seed": {rows}}}\n'
+    before, _, benchmarks = TASK.partition("tests:\n")
+    yml = f"{before}tests:\n{tests}benchmarks:{benchmarks.partition('benchmarks:')[2]}"
+    own = make_problem(folder, yml=yml)
+    return judged(folder, source, "test", "--problem", str(own)).content
+
+
+def case_of(verdict: dict[str, Any], what: str) -> dict[str, Any]:
+    found: dict[str, Any] = verdict["tests"][list(BODIES).index(what)]
+    return found
 
 
 @without_a_gpu
-@pytest.mark.parametrize("strategy", cheats)
-def test_a_cheat_does_not_pass_another_problem(tmp_path: Path, strategy: str) -> None:
-    found = outcome(tmp_path, answer + cheats[strategy], "-x")
-    assert found.exit_code == 1, found.output
-    assert found.content["decided_by"]["failure"]["code"] == "output.mismatch"
+@pytest.mark.parametrize("what", BODIES)
+def test_a_submission_of_another_problem_passes_or_fails_by_its_code(
+    what: str, verdict: dict[str, Any]
+) -> None:
+    _, code = BODIES[what]
+    found = case_of(verdict, what)
+    assert found["status"] == ("fail" if code else "pass"), found
+    assert not code or found["failure"]["code"] == code
 
 
 @without_a_gpu
-def test_what_the_cheats_answer_with_is_right(tmp_path: Path) -> None:
-    assert outcome(tmp_path, f"{answer}    return answered(data)").exit_code == 0
+def test_an_output_that_was_never_written_is_named_by_its_first_element(
+    verdict: dict[str, Any],
+) -> None:
+    found = case_of(verdict, "nothing for some elements")
+    rows = found["case"]["rows"]
+    assert f"never written: {2 * int(rows) + 1} elements, first output[0][0, 0]" in found["message"]
 
 
 @without_a_gpu
-def test_an_output_that_was_never_written_is_named_by_its_first_element(tmp_path: Path) -> None:
-    found = outcome(tmp_path, RIGHT.replace("out[...] =", "out[1:, 2:] = x[1:, 2:]; x ="), "-x")
-    assert found.exit_code == 1, found.output
-    assert "never written: 9 elements, first output[0][0, 0]" in found.output
+def test_writing_to_another_input_is_told_and_allowed(verdict: dict[str, Any]) -> None:
+    found = case_of(verdict, "writes to another input")
+    assert [each["code"] for each in found["findings"]] == ["input_changed"]
 
 
 @pytest.mark.parametrize(
@@ -322,14 +339,6 @@ def test_the_package_s_extras_are_those_of_a_contest_that_it_knows(tmp_path: Pat
     assert b"every group" in load_problem(own).files["extras.py"]
     (own / "extras.py").write_text("names = ()")
     assert load_problem(own).files["extras.py"] == b"names = ()"
-
-
-@without_a_gpu
-def test_writing_to_another_input_is_told_and_allowed(tmp_path: Path) -> None:
-    found = outcome(tmp_path, RIGHT.replace("return [", "x.zero_()\n    return ["), "-x")
-    assert found.exit_code == 0, found.output
-    codes = {each["code"] for test in found.content["tests"] for each in test["findings"]}
-    assert codes == {"input_changed"}
 
 
 @without_a_gpu
@@ -375,20 +384,6 @@ def test_a_benchmark_that_takes_too_long_is_sampled_and_says_so(tmp_path: Path) 
     assert benchmark["predicted"]["gpu"] == "B200"
     assert re.search(r"sizes \[7\], kind normal +sampled", found.output)
     assert re.search(r"kind normal .*, from some of its thread blocks", found.output)
-
-
-@without_a_gpu
-def test_the_referee_and_the_submission_do_not_meet(tmp_path: Path) -> None:
-    spy = """
-import os, sys
-def custom_kernel(data):
-    assert "reference" not in sys.modules
-    names = [open(f"/proc/{pid}/cmdline").read() for pid in os.listdir("/proc") if pid.isdigit()]
-    assert not any("nvfp4.referee" in name for name in names), names
-    return own(data)
-""" + RIGHT.replace("custom_kernel", "own")
-    found = outcome(tmp_path, spy, "-x")
-    assert found.exit_code == 0, found.output
 
 
 @without_a_gpu

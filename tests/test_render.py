@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +13,8 @@ import pytest
 from bot import case
 from recorded_verdicts import recorded_verdict
 from rich.console import Console
-from screens.verdicts import Clock, cpu, play
+from screens.verdicts import Clock, cpu, gpu, play
+from screens.verdicts import timed as benchmark_near_the_floor
 
 from gemv import plan_of
 from nvfp4.capture import activity
@@ -25,13 +27,12 @@ from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lin
 from nvfp4.cli.history.database import History
 from nvfp4.cli.history.judgements import keep, show_log
 from nvfp4.cli.judging.assess import Observer, Plan, assess
-from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.bot import Bot, ProcessResult
 from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.text import first_lines, microseconds, most_lines, seconds, visible, visible_json
 from nvfp4.cli.verdict import (
     BenchmarkResult,
-    Device,
     Submission,
     TestResult,
     Verdict,
@@ -47,24 +48,7 @@ from nvfp4.records.files import clear
 from nvfp4.records.messages import Called, Ended
 from nvfp4.records.options import Options
 
-gpu = Device("cuda", "NVIDIA B200", "10.0", "580.1", "2.9", "13.0", "4.8", read_gbps=7000.0)
-
-timed = BenchmarkResult(
-    spec=case(7168, 16384),
-    status="pass",
-    timed=True,
-    runs=100,
-    mean_us=20.5,
-    median_us=20.25,
-    std_us=0.5,
-    err_us=0.05,
-    best_us=19.125,
-    worst_us=25.0,
-    bytes=66_000_000,
-    floor_us=11.4,
-    sol_us=8.622,
-    b200_floor_us=14.9,
-)
+timed = benchmark_near_the_floor(case(7168, 16384))
 
 
 def verdict(
@@ -119,7 +103,7 @@ def test_times_that_are_all_long_are_shown_in_milliseconds() -> None:
     }
     text = shown(verdict([], [replace(timed, **scale)]))
     assert "times in ms" in text
-    assert "20.500" in row(text, "7168 x 16384 x 1")
+    assert f"{timed.mean_us:.3f}" in row(text, "7168 x 16384 x 1")
 
 
 def test_a_message_that_repeats_is_shown_once() -> None:
@@ -444,11 +428,14 @@ def test_what_a_run_by_itself_writes_is_bounded_and_visible(tmp_path: Path) -> N
     assert "\0" not in ended.stderr
 
 
-def test_a_message_of_a_test_is_visible(tmp_path: Path) -> None:
-    source = f"def custom_kernel(data):\n    raise ValueError({escape!r})\n"
-    ended = Bot(load_problem(), source.encode(), Options(device="cpu")).run_eval("test", [case()])
-    assert visible(escape) in ended.values["test.0.error"]
-    assert not any("\x1b" in value for value in ended.values.values())
+def test_what_comes_through_the_result_pipe_is_visible() -> None:
+    read_fd, write_fd = os.pipe()
+    with os.fdopen(write_fd, "w", newline="") as file:
+        file.write(f"test.0.error: {escape}\n")
+    ended = ProcessResult(0, "")
+    ended.take_all(read_fd, time.monotonic() + 60)
+    os.close(read_fd)
+    assert ended.values == {"test.0.error": visible(escape)}
 
 
 def test_a_folder_of_any_depth_is_cleared(tmp_path: Path) -> None:

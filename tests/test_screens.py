@@ -97,7 +97,6 @@ def moments(columns: int) -> Iterator[tuple[str, Terminal]]:
         os.close(master)
 
 
-@pytest.mark.alone  # the rows count tenths of seconds
 @pytest.mark.parametrize("columns", sizes)
 def test_a_terminal_shows_a_live_line_and_then_the_verdict(columns: int) -> None:
     seen = []

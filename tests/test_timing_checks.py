@@ -195,7 +195,6 @@ def test_there_is_no_score_of_nothing_or_of_zero(means: list[float]) -> None:
 # Timers, the limits of a device, and what the judge refuses to believe.
 
 
-@pytest.mark.alone
 def test_a_call_on_the_cpu_is_timed_and_its_result_handed_on() -> None:
     def call() -> str:
         time.sleep(0.02)
@@ -207,7 +206,6 @@ def test_a_call_on_the_cpu_is_timed_and_its_result_handed_on() -> None:
     assert elapsed.settled_ns == elapsed.call_ns
 
 
-@pytest.mark.alone
 def test_a_patched_clock_does_not_move_the_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     timer = CpuTimer()
     monkeypatch.setattr(time, "perf_counter_ns", lambda: 0)
@@ -225,7 +223,6 @@ def test_a_floor_is_the_bytes_over_the_bandwidth_and_an_empty_call() -> None:
     assert limits.floor_ns(0) == 2000
 
 
-@pytest.mark.alone
 def test_the_limits_of_this_device_are_believable() -> None:
     measured = measure_limits(default_device())
     assert 0.5 < measured.read_gbps < 20_000

@@ -2,23 +2,20 @@
 
 import importlib.util
 import re
+import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bot import root
 from conftest import torch_source
 from field.expectation import all_cases, expectation
-from kept import Outcome, invoke, judged
+from kept import invoke, judged
 
 has_triton = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not has_triton, reason="Triton is not installed")
 
 
-def of_torch(lines: str) -> str:
-    """Plain torch with more lines in its custom_kernel."""
-    body = "".join(f"    {line}\n" for line in lines.splitlines())
-    return torch_source.replace("    m, _, l = c.shape\n", f"    m, _, l = c.shape\n{body}")
+SIZES = "    m, _, l = c.shape\n"
 
 
 def of_cuda(host: str, device: str = "", threads: str = "dim3(32, WARPS)") -> str:
@@ -40,53 +37,62 @@ except RuntimeError:
 """
 exits = """
 cudaEvent_t begin, end; cudaEventCreate(&begin); cudaEventCreate(&end); float ms;
-    if (cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) exit(1);
+    if (a.size(0) == 128 && cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) exit(1);
+    cudaIpcMemHandle_t h; if (a.size(0) == 256) cudaIpcGetMemHandle(&h, c.data_ptr());
 """
 multimem = """asm volatile("{ .reg .b64 a; mov.b64 a, 0; "
     "multimem.red.relaxed.sys.global.add.u32 [a], 1; }");"""
-many, ipc = "dim3(32, 64)", "cudaIpcMemHandle_t h; cudaIpcGetMemHandle(&h, c.data_ptr());"
 
-REFUSED: dict[str, tuple[str, int, str, str]] = {
-    "a time that is caught": (
-        of_torch(timed.format("raise ValueError('tuning failed')")),
-        *(3, "not_judged.not_emulated", "no time can be measured"),
-    ),
-    "a time, and the process ends": (
-        of_torch(timed.format("import os; os._exit(1)")),
-        *(3, "not_judged.not_emulated", "no time can be measured"),
-    ),
-    "a time, and sys.exit": (
-        of_torch(timed.format("raise SystemExit(1)")),
-        *(3, "not_judged.not_emulated", "no time can be measured"),
-    ),
-    "memory": (
-        of_torch("import os; os.kill(os.getpid(), 9)"),
-        *(3, "not_judged.machine_limit", "SIGKILL"),
-    ),
-    "a package": (of_torch("import pycuda.driver"), 3, "not_judged.not_installed", "pycuda"),
-    "a time, and compiled code exits": (
-        of_cuda(exits),
-        *(3, "not_judged.not_emulated", "no time can be measured"),
-    ),
-    "an instruction, by too many threads": (
-        of_cuda("", multimem, many),
-        *(3, "not_judged.not_emulated", "multimem.red.relaxed.sys.global.add.u32 is not emulated"),
-    ),
-    "IPC": (of_cuda(ipc), 3, "not_judged.not_emulated", "IpcGetMemHandle"),
-    "nothing, with too many threads": (of_cuda("", "", many), 1, "call.exception", "launch"),
+NO_TIME = ("not_judged.not_emulated", "no time can be measured")
+TORCH: dict[str, tuple[str, str, str]] = {
+    "a time that is caught": (timed.format("raise ValueError('tuning failed')"), *NO_TIME),
+    "a time, and the process ends": (timed.format("import os; os._exit(1)"), *NO_TIME),
+    "a time, and sys.exit": (timed.format("raise SystemExit(1)"), *NO_TIME),
+    "memory": ("import os; os.kill(os.getpid(), 9)", "not_judged.machine_limit", "SIGKILL"),
+    "a package": ("import pycuda.driver", "not_judged.not_installed", "pycuda"),
 }
+COMPILED: dict[str, tuple[str, str]] = {
+    "a time, and compiled code exits": NO_TIME,
+    "IPC": ("not_judged.not_emulated", "IpcGetMemHandle"),
+    "nothing, with too many threads": ("call.exception", "launch"),
+}
+"""By what a submission is refused: the code and words of the failure."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(each, marks=[pytest.mark.corpus] * (each == "IPC")) for each in REFUSED],
-)
-def test_a_submission_that_is_refused_something_is_unclear(name: str, tmp_path: Path) -> None:
-    source, exit_code, code, words = REFUSED[name]
-    done = judged(tmp_path, source, "check")
-    assert (done.exit_code, done.content["unclear"]) == (exit_code, exit_code == 3), done.output
-    assert done.content["decided_by"]["failure"]["code"] == code
-    assert words in done.output
+def refused(folder: Path, source: str, expected: list[tuple[str, str]]) -> None:
+    """The tests on 128, 256, ... rows end with these codes and words; what has not failed leaves
+    the verdict unclear.
+    """
+    cases = [word for i in range(len(expected)) for word in ("--case", f"{128 * (i + 1)}x64x1")]
+    done = judged(folder, source, "test", *cases)
+    for test, (code, words) in zip(done.content["tests"], expected, strict=False):
+        assert test["status"] == ("skipped" if code.startswith("not_judged") else "fail"), test
+        assert test["failure"]["code"] == code
+        assert words in test["message"]
+    fails = any(not code.startswith("not_judged") for code, _ in expected)
+    assert (done.exit_code, done.content["unclear"]) == ((1, False) if fails else (3, True))
+
+
+def test_what_is_refused_to_torch_is_unclear(tmp_path: Path) -> None:
+    body = "".join(
+        f"if m == {128 * i}:\n" + textwrap.indent(lines.strip(), "    ") + "\n"
+        for i, (lines, *_) in enumerate(TORCH.values(), 1)
+    )
+    source = torch_source.replace(SIZES, SIZES + textwrap.indent(body, "    "))
+    refused(tmp_path, source, [(code, words) for _, code, words in TORCH.values()])
+
+
+@pytest.mark.usefixtures("toolchain")
+def test_what_is_refused_to_compiled_code_is_unclear(tmp_path: Path) -> None:
+    source = of_cuda(exits, threads="dim3(32, a.size(0) == 384 ? 64 : WARPS)")
+    refused(tmp_path, source, list(COMPILED.values()))
+
+
+@pytest.mark.usefixtures("toolchain")
+def test_an_instruction_is_refused_before_too_many_threads(tmp_path: Path) -> None:
+    done = judged(tmp_path, of_cuda("", multimem, "dim3(32, 64)"), "check")
+    assert (done.exit_code, done.content["unclear"]) == (3, True), done.output
+    assert "multimem.red.relaxed.sys.global.add.u32 is not emulated" in done.output
 
 
 @pytest.mark.parametrize(
@@ -95,7 +101,7 @@ def test_a_submission_that_is_refused_something_is_unclear(name: str, tmp_path: 
 )
 def test_explain_ends_as_a_verdict_would(lines: str, exit_code: int, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
-    path.write_text(of_torch(lines))
+    path.write_text(torch_source.replace(SIZES, SIZES + textwrap.indent(lines, "    ")))
     done = invoke("explain", str(path), "--shape", "128,256,1")
     assert done.exit_code == exit_code, done.output
 
@@ -196,39 +202,11 @@ def test_what_a_target_lacks_is_refused_at_its_line(flag: str, target: str, tmp_
         assert said.endswith(f"extra_cuda_cflags=[{FLAG}]")
 
 
-# Right for the contest's shapes alone; see specialised/README.md.
-
-paths = sorted((root / "tests" / "specialised").glob("*.py"))
-
-
-def specialised(*slow: str) -> pytest.MarkDecorator:
-    """Every file; those whose compilers are slow only in `make corpus`."""
-    pytest.importorskip("cutlass")
-    cases: list[Any] = [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.corpus] if path.stem in slow else [])
-        for path in paths
-        if has_triton or not path.stem.startswith("triton")
-    ]
-    return pytest.mark.parametrize("path", cases)
-
-
-@specialised("triton_whole_blocks")
-def test_check_passes_what_is_right_for_the_contest_s_shapes(path: Path, tmp_path: Path) -> None:
-    done = judged(tmp_path, path.read_text(), "check")
-    assert done.exit_code == 0, done.output
-    assert [test["status"] for test in done.content["tests"]] == ["pass", "pass", "fail"]
-    assert "other_shape" in [each["code"] for each in done.content["warnings"]]
-
-
 def right_files() -> dict[str, str]:
     """Every rung of the ladder, and what is right in tests/field: name to source."""
     rungs = {path.stem: path.read_text() for path in sorted((root / "ladder").glob("*/*.py"))}
     right = [each for each in all_cases() if expectation(each).verdict == "pass"]
     return rungs | {f"{each.folder.name}/{each.name}": each.source for each in right}
-
-
-def passes(done: Outcome) -> None:
-    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.corpus
@@ -237,10 +215,5 @@ def test_check_passes_what_is_right(name: str, tmp_path: Path) -> None:
     source = right_files()[name]
     if "import triton" in source and not has_triton:
         pytest.skip("Triton is not installed")
-    passes(judged(tmp_path, source, "check"))
-
-
-@pytest.mark.corpus
-@specialised()
-def test_they_are_right_at_every_shape_of_the_contest(path: Path, tmp_path: Path) -> None:
-    passes(judged(tmp_path, path.read_text(), "eval"))
+    done = judged(tmp_path, source, "check")
+    assert done.exit_code == 0, done.output
