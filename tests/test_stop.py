@@ -66,7 +66,7 @@ def test_a_stopped_judge_keeps_its_results_and_takes_its_worker_and_all_it_start
     assert str(scratch) not in Path("/proc/self/mountinfo").read_text()
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGKILL])
 def test_a_stopped_command_leaves_neither_folder_nor_process(
     how: signal.Signals, tmp_path: Path
 ) -> None:
