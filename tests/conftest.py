@@ -75,6 +75,7 @@ compile_loops = """
 import pathlib, sys
 from nvfp4.executor import machine_code
 machine_code.load(pathlib.Path(sys.argv[1]))
+machine_code.load_simulation(pathlib.Path(sys.argv[1]))
 """
 
 

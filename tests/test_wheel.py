@@ -50,7 +50,7 @@ import sys
 if "nvfp4.executor" in sys.orig_argv:
     from nvfp4.executor import machine_code
 
-    machine_code._run_the_usual = machine_code._run_the_rest = lambda: None
+    machine_code.USUAL = machine_code.SIMULATION = ""
 """
 """Plain torch needs none of the emulator's loops, which would be compiled for each folder anew."""
 
