@@ -219,39 +219,32 @@ def test_a_bad_case_file_ends_with_113_and_one_sentence(
     assert "check" not in ended.values
 
 
-@pytest.mark.parametrize("fd", [None, "999", "-1", "pipe", ""])
-def test_no_pipe_ends_with_111(fd: str | None, honest: Bot) -> None:
-    environment = {} if fd is None else {"POPCORN_FD": fd}
-    ended = honest.run_raw(["test", "cases.txt"], environment=environment, fd=False)
-    assert ended.exit_code == 111
-    assert len(ended.stderr.splitlines()) == 1
-    assert ended.written == b""
+def test_without_a_pipe_it_ends_with_111(honest: Bot) -> None:
+    ended = honest.run_raw(["test", "cases.txt"], fd=False)
+    assert (ended.exit_code, len(ended.stderr.splitlines())) == (111, 1)
+
+
+test = ["test", "cases.txt"]
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["test"], ["best", "cases.txt"], ["test", "cases.txt", "more"]]
-)
-def test_a_wrong_call_ends_with_2_and_the_usage(arguments: list[str], honest: Bot) -> None:
-    ended = honest.run_raw(arguments)
-    assert ended.exit_code == 2
-    assert ended.stderr.startswith("usage: eval.py ")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
+    ("arguments", "environment", "code", "said"),
     [
-        ("POPCORN_SEED", "secret"),
-        ("timeout_s", "soon"),
-        ("device", "tpu"),
-        ("flush", "lukewarm"),
+        *((test, {"POPCORN_FD": fd}, 111, "POPCORN_FD") for fd in ("999", "-1", "pipe", "")),
+        *((words, {}, 2, "usage: eval.py ") for words in ([], ["test"], ["best", "cases.txt"])),
+        ([*test, "more"], {}, 2, "usage: eval.py "),
+        (test, {"POPCORN_SEED": "secret"}, 2, "POPCORN_SEED"),
+        (test, {VARIABLE: json.dumps({"device": "tpu"})}, 2, "device"),
     ],
 )
-def test_a_bad_variable_ends_with_2_and_is_named(name: str, value: str, honest: Bot) -> None:
-    environment = {name: value} if name.isupper() else {VARIABLE: json.dumps({name: value})}
-    ended = honest.run_raw(["test", "cases.txt"], environment=environment)
-    assert ended.exit_code == 2
-    assert name in ended.stderr
+def test_a_wrong_call_ends_with_its_code_and_a_sentence(
+    arguments: list[str], environment: dict[str, str], code: int, said: str, honest: Bot
+) -> None:
+    ended = honest.run_raw(arguments, environment=environment)
+    assert ended.exit_code == code
+    assert said in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+    assert ended.written == b""
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a real CUDA error needs no pretence")
