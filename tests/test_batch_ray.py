@@ -121,12 +121,7 @@ def test_lines_are_those_of_a_batch_without_ray(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sources = [
-        "def custom_kernel(:\n",
-        "",
-        "custom_kernel = 1\n",
-        "",
-    ]
+    sources = ["def custom_kernel(:\n", "", "custom_kernel = (\n", ""]
     for number, source in enumerate(sources):
         (tmp_path / f"{number}.py").write_text(source)
 

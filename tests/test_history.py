@@ -61,11 +61,8 @@ def test_a_verdict_comes_back_as_it_was(history: History, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", verdicts())
-@pytest.mark.parametrize("command", ["eval", "bench"])
-def test_show_prints_what_the_command_printed(
-    data: Path, judge: Judge, command: str, name: str
-) -> None:
-    done = judge(command, found=verdicts()[name])
+def test_show_prints_what_the_command_printed(data: Path, judge: Judge, name: str) -> None:
+    done = judge("bench" if name.startswith("timed") else "eval", found=verdicts()[name])
     heading, shown = invoke("show").output.split("\n", 1)
     assert shown == done.output
     assert heading.startswith("judgement 1: mine.py, ")
