@@ -101,7 +101,7 @@ def test_every_module_comes_from_the_wheel(packages: Path, elsewhere: Path) -> N
 
 
 def test_it_judges_a_submission(packages: Path, elsewhere: Path) -> None:
-    command = ("-m", "nvfp4", "bench", "mine.py", "--shape", "128,256,1", "--device", "cpu")
+    command = ("-m", "nvfp4", "check", "mine.py", "--shape", "128,256,1", "--device", "cpu")
     ended = python(packages, elsewhere, *command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "128 x 256 x 1" in ended.stdout
