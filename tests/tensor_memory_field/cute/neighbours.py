@@ -1,4 +1,5 @@
 # expect: right
+# quick: yes
 """Each of four CTAs adds the numbers of the next one in its cluster to its own."""
 
 import cutlass
