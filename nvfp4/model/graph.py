@@ -123,45 +123,30 @@ def _between_ways(graph: Graph) -> list[tuple[int, int, int]]:
 
 
 def _immediate_postdominators(graph: Graph, successors: dict[int, list[int]]) -> dict[int, int]:
-    """Return the immediate postdominator of each node that reaches the end (Cooper, Harvey and
-    Kennedy, "A Simple, Fast Dominance Algorithm", 2001)."""
+    """Return the immediate postdominator of each node that reaches the end: among the other nodes
+    on every way from it to the end, the one that a search from the end finds last."""
     before: dict[int, list[int]] = defaultdict(list)
     for start, stops in successors.items():
         for stop in stops:
             before[stop].append(start)
-    order: list[int] = []
-    seen = {graph.end}
-    stack = [(graph.end, iter(before[graph.end]))]
-    while stack:
-        node, rest = stack[-1]
-        following = next((each for each in rest if each not in seen), None)
-        if following is None:
-            order.append(node)
-            stack.pop()
-        else:
-            seen.add(following)
-            stack.append((following, iter(before[following])))
-    place = {node: i for i, node in enumerate(order)}
-    found = {graph.end: graph.end}
-
-    def common(one: int, other: int) -> int:
-        while one != other:
-            while place[one] < place[other]:
-                one = found[one]
-            while place[other] < place[one]:
-                other = found[other]
-        return one
-
+    order = [graph.end]
+    place = {graph.end: 0}
+    for node in order:
+        for each in before[node]:
+            if each not in place:
+                place[each] = len(order)
+                order.append(each)
+    # For each node, a bit for every node that no way to the end avoids, by its place.
+    always = {graph.end: 1}
     changed = True
     while changed:
         changed = False
-        for node in reversed(order[:-1]):
-            known = [each for each in successors[node] if each in found]
-            meeting = known[0]
-            for each in known[1:]:
-                meeting = common(meeting, each)
-            if found.get(node) != meeting:
-                found[node] = meeting
-                changed = True
-    del found[graph.end]
-    return found
+        for node in order[1:]:
+            common = -1
+            for each in successors[node]:
+                common &= always.get(each, -1)
+            found = common | 1 << place[node]
+            changed |= always.get(node) != found
+            always[node] = found
+    others = {node: always[node] ^ 1 << place[node] for node in order[1:]}
+    return {node: order[bits.bit_length() - 1] for node, bits in others.items()}

@@ -45,7 +45,7 @@ entered and repeats n - 1 times, instead of n times without being entered."""
 _INTEGRAL = 1e-5
 _LIMIT_S = 2.0
 _MOST_CUTS = 20
-MOST_STEPS = 4_000_000
+_MOST_STEPS = 4_000_000
 _TOLERANCE, _TOLERANCE_OF_OTHERS = 0.03, 0.5
 """Relative difference allowed between machine code and the emulator's counts: for loads, stores,
 shuffles and barriers, and for others, which compilers remove, join or move out of loops."""
@@ -99,8 +99,8 @@ class Paths:
     def _steps(self, taken: list[int]) -> Array:
         blocks = self._code.blocks
         way = _trail(self._graph, taken)
-        if sum(self._graph.sizes[node] for node in way) > MOST_STEPS:
-            raise NoPrediction(f"a warp executes more than {MOST_STEPS:,} instructions")
+        if sum(self._graph.sizes[node] for node in way) > _MOST_STEPS:
+            raise NoPrediction(f"a warp executes more than {_MOST_STEPS:,} instructions")
         pieces = [
             np.arange(blocks[b].start, blocks[b].end, dtype=np.int64)
             for b in (self._graph.blocks[node] for node in way)
@@ -341,11 +341,8 @@ def _trail(graph: Graph, taken: list[int]) -> list[int]:
         else:
             best[0] -= 1
             stack.append(best[2])
-            if len(stack) > MOST_STEPS:
-                raise NoPrediction(f"a warp executes more than {MOST_STEPS:,} instructions")
+            if len(stack) > _MOST_STEPS:
+                raise NoPrediction(f"a warp executes more than {_MOST_STEPS:,} instructions")
     if way[0] != graph.end:
         raise NoPrediction("no way through the machine code ends where a warp ends")
     return way[::-1]
-
-
-__all__ = ["MEMORY", "MOST_STEPS", "Paths", "Trace"]

@@ -417,14 +417,3 @@ def _curve(gpu: Gpu, curve: Curve) -> tuple[Any, Any]:
     nbytes.append(4 * nbytes[-1])
     cycles.append(4 * cycles[-1])
     return np.array(nbytes), np.array(cycles)
-
-
-__all__ = [
-    "GPUS",
-    "Counted",
-    "KernelTime",
-    "NoPrediction",
-    "Prediction",
-    "no_prediction",
-    "predict",
-]

@@ -135,22 +135,7 @@ def permute(a: int, b: int, selector: int) -> int:
     return int.from_bytes(bytes(out), "little")
 
 
-def rotated(a: int, b: int, c: int, mode: str) -> int:
-    pool, i = (a | b << 32).to_bytes(8, "little"), c & 3
-    picks = {
-        "f4e": [i, i + 1, i + 2, i + 3],
-        "b4e": [i, i - 1, i - 2, i - 3],
-        "rc8": [i] * 4,
-        "ecl": [max(j, i) for j in range(4)],
-        "ecr": [min(j, i) for j in range(4)],
-        "rc16": [2 * (i & 1) + (j & 1) for j in range(4)],
-    }[mode]
-    return int.from_bytes(bytes(pool[p % 8] for p in picks), "little")
-
-
 CASES["prmt.b32"] = permute
-for _mode in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"):
-    CASES[f"prmt.b32.{_mode}"] = lambda a, b, c, m=_mode: rotated(a, b, c, m)
 
 
 def truth(a: int, b: int, c: int, table: int, width: int = 32) -> int:
@@ -251,12 +236,6 @@ def test_lop3_computes_every_truth_table() -> None:
     for table in range(256):
         (got,) = resolve("lop3.b32").function(*words, np.array(table, dtype=np.uint32))
         assert got.tolist() == [truth(int(a), int(b), int(c), table) for a, b, c in words.T]
-
-
-def test_lop3_with_a_predicate_tests_its_result() -> None:
-    assert call("lop3.or.b32", 3, 5, 7, 0x80, 0) == (1, 1)
-    assert call("lop3.and.b32", 3, 5, 7, 0x80, 0) == (1, 0)
-    assert call("lop3.or.b32", 0, 5, 7, 0x80, 0) == (0, 0)
 
 
 def test_setp_with_two_results_gives_the_opposite_too() -> None:

@@ -31,7 +31,7 @@ OPERATIONS = [
     "not.pred %pD, %p;", "shl.b32 %rD, %r, #;", "shr.u32 %rD, %r, #;", "shr.s32 %rD, %r, #;",
     "shl.b32 %rD, %r, %r;", "shl.b64 %dD, %d, #;", "shr.s64 %dD, %d, #;", "shr.u16 %hD, %h, 3;",
     "shf.l.wrap.b32 %rD, %r, %r, #;", "shf.r.clamp.b32 %rD, %r, %r, %r;",
-    "prmt.b32 %rD, %r, %r, $;", "prmt.b32 %rD, %r, %r, %r;", "prmt.b32.rc8 %rD, %r, %r, %r;",
+    "prmt.b32 %rD, %r, %r, $;", "prmt.b32 %rD, %r, %r, %r;",
     "selp.b32 %rD, %r, %r, %p;", "selp.b64 %dD, %d, %d, %p;", "selp.b32 %rD, %r, 7, %p;",
     "bfe.u32 %rD, %r, #, #;", "bfe.s32 %rD, %r, #, #;",
     "bfe.u32 %rD, %r, %r, #;", "bfi.b32 %rD, %r, %r, #, #;", "brev.b32 %rD, %r;",

@@ -103,6 +103,8 @@ refused_kernels = [
     "min.lt.f32 %r1, %r0, %r0;",
     "setp.s32 %p0, %r0, 1;",
     "add.rn.foo.f32 %r1, %r0, %r0;",
+    "prmt.b32.rc8 %r1, %r0, %r0, %r0;",
+    "lop3.or.b32 %r1|%p1, %r0, %r0, %r0, 3, %p0;",
     "mov.u32 %r1, %pm0;",
     "cp.async.ca.foo.shared.global [%r0], [%q0], 16;",
     "cp.async.ca.shared.global [%r0], [%q0], 5;",

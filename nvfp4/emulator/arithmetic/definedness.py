@@ -74,9 +74,7 @@ def rule_of(op: Op) -> Rule:
 
 
 def _rule(op: Op, mnemonic: str, parts: list[str], types: list[Type]) -> Rule | None:
-    if mnemonic in ("and", "or", "xor", "not", "selp", "copysign"):
-        return _bitwise(op.function)
-    if mnemonic == "lop3" and len(op.results) == 1:
+    if mnemonic in ("and", "or", "xor", "not", "selp", "copysign", "lop3"):
         return _bitwise(op.function)
     if mnemonic == "cvt":
         return _conversion(op, parts, types)

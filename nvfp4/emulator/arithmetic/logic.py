@@ -42,16 +42,8 @@ def _bitwise(m: Modifiers) -> Op:
 
 @instruction("lop3")
 def _lop3(m: Modifiers) -> Op:
-    combine = m.choice("or", "and", default="none")
     m.type("b32")
-    if combine == "none":
-        return m.op("logic", ["b32"] * 4, ["b32"], compiled.lop3)
-
-    def with_predicate(a: Array, b: Array, c: Array, table: Array, q: Array) -> tuple[Array, Array]:
-        word = compiled.lop3(a, b, c, table)
-        return word, BOOLEAN[combine](np.not_equal(word, 0), q)
-
-    return m.op("logic", ["b32"] * 4 + ["pred"], ["b32", "pred"], with_predicate)
+    return m.op("logic", ["b32"] * 4, ["b32"], compiled.lop3)
 
 
 @instruction("shl", "shr")
@@ -87,28 +79,10 @@ def _funnel_shift(m: Modifiers) -> Op:
     return m.op("logic", ["b32"] * 3, ["b32"], function)
 
 
-# Per mode, the selector for each value of the control's two low bits.
-PRMT_MODES = {
-    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
-    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
-    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
-    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
-    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
-    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
-}
-
-
 @instruction("prmt")
 def _prmt(m: Modifiers) -> Op:
     m.type("b32")
-    mode = m.choice(*PRMT_MODES, default="index")
-    permute = compiled.kernel("prmt")
-    if mode == "index":
-        return m.op("logic", ["b32"] * 3, ["b32"], permute)
-    selectors = np.array(PRMT_MODES[mode], dtype=np.uint32)
-    return m.op(
-        "logic", ["b32"] * 3, ["b32"], lambda a, b, c: permute(a, b, selectors[c & np.uint32(3)])
-    )
+    return m.op("logic", ["b32"] * 3, ["b32"], compiled.kernel("prmt"))
 
 
 @instruction("bmsk")
