@@ -188,9 +188,8 @@ def load_problem(folder: Path | None = None) -> Problem:
     cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
     if folder == bundled_folder():
         return Problem(folder, tests, benchmarks, files=files, cases=cases)
-    missing = [name for name in ("reference.py",) if name not in files]
-    if missing:
-        raise ProblemError(f"{path} names no {missing[0]}")
+    if "reference.py" not in files:
+        raise ProblemError(f"{path} names no reference.py")
     if extras.is_file():
         files[_extras] = extras.read_bytes()
     return Problem(
