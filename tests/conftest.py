@@ -94,6 +94,7 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 LONGEST = (
     *("test_whole_submissions", "test_bot", "test_nvcc", "test_verdicts_on_order"),
+    "test_compiled_verdicts",
     *("test_verdicts", "test_modules", "test_broken", "test_first_builds"),
     *("test_every_command", "test_rows", "test_stop"),
     *("test_emulated_gpu", "test_fidelity_script", "test_compare", "test_kernels", "test_check"),
