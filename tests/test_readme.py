@@ -1,30 +1,17 @@
 """The README and the pages of docs/ name everything that a participant can type or read."""
 
 import ast
-import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from bot import root
 from click.testing import CliRunner
 
-from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.errors import json_schema
 from nvfp4.cli.main import main
-from nvfp4.cli.verdict import (
-    BenchmarkResult,
-    Device,
-    Score,
-    Submission,
-    TestResult,
-    Verdict,
-    Warning,
-)
-from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.protocol import Exit
 from nvfp4.worker.raised import failure_of
 from scripts.codes import finding_codes, judge_codes, own_records, setup_codes, warning_codes
@@ -40,22 +27,6 @@ measured = {"kernel.md"}
 
 examples = {"mine.py"}
 """Files that the pages tell a reader to make."""
-
-json_keys = sorted(
-    {
-        field.name
-        for kind in (Submission, Device, TestResult, BenchmarkResult, Score, Warning)
-        for field in fields(kind)
-    }
-    | set(Verdict(Submission("", "")).as_json())
-)
-
-
-def emulation_keys() -> list[str]:
-    """Keys of the counts of an emulated call."""
-    counts = read_counts(json.dumps(total_counts([{"warp_instructions_total": 1}])), 1)
-    assert counts
-    return sorted(counts)
 
 
 def links_of(page: Path) -> list[str]:
@@ -79,11 +50,6 @@ def test_the_readme_is_short() -> None:
 def test_every_exit_code_is_named() -> None:
     assert all(re.search(rf"^\| {code} \|", readme, re.MULTILINE) for code in (0, 1, 2, 3))
     assert all(re.search(rf"\b{code.value} [a-zA-Z]", readme) for code in Exit)
-
-
-@pytest.mark.parametrize("key", [*json_keys, *emulation_keys()])
-def test_every_key_of_the_json_object_is_named(key: str) -> None:
-    assert f"`{key}`" in json_page
 
 
 def test_the_pages_for_programs_have_the_number_of_the_schema() -> None:
