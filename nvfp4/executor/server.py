@@ -67,7 +67,11 @@ def _end(folder: Path) -> NoReturn:
 def _end_with(judge: int) -> None:
     """Go on in a child, which ends when this process does, and when the judge does."""
     isolation.die_with_parent()
-    judge_ended, child = os.pidfd_open(judge), os.fork()
+    try:
+        judge_ended = os.pidfd_open(judge)
+    except OSError:  # Linux before 5.3: it ends when it is idle
+        return
+    child = os.fork()
     if child:
         select.select([judge_ended, os.pidfd_open(child)], [], [])
         os._exit(0)
