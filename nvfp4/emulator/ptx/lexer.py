@@ -61,6 +61,8 @@ def tokens(text: str) -> Iterator[Token]:
 LINE_DIRECTIVES = {".version", ".target", ".address_size", ".loc", ".file"}
 """Directives that end with their arguments, without a semicolon."""
 
+WARP_SIZE = 32
+
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?")
 
 
@@ -98,9 +100,8 @@ class Cursor:
             raise self.error(f"expected a name, found {self.now.text or 'the end'!r}")
         return self.take().text
 
-    def error(self, message: str, hint: str | None = None) -> PtxSyntaxError:
-        where = SourceLocation(self.function, self.now.line)
-        return PtxSyntaxError(message, where=where, hint=hint)
+    def error(self, message: str) -> PtxSyntaxError:
+        return PtxSyntaxError(message, where=SourceLocation(self.function, self.now.line))
 
     def directive(self) -> list[str]:
         """Takes one of ``LINE_DIRECTIVES`` with its arguments and no more: as an assembler reads
@@ -158,5 +159,5 @@ class Cursor:
         return int(text, 8 if re.fullmatch("0[0-7]+", text) else 0)
 
     def count(self) -> int:
-        """Take an integer, or WARP_SZ."""
-        return 32 if self.accept("WARP_SZ") else self.integer()
+        """Take an integer where no expression may stand, such as the size of an array."""
+        return WARP_SIZE if self.accept("WARP_SZ") else self.integer()

@@ -3,13 +3,11 @@
 import struct
 
 from nvfp4.emulator.errors import PtxSyntaxError
-from nvfp4.emulator.ptx import syntax
-from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, Cursor
+from nvfp4.emulator.ptx import constants, syntax
+from nvfp4.emulator.ptx.constants import Constant
+from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, WARP_SIZE, Cursor
 from nvfp4.emulator.ptx.types import is_type, type_bytes
 from nvfp4.records.source import SourceLines
-
-_OPERATORS = frozenset("+-*/%<>&^|?=!")
-_COMPUTED = "write the value of the expression"
 
 
 class OperandParser(Cursor):
@@ -58,46 +56,73 @@ class OperandParser(Cursor):
         return syntax.Memory(base, offset, coordinates)
 
     def addend(self) -> int:
-        """Take the offset behind a name, which is signed and has 64 bits."""
+        """The expression behind a name: all of what follows its `+`."""
         if not self.accept("+"):
             return 0
         constant = self.constant()
         if not isinstance(constant, syntax.Integer):
             raise self.error("an address offset is an integer")
-        return (constant.value + 2**63) % 2**64 - 2**63
+        return constants.signed(constant.value)
+
+    # --- constant expressions -------------------------------------------------------------
 
     def _is_constant(self, ahead: int = 0) -> bool:
         return self.tokens[self.at + ahead].text == "WARP_SZ"
 
     def constant(self) -> syntax.Integer | syntax.Real:
-        """Take a number, with signs or without."""
-        negative = False
-        while self.now.text in ("+", "-"):
-            negative ^= self.take().text == "-"
-        found = self._literal()
-        if self.now.text[:1] in _OPERATORS:
-            raise self.error(f"constant expressions are not emulated ({self.now.text})", _COMPUTED)
-        if isinstance(found, syntax.Real):
-            return syntax.Real(found.bits ^ negative << (found.width - 1), found.width)
-        return syntax.Integer(-found.value if negative else found.value)
+        """Take a constant expression."""
+        try:
+            return constants.node(self._conditional())
+        except constants.NoConstant as refusal:
+            raise self.error(str(refusal)) from None
 
-    def _literal(self) -> syntax.Integer | syntax.Real:
+    def _conditional(self) -> Constant:
+        condition = self._binary(1)
+        if not self.accept("?"):
+            return condition
+        first = self._conditional()
+        self.expect(":")
+        return constants.chosen(condition, first, self._conditional())
+
+    def _binary(self, level: int) -> Constant:
+        """Operators that bind at least as tightly as `level`, from left to right."""
+        left = self._unary()
+        while (own := constants.LEVELS.get(self.now.text, 0)) >= level:
+            mark = self.take().text
+            left = constants.binary(mark, left, self._binary(own + 1))
+        return left
+
+    def _unary(self) -> Constant:
+        if self.now.kind == "number":
+            return self._literal()
+        if self.now.text in ("+", "-", "!", "~"):
+            mark = self.take().text
+            return constants.unary(mark, self._unary())
+        if self.accept("WARP_SZ"):
+            return WARP_SIZE
+        if not self.accept("("):
+            raise self.error(f"expected an operand, found {self.now.text or 'the end'!r}")
+        if self.now.text in (".s64", ".u64"):
+            type_name = self.take().text
+            self.expect(")")
+            return constants.cast(type_name, self._unary())
+        inside = self._conditional()
+        self.expect(")")
+        return inside
+
+    def _literal(self) -> Constant:
         text = self.now.text
-        if text in ("(", "!", "~"):
-            raise self.error(f"constant expressions are not emulated ({text})", _COMPUTED)
-        if self.now.kind != "number" and not self._is_constant():
-            raise self.error(f"expected an operand, found {text or 'the end'!r}")
-        if text[:2] in ("0f", "0F", "0d", "0D"):
+        if text[:2] in ("0f", "0F"):
             self.at += 1
-            return syntax.Real(int(text[2:], 16), 32 if text[1] in "fF" else 64)
+            return syntax.Real(int(text[2:], 16), 32)
+        if text[:2] in ("0d", "0D"):
+            self.at += 1
+            return syntax.Real(int(text[2:], 16), 64)
         if "." in text or ("e" in text.lower() and not text.lower().startswith("0x")):
             self.at += 1
             (bits,) = struct.unpack("<Q", struct.pack("<d", float(text)))
             return syntax.Real(bits, 64)
-        value = self.count()
-        if value >= 2**64:
-            raise self.error("an integer constant has more than 64 bits")
-        return syntax.Integer(value)
+        return constants.literal(self.integer(), text.endswith("U"))
 
 
 def real_bits(literal: syntax.Real, width: int) -> int:
