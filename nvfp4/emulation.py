@@ -97,7 +97,7 @@ class Emulation(Interception):
 
 
 class StandInEmulation(Emulation):
-    """The same on a stand-in for a CUDA device: torch's tensors say that they are CUDA."""
+    """Emulation on a stand-in for a CUDA device: torch's tensors say that they are CUDA."""
 
     def __init__(self, arch: str, check: bool, orders: int, submission: Path | None) -> None:
         super().__init__(arch, check, orders)

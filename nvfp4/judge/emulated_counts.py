@@ -43,7 +43,7 @@ _scaled = (
     "tensor_instructions",
     "tensor_cycles",
 )
-"""What is known where only some thread blocks ran."""
+"""The counts that are known where only some thread blocks ran."""
 
 
 def total_counts(launches: object) -> dict[str, Any]:

@@ -11,7 +11,7 @@ _OLD_LINES = re.compile(
     r"\.section\s+[\w.]+\s*\{[^}]*\}|\.file\s+\d+\s+\"[^\"]*\"(?:\s*,\s*\d+)*|\.loc(?:\s+\d+){3}"
     r"(?:\s*,\s*(?:inlined_at(?:\s+\d+){3}|function_name\s+[\w$.]+(?:\s*\+\s*\d+)?))*"
 )
-"""What a compiler has said of lines, and the debugging information with it."""
+"""The lines that a compiler has named, and its debugging information."""
 
 
 class Lines:

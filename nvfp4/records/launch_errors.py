@@ -47,7 +47,7 @@ class UnsupportedCall(CaptureError):
 
 
 class NotInstalled(UnsupportedCall):
-    """What the contest's machines have and this one lacks: a library's header, a newer compiler."""
+    """This machine lacks what the contest's have: a library's header, a newer compiler."""
 
     verdict_code = "import.not_installed"
 

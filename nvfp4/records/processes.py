@@ -141,7 +141,7 @@ class Turn:
         self.fd, self._ours = os.pipe()
 
     def give(self) -> None:
-        """Lets the process go on; one that has ended need not."""
+        """Let the process go on; nothing happens if it has ended."""
         with suppress(BrokenPipeError):
             os.write(self._ours, b"!")
 

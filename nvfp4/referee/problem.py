@@ -263,7 +263,7 @@ _unset_makers = ("empty", "empty_like", "empty_strided")
 
 @contextmanager
 def _noting_unset() -> Iterator[list[torch.Tensor]]:
-    """Collects the tensors that are made without contents meanwhile."""
+    """Collect the tensors that the block creates without contents."""
     found: list[torch.Tensor] = []
     kept = {name: getattr(torch, name) for name in _unset_makers}
 

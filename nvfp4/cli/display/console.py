@@ -17,7 +17,7 @@ from nvfp4.cli.text import visible
 
 class Output(Console):
     """A console that raises BrokenPipeError when its output is closed, to end the command, and
-    shows control characters as escapes, whoever has put them into a name or a message."""
+    shows control characters as escapes, also those in names and messages."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -294,7 +294,7 @@ class Bot:
 
 
 def read_activity(folder: Path) -> str | None:
-    """The word that was written last in any of the judge's folders below this one."""
+    """Return the activity that was written last in any of the judge's folders below this one."""
     newest: tuple[int, str | None] = (0, None)
     for scratch in folder.glob("nvfp4-*"):
         with contextlib.suppress(OSError):

@@ -91,7 +91,7 @@ def whole_warps(site: Site, ex: Execution) -> Array:
 
 
 def synchronised(batch: Batch, present: Array) -> None:
-    """The warps' threads are ordered by this: tell the race check."""
+    """Tell the race check that this orders the warps' threads."""
     if batch.shared.checked:
         warp = np.flatnonzero(present.any(axis=1))
         batch.shared.clocks.step_warps(*divmod(warp, batch.clusters.warps))

@@ -57,7 +57,7 @@ def summarise(samples: Sequence[float]) -> Stats:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A call by the judge's clock; error: by how much that may be too long."""
+    """The time of a call by the judge's clock. error: by how much it may be too long."""
 
     call_ns: float
     error_ns: float
