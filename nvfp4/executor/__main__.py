@@ -43,6 +43,9 @@ from nvfp4.sandbox.confinement import confine
 _margin_bytes = 4 << 30
 """Between this process's memory and a worker's: both grow."""
 
+_reading_s = 5.0
+"""Time for a worker to make room for an answer: it waits for each, and the judge for this."""
+
 
 class Executor:
     """Serves the judge, and the worker whose session it has opened."""
@@ -89,7 +92,9 @@ class Executor:
 
     def _open(self, request: OpenSession, fd: int) -> Opened:
         self._close()
-        worker = Channel(socket.socket(fileno=fd), takes_fds=True)
+        connection = socket.socket(fileno=fd)
+        connection.settimeout(_reading_s)
+        worker = Channel(connection, takes_fds=True)
         own = taken_ranges()
         if any(
             start < end_of_own + _margin_bytes and start_of_own < end + _margin_bytes
@@ -114,15 +119,18 @@ class Executor:
     def _serve_worker(self, worker: Channel) -> None:
         assert self._gpu is not None
         try:
-            message, fd = worker.receive()
-            request: Any = unpack(message, *self._gpu.kinds)
-            if isinstance(request, Start):
-                _tell("emulating")
-            answer = self._gpu.answer(request, fd)
-            _tell("running")
+            if not worker.take():
+                return
+            try:
+                message, fd = worker.receive()
+                request: Any = unpack(message, *self._gpu.kinds)
+                if isinstance(request, Start):
+                    _tell("emulating")
+                answer: object = self._gpu.answer(request, fd)
+                _tell("running")
+            except BadMessage as error:
+                answer = Fault(str(error), {"code": "process.protocol"})
             worker.send(pack(answer))
-        except BadMessage as error:
-            worker.send(pack(Fault(str(error), {"code": "process.protocol"})))
         except ChannelClosed:
             worker.close()
             self._worker = None

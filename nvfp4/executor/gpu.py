@@ -57,6 +57,9 @@ most_kernels = 16
 most_sampled = 500_000
 """After how many warp instructions a launch stops that would take too long."""
 
+_most_notes, _longest_note = 256, 1000
+"""Limits for what the submission's process says of its launches."""
+
 _most_text_bytes = 64 << 20
 """Limit for all PTX of a submission's process."""
 
@@ -325,7 +328,7 @@ class Gpu:
     def _add_note(self, request: gpu_messages.AddNote, fd: int | None) -> Done:
         reports, note = self._call.reports, _note(request.note)
         those = [each for each in reports if each.kernel == request.kernel] or reports
-        if those:
+        if those and len(self._call.notes) < _most_notes:
             self._call.notes.append([note.code, note.message])
             those[-1].findings.append(noted(note, those[-1].kernel))
         return Done()
@@ -422,7 +425,8 @@ class Gpu:
         if request.stream not in _IMPLICIT:
             report.findings.append(noted(_OWN_STREAM, report.kernel))
         call.reports.append(report)
-        call.notes += [[each.code, each.message] for each in launch.notes]
+        room = _most_notes - len(call.notes)
+        call.notes += [[each.code, each.message] for each in launch.notes[:room]]
         if predicts:
             own = counted(launch, report)
             call.counts.append(own)
@@ -441,7 +445,7 @@ def _note(listed: list[Any]) -> Note:
     note = Note(*listed)
     if not isinstance(note.code, str) or not isinstance(note.message, str):
         raise Malformed("a note has no code or no message")
-    return note
+    return replace(note, code=note.code[:_longest_note], message=note.message[:_longest_note])
 
 
 def _listed(names: list[str]) -> str:

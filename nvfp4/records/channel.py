@@ -64,6 +64,15 @@ class Channel:
             raise BadMessage(f"a message is not JSON or not a JSON object: {line[:80]!r}")
         return message, self._fds.pop(0) if self._fds else None
 
+    def take(self) -> bool:
+        """Take what has come, without waiting for more; return whether a message is there. Raises
+        ChannelClosed, also for a message that is too long."""
+        if not self.has_pending():
+            self._read_more(None)
+        if len(self._pending) > longest_message_bytes:
+            raise ChannelClosed
+        return self.has_pending()
+
     def fileno(self) -> int:
         """The socket's, for ``select``."""
         return self._socket.fileno()
