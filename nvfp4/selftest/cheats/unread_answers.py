@@ -5,7 +5,6 @@
 
 import gc
 import json
-import time
 
 
 def custom_kernel(data):
