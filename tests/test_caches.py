@@ -220,9 +220,8 @@ GATHER = "nvfp4.emulator.state.native.gather"
 
 
 @pytest.fixture
-def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    return tmp_path / "caches" / "nvfp4" / "trusted" / "numba_cache_dir"
+def trusted(caches: Path) -> Path:
+    return caches / "trusted" / "numba_cache_dir"
 
 
 def missed_by_an_executor(folder: Path, line: str) -> list[str]:

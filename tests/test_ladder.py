@@ -2,18 +2,15 @@
 
 import ast
 import difflib
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bot import root
 from imports import packages_of
+from kept import judged
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.warnings import warnings_before
@@ -207,20 +204,12 @@ def test_a_rung_in_cute_dsl_is_right_on_a_small_shape(name: str, emulation: Any)
     assert report.ctas_run == report.ctas_total
 
 
-def judged(words: list[str], output: Path) -> dict[str, Any]:
-    """What a command says of a file, as JSON."""
-    command = [sys.executable, "-m", "nvfp4", *words, "--device", "cpu", "-o", str(output)]
-    subprocess.run(command, cwd=root)
-    said: dict[str, Any] = json.loads(output.read_text())
-    return said
-
-
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", paths)
 def test_every_rung_passes_with_the_counts_that_are_known_of_it(name: str, tmp_path: Path) -> None:
     if name.startswith("cute/"):
         pytest.importorskip("cutlass")
-    said = judged(["eval", str(paths[name])], tmp_path / "verdict.json")
+    said = judged(tmp_path, rung_text(name), "eval", "--device", "cpu").content
     assert said["passed"], said["decided_by"]
     found, known = merged({}, iter([said]))[name], read_results()[name]
     assert found["full_range"] == known["full_range"]
@@ -229,7 +218,7 @@ def test_every_rung_passes_with_the_counts_that_are_known_of_it(name: str, tmp_p
 
 @pytest.mark.corpus
 def test_the_last_rung_in_cuda_sums_in_f16_where_k_is_2048(tmp_path: Path) -> None:
-    path = str(paths["cuda/09_per_shape"])
-    said = judged(["check", path, "--shape", "128,2048,1"], tmp_path / "verdict.json")
-    (test,) = said["tests"]
+    source = rung_text("cuda/09_per_shape")
+    said = judged(tmp_path, source, "check", "--device", "cpu", "--shape", "128,2048,1").content
+    test, *_ = said["tests"]
     assert test["failure"]["code"] == "output.mismatch"
