@@ -12,7 +12,8 @@ import pytest
 from bot import root
 from click.testing import Result
 from conftest import torch_source
-from kept import invoke, judged
+from kept import Judge, invoke, judged
+from recorded_verdicts import recorded_verdict
 
 wrong_for_two_batches = """
 import torch
@@ -139,10 +140,10 @@ def test_a_failed_import_is_told_once(tmp_path: Path) -> None:
     assert "Tests" not in done.output
 
 
-def test_what_every_test_fails_with_is_told_once(tmp_path: Path) -> None:
-    done = run("test", write(tmp_path, "custom_kernel = lambda data: None"), "--case", "128x256x1")
+def test_what_every_test_fails_with_is_told_once(judge: Judge) -> None:
+    done = judge("test", found=recorded_verdict("returns_none"))
     assert done.exit_code == 1
-    assert "all 2 tests failed alike, the first at 128 x 256 x 1 with contest inputs" in done.output
+    assert "all 2 tests failed alike, the first at 128 x 256 x 2 with contest inputs" in done.output
     assert done.output.count("returned None") == 1
     assert "full-range inputs\n─" not in done.output
 

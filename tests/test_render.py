@@ -5,6 +5,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -168,18 +169,24 @@ def test_a_message_is_printed_as_it_is_and_not_as_markup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("unit", "value", "text"),
     [
-        (None, "-"),
-        (0.0, "0.000"),
-        (8.6219, "8.622"),
-        (123.456, "123.5"),
-        (1234.5, "1,234"),
-        (2e6, "2,000,000"),
+        (microseconds, None, "-"),
+        (microseconds, 0.0, "0.000"),
+        (microseconds, 8.6219, "8.622"),
+        (microseconds, 123.456, "123.5"),
+        (microseconds, 1234.5, "1,234"),
+        (microseconds, 2e6, "2,000,000"),
+        (seconds, 0.04, "0.0 s"),
+        (seconds, 17.21, "17.2 s"),
+        (seconds, 119.9, "119.9 s"),
+        (seconds, 185.4, "3 min 5 s"),
     ],
 )
-def test_times_have_the_digits_that_mean_something(value: float | None, text: str) -> None:
-    assert microseconds(value) == text
+def test_times_have_the_digits_that_mean_something(
+    unit: Callable[[float | None], str], value: float | None, text: str
+) -> None:
+    assert unit(value) == text
 
 
 @pytest.mark.parametrize(
@@ -385,14 +392,6 @@ def test_activities_nest_and_are_told_when_they_change() -> None:
     finally:
         activity.tell(None)
     assert told == ["importing", "compiling", "importing", "running"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.04, "0.0 s"), (17.21, "17.2 s"), (119.9, "119.9 s"), (185.4, "3 min 5 s")],
-)
-def test_seconds_are_shown_in_minutes_from_two_on(value: float, text: str) -> None:
-    assert seconds(value) == text
 
 
 # What a submission writes reaches a terminal as text, and bounded.
