@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gemv import plan_of, referee
 from nvfp4.cli.problem import shape_of
 from nvfp4.judge.cases import CaseFileError, combine_seed, read_cases
-from nvfp4.records.cases import Case, CaseError, case_line, parse_case
+from nvfp4.records.cases import Case, CaseError, case_line, label, parse_case
 
 sizes = st.integers(1, 10**6)
 seeds = st.integers(0, 2**63 - 1)
@@ -34,15 +34,23 @@ def test_a_line_gives_its_case_in_any_order_and_spacing(
 
 
 @pytest.mark.parametrize(
-    ("line", "size"),
+    ("line", "elements", "short"),
     [
-        ("m: 128; k: 256; seed: 1111", 128 * 256),
-        ("m: [2, 3]; n: [5, 7]; g: 2; seed: 1111", 2 * (2 * 5 + 3 * 7)),
-        ("size: 3; kind: normal; nomask: False", 3),
+        ("m: 128; k: 256; seed: 1111", 128 * 256, "128 x 256"),
+        ("m: [2, 3]; g: 2; seed: 1111", 2 * 3 * 2, "m [2, 3], g 2"),
+        (
+            "m: [80, 176, 7]; n: [4096, 4096, 4096]",
+            3 * 176 * 3 * 4096,
+            "m 3 of 72 to 176, n 3 x 4096",
+        ),
+        ("size: 3; kind: normal; nomask: False", 3, "size 3, kind normal, nomask False"),
     ],
 )
-def test_cases_are_ordered_by_the_product_of_their_sizes(line: str, size: int) -> None:
-    assert parse_case(line).size == size
+def test_a_case_has_a_measure_of_its_work_and_a_short_name(
+    line: str, elements: int, short: str
+) -> None:
+    assert parse_case(line).elements == elements
+    assert label(line) == short
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.cli.errors import SetupError
-from nvfp4.records.cases import CaseError, case_line, dimensions, label, parse_case
+from nvfp4.records.cases import CaseError, case_line, dimensions, elements_of, label, parse_case
 from nvfp4.records.files import write_whole
 
 leaderboard = "nvfp4_gemv"
@@ -51,12 +50,8 @@ class Shape:
 
     @property
     def elements(self) -> int:
-        """A measure of the work: the product of the sizes."""
-        return math.prod(
-            max(map(int, numbers), default=1) * len(numbers)
-            for numbers in (re.findall(r"\d+", value) for _, value in self.sizes)
-            if numbers
-        )
+        """See ``elements_of``."""
+        return elements_of(dict(self.sizes))
 
 
 def shape_of(line: str) -> Shape:

@@ -185,7 +185,7 @@ class Judge:
         numbered = list(enumerate(cases))
         if self._device.type != "cpu":
             return numbered
-        return sorted(numbered, key=lambda each: (each[1].full_range, each[1].size))
+        return sorted(numbered, key=lambda each: (each[1].full_range, each[1].elements))
 
     def _later(self, case: Case, *arguments: Any, **named: Any) -> LaterCalls:
         def redraw(full_range: bool) -> Drawn:

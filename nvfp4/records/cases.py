@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +28,9 @@ class Case:
         return int(self.arguments.get("seed", 0))
 
     @property
-    def size(self) -> int:
-        """The product of all sizes, summed over those in lists, to order cases by their cost."""
-        given = [value for name, value in self.arguments.items() if name != "seed"]
-        lists = [each for each in given if isinstance(each, list)]
-        groups = sum(map(math.prod, zip(*lists, strict=False))) if lists else 1
-        return groups * math.prod(each for each in given if isinstance(each, int))
+    def elements(self) -> int:
+        """See ``elements_of``."""
+        return elements_of(dimensions(self.spec))
 
 
 full_range_suffix = "; inputs: full"
@@ -95,9 +93,27 @@ def dimensions(line: str) -> dict[str, str]:
     return {name: value for name, value in named.items() if name not in ("seed", "inputs")}
 
 
+def elements_of(sizes: Mapping[str, str]) -> int:
+    """A measure of a case's work: the product of the sizes."""
+    every = (list(map(int, re.findall(r"\d+", value))) for value in sizes.values())
+    return math.prod(max(numbers) * len(numbers) for numbers in every if numbers)
+
+
+_widest_list = 10
+
+
+def short_value(text: str) -> str:
+    """A value for a table: of a long list how many numbers it has, and from where to where."""
+    numbers = [int(each) for each in re.findall(r"\d+", text)]
+    if len(text) <= _widest_list or not _list.fullmatch(text):
+        return text
+    low, high = min(numbers), max(numbers)
+    return f"{len(numbers)} x {low}" if low == high else f"{len(numbers)} of {low} to {high}"
+
+
 def label(line: str) -> str:
     """A case for people: ``128 x 256 x 1`` where all values are whole numbers, else with names."""
-    found = dimensions(line)
+    found = {name: short_value(value) for name, value in dimensions(line).items()}
     if all(_whole.fullmatch(value) for value in found.values()):
         return " x ".join(found.values())
     return ", ".join(f"{name} {value}" for name, value in found.items())

@@ -10,6 +10,7 @@ from nvfp4.cli.display.console import Column
 from nvfp4.cli.problem import Shape, shape_of
 from nvfp4.cli.text import microseconds, percent
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
+from nvfp4.records.cases import short_value
 
 _b200_floor_note = (
     "about the least that its clock can show, as others have measured it, since its flush leaves "
@@ -271,7 +272,7 @@ def _size_columns(shapes: list[Shape]) -> list[Column]:
     """A column for each dimension."""
     names = dict.fromkeys(name for shape in shapes for name, _ in shape.sizes)
     sizes = [dict(shape.sizes) for shape in shapes]
-    return [Column(name, [each.get(name, "") for each in sizes]) for name in names]
+    return [Column(name, [short_value(each.get(name, "")) for each in sizes]) for name in names]
 
 
 def _status(test: TestResult | None) -> Text:
