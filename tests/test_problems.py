@@ -205,6 +205,7 @@ BODIES: dict[str, tuple[str, str]] = {
     "one tensor of two": ("return pairs[0][2]", "contract.returned"),
     "a part of each": ("return [out[:1] for *_, out in pairs]", "contract.returned"),
     "nothing": ("pass", "contract.returned"),
+    "another dtype": ("return [each.half() for each in answered(pairs)]", "output.mismatch"),
     "what the outputs held is added": (
         "for x, y, out in pairs: out += y\nreturn [out for *_, out in pairs]",
         "output.mismatch",
@@ -367,6 +368,21 @@ def custom_kernel(data):
         scaled[(1 << 20,)](x, y, out, data[1]["scale"], *x.shape, 3000, num_warps=1)
     return [out for _, _, out in data[0]]
 """
+
+
+@without_a_gpu
+@pytest.mark.parametrize(("result", "exit_code"), [("x + y + x + x", 3), ("x + y + 2.001 * x", 1)])
+def test_a_mismatch_that_the_order_of_a_sum_explains_is_unclear(
+    tmp_path: Path, result: str, exit_code: int
+) -> None:
+    own = make_problem(
+        tmp_path, reference=REFERENCE.replace("rtol=1e-4, atol=1e-6", "rtol=0, atol=0")
+    )
+    wrong = RIGHT.replace('options["scale"] * x + y', result)
+    found = judged(tmp_path, wrong, "test", "--problem", str(own), "-x", "--no-log")
+    assert found.exit_code == exit_code, found.output
+    told = "the order of a sum may be why: the output is at most"
+    assert (told in found.output) is (exit_code == 3)
 
 
 @without_a_gpu
