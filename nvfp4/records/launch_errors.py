@@ -56,10 +56,6 @@ class NeedsGpu(UnsupportedCall, NotImplementedError):
     """An operation that only a GPU can do; a RuntimeError, as torch raises."""
 
 
-class MissingAttribute(UnsupportedCall, AttributeError):
-    """A function of a module that is not there without a GPU."""
-
-
 class UnsupportedTensorMap(UnsupportedCall):
     """A tensor map (TMA descriptor) that the driver takes and the emulator does not."""
 

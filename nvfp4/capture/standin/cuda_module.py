@@ -12,7 +12,7 @@ from nvfp4.capture.graphs import capturing
 from nvfp4.capture.patches import Patches
 from nvfp4.capture.standin import graphs, streams
 from nvfp4.capture.standin.functions import indexed
-from nvfp4.records.launch_errors import MissingAttribute
+from nvfp4.records.launch_errors import NeedsGpu
 
 CUDA_VERSION = "13.0"
 
@@ -94,7 +94,7 @@ def _synchronize(device: Any = None) -> None:
 
 
 def _require_cuda(device: Any) -> None:
-    """ValueError for a device that is none of CUDA's, RuntimeError for another than the first."""
+    """Raise ValueError for a device that is none of CUDA's, RuntimeError for a second one."""
     if device is not None and getattr(indexed(device), "type", device) != "cuda":
         raise ValueError(f"Expected a cuda device, but got: {device}")
 
@@ -103,25 +103,15 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-class _DeviceContext:
-    """torch.cuda.device, with the one device there is."""
-
-    def __init__(self, device: Any) -> None:
-        _require_cuda(device)
-        self.idx = 0
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: Any) -> None:
-        return None
+def _exchange_device(index: int) -> int:
+    """Return the device that was current; a negative index, of a CPU tensor, changes nothing."""
+    if index >= 0:
+        _require_cuda(index)
+    return 0
 
 
-class _DeviceOf(_DeviceContext):
-    """torch.cuda.device_of, with the one device there is."""
-
-    def __init__(self, obj: Any) -> None:
-        super().__init__(None)
+def _no_cudart() -> None:
+    raise NeedsGpu("torch.cuda.cudart() is not available without a GPU")
 
 
 def _about_the_device(device: Device) -> dict[str, Any]:
@@ -136,10 +126,8 @@ def _about_the_device(device: Device) -> dict[str, Any]:
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": _require_cuda,
-        "device": _DeviceContext,
-        "device_of": _DeviceOf,
-        "_exchange_device": lambda device: 0,
-        "_maybe_exchange_device": lambda device: 0,
+        "_exchange_device": _exchange_device,
+        "_maybe_exchange_device": _exchange_device,
         "get_device_properties": _checked(properties_of(device)),
         "get_device_name": _checked(device.name),
         "get_device_capability": _checked(device.capability),
@@ -151,34 +139,8 @@ def _about_the_device(device: Device) -> dict[str, Any]:
         "synchronize": _synchronize,
         "ipc_collect": _nothing,
         "_sleep": _nothing,
-        "cudart": lambda: _Cudart(device),
+        "cudart": _no_cudart,
     }
-
-
-class _Cudart:
-    """torch.cuda.cudart(): the few functions of the CUDA runtime that submissions call by it."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self.cudaError = SimpleNamespace(success=0)
-
-    def cudaProfilerStart(self) -> int:
-        return 0
-
-    def cudaProfilerStop(self) -> int:
-        return 0
-
-    def cudaGetErrorString(self, error: int) -> str:
-        return "no error" if error == 0 else f"error {error}"
-
-    def cudaMemGetInfo(self, device: int = 0) -> tuple[int, int]:
-        return self._device.memory_bytes, self._device.memory_bytes
-
-    def __getattr__(self, name: str) -> Any:
-        raise MissingAttribute(
-            f"torch.cuda.cudart().{name} is not available without a GPU",
-            hint="cudaMemGetInfo, cudaProfilerStart and cudaProfilerStop are",
-        )
 
 
 def _about_memory(device: Device) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _total(kernels: list[Kernel]) -> float:
 
 
 def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:
-    """LineCost, kind and text of what was found in the submission's own file."""
+    """Line, kind and text of what was found in the submission's own file."""
     own = (staged_name, name)
     if verdict.mistake and verdict.mistake.line:
         yield verdict.mistake.line, "failure", verdict.mistake.message
