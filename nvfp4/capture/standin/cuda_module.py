@@ -181,8 +181,6 @@ def _about_streams() -> dict[str, Any]:
         "Stream": streams.Stream,
         "ExternalStream": streams.ExternalStream,
         "Event": streams.Event,
-        "StreamContext": streams.StreamContext,
-        "stream": streams.StreamContext,
         "current_stream": streams.current_stream,
         "default_stream": streams.default_stream,
         "set_stream": streams.set_stream,

@@ -10,7 +10,7 @@ import torch
 
 from nvfp4.capture import graphs
 from nvfp4.capture.standin.memory import as_cpu, as_cuda, tell_written
-from nvfp4.capture.standin.streams import StreamContext, current_stream
+from nvfp4.capture.standin.streams import current_stream
 
 UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 """Operators that set nothing."""
@@ -62,7 +62,7 @@ class graph:
         capture_error_mode: str = "global",
     ) -> None:
         self._graph = cuda_graph
-        self._stream = StreamContext(stream)
+        self._stream = torch.cuda.StreamContext(stream)
 
     def __enter__(self) -> None:
         self._stream.__enter__()

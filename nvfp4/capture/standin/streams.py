@@ -41,19 +41,19 @@ class Stream:
         stream_order.synchronize(self.cuda_stream)
 
     def query(self) -> bool:
-        """Always idle."""
+        """Return True: a stream is always idle."""
         self.synchronize()
         return True
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event, recorded."""
+        """Record an event and return it."""
         event = event or Event()
         event.record(self)
         return event
 
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
-        """The handle, for functions of ctypes."""
+        """Return the handle, for functions of ctypes."""
         return ctypes.c_void_p(self.cuda_stream)
 
     def __eq__(self, other: object) -> bool:
@@ -66,7 +66,7 @@ class Stream:
         return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
 
     def __enter__(self) -> Stream:
-        self._context = StreamContext(self)
+        self._context = torch.cuda.StreamContext(self)
         self._context.__enter__()
         return self
 
@@ -104,7 +104,7 @@ class Event:
         self.cuda_event = next(_handles)
 
     def record(self, stream: Any = None) -> None:
-        """Complete at once."""
+        """Put it into a stream; it is complete at once."""
         stream_order.record(self.cuda_event, (stream or current_stream()).cuda_stream)
 
     def wait(self, stream: Any = None) -> None:
@@ -116,28 +116,13 @@ class Event:
         stream_order.synchronize_event(self.cuda_event)
 
     def query(self) -> bool:
-        """Always complete."""
+        """Return True: an event is always complete."""
         self.synchronize()
         return True
 
     def elapsed_time(self, end_event: Any) -> float:
         """Raises RuntimeError, always."""
         raise no_time()
-
-
-class StreamContext:
-    """torch.cuda.StreamContext: makes a stream current for a with block. None changes nothing."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        self._before = current_stream()
-        if self.stream is not None:
-            set_stream(self.stream)
-
-    def __exit__(self, *error: Any) -> None:
-        set_stream(self._before)
 
 
 class _CurrentStream(threading.local):
@@ -150,12 +135,12 @@ _current = _CurrentStream()
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream of this thread."""
+    """Return the stream of this thread."""
     return _current.stream
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The stream with the handle 0."""
+    """Return the stream with the handle 0."""
     return _default
 
 
