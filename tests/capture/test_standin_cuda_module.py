@@ -128,12 +128,39 @@ def test_memory_questions_and_markers_are_answered() -> None:
         torch.cuda.nvtx.mark("launch")
     torch.cuda.nvtx.range_push("a")
     torch.cuda.nvtx.range_pop()
+    assert torch.cuda.memory_reserved() == torch.cuda.memory_stats().get("allocated", 0) == 0
     with pytest.raises(RuntimeError, match="not available without a GPU"):
         torch.cuda.cudart()
 
 
+def test_what_follows_from_the_properties_is_answered() -> None:
+    assert torch.cuda.is_bf16_supported()
+    assert torch.cuda.is_tf32_supported()
+    assert torch.cuda.get_gencode_flags() == "-gencode compute=compute_100,code=sm_100"
+
+
+def test_random_numbers_have_one_seed_and_one_state() -> None:
+    def drawn() -> list[float]:
+        values: list[float] = torch.rand(3, device="cuda").tolist()
+        return values
+
+    for seed in (torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.manual_seed):
+        seed(7)
+        assert torch.cuda.initial_seed() == 7
+        state, states = torch.cuda.get_rng_state(), torch.cuda.get_rng_state_all()
+        first = drawn()
+        torch.cuda.set_rng_state(state)
+        assert drawn() == first
+        torch.cuda.set_rng_state_all(states)
+        assert drawn() == first
+    torch.cuda.seed_all()
+    assert drawn() != first
+    torch.cuda.seed()
+
+
 def everything_that_is_replaced() -> dict[str, Any]:
     owners: list[Any] = [torch, torch.Tensor, torch.cuda, torch.cuda.nvtx, torch.accelerator]
+    owners += [torch.cuda.random]
     owners += [torch.cuda.streams, torch.cuda.graphs, torch.backends.cuda, torch.version]
     return {
         f"{owner.__name__}.{name}": value

@@ -43,13 +43,21 @@ def properties_of(device: Device) -> SimpleNamespace:
 
 def replace_cuda_module(patches: Patches, device: Device, generator: torch.Generator) -> None:
     """Replace functions and classes of torch.cuda, torch.version, torch.backends, accelerator."""
+    # What torch.cuda and its module of random numbers ask before they do anything.
+    initialized: dict[str, Any] = {
+        "_lazy_init": _nothing,
+        "_lazy_call": lambda call, **_: call(),
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+    }
     replacements: dict[Any, dict[str, Any]] = {
         torch.cuda: {
+            **initialized,
             **_about_the_device(device),
-            **_about_memory(device),
-            **_about_random_numbers(generator),
             **_about_streams(),
+            "default_generators": (generator,),
         },
+        torch.cuda.random: initialized,
         torch.cuda.streams: {"Stream": streams.Stream, "Event": streams.Event},
         torch.cuda.graphs: {"CUDAGraph": graphs.CUDAGraph, "graph": graphs.graph},
         torch.cuda.nvtx: {
@@ -116,63 +124,20 @@ def _no_cudart() -> None:
 
 def _about_the_device(device: Device) -> dict[str, Any]:
     major, minor = device.capability
-    architecture = f"sm_{major}{minor}"
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "init": _nothing,
-        "_lazy_init": _nothing,
-        "_lazy_call": lambda call, **_: call(),
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
         "set_device": _require_cuda,
         "_exchange_device": _exchange_device,
         "_maybe_exchange_device": _exchange_device,
         "get_device_properties": _checked(properties_of(device)),
-        "get_device_name": _checked(device.name),
-        "get_device_capability": _checked(device.capability),
-        "get_arch_list": lambda: [architecture],
-        "get_gencode_flags": lambda: f"-gencode compute=compute_{major}{minor},code={architecture}",
-        "is_bf16_supported": lambda including_emulation=True: True,
-        "is_tf32_supported": lambda: True,
-        "can_device_access_peer": lambda device, peer_device: False,
+        "get_arch_list": lambda: [f"sm_{major}{minor}"],
+        "mem_get_info": _checked((device.memory_bytes, device.memory_bytes)),
+        "reset_peak_memory_stats": _nothing,
         "synchronize": _synchronize,
         "ipc_collect": _nothing,
         "_sleep": _nothing,
         "cudart": _no_cudart,
-    }
-
-
-def _about_memory(device: Device) -> dict[str, Any]:
-    used = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-    return {
-        **dict.fromkeys(used, _checked(0)),
-        "mem_get_info": _checked((device.memory_bytes, device.memory_bytes)),
-        "memory_stats": lambda device=None: {},
-        "empty_cache": _nothing,
-        "reset_peak_memory_stats": _nothing,
-        "reset_accumulated_memory_stats": _nothing,
-        "set_per_process_memory_fraction": _nothing,
-    }
-
-
-def _about_random_numbers(generator: torch.Generator) -> dict[str, Any]:
-    def manual_seed(seed: int) -> None:
-        generator.manual_seed(int(seed))
-
-    def draw_seed() -> None:
-        generator.seed()
-
-    return {
-        "manual_seed": manual_seed,
-        "manual_seed_all": manual_seed,
-        "seed": draw_seed,
-        "seed_all": draw_seed,
-        "initial_seed": generator.initial_seed,
-        "get_rng_state": lambda device="cuda": generator.get_state(),
-        "set_rng_state": lambda state, device="cuda": generator.set_state(state),
-        "get_rng_state_all": lambda: [generator.get_state()],
-        "set_rng_state_all": lambda states: generator.set_state(states[0]),
     }
 
 
