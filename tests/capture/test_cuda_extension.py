@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import declared, users_line
 
-from nvfp4.capture.cuda.build import CompileError
+from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
