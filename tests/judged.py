@@ -93,7 +93,7 @@ class OwnMemory:
     def map_shared(self, fd: int, nbytes: int, address: int) -> None:
         """It is there."""
 
-    def is_shared(self, address: int) -> bool:
+    def is_shared(self, address: int, nbytes: int) -> bool:
         """It is not known here."""
         return False
 

@@ -60,6 +60,8 @@ most_sampled = 500_000
 _most_notes, _longest_note = 256, 1000
 """Limits for what the submission's process says of its launches."""
 
+_shares = "host code and kernels share memory"
+
 _most_text_bytes = 64 << 20
 """Limit for all PTX of a submission's process."""
 
@@ -84,7 +86,7 @@ class Memory(Protocol):
 
     def map_file(self, fd: int, nbytes: int, address: int) -> None: ...
     def map_shared(self, fd: int, nbytes: int, address: int) -> None: ...
-    def is_shared(self, address: int) -> bool: ...
+    def is_shared(self, address: int, nbytes: int) -> bool: ...
     def hold(self, ranges: list[tuple[int, int]]) -> None: ...
     def drop(self) -> None: ...
 
@@ -314,6 +316,8 @@ class Gpu:
         self._refuse_what_differs(source, nbytes, lambda: contents(source, nbytes).copy())
         contents(to, nbytes)[:] = contents(source, nbytes).copy()
         self._call.copied.append(nbytes)
+        if self._memory.is_shared(to, nbytes):
+            self._call.also = _shares
         return Done()
 
     def _find_variable(self, request: gpu_messages.FindVariable, fd: int | None) -> Found:
@@ -380,8 +384,8 @@ class Gpu:
         if asked is not None and predicts:
             start_assembling(launch.ptx, launch.kernel, GPUS[asked.model].arch)
         call.also = self._admission.require(launch) or call.also
-        if any(self._memory.is_shared(each.address) for each in self._regions):
-            call.also = "host code and kernels share memory"
+        if any(self._memory.is_shared(each.address, each.nbytes) for each in self._regions):
+            call.also = _shares
         if request.trial:
             call.also = "host code tries configurations"
             emulator.run(launch, check=False)

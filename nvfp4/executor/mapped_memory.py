@@ -59,9 +59,9 @@ class MappedMemory:
         _map(address, nbytes, _shared | _keep_others, fd)
         self._shared.append((address, nbytes))
 
-    def is_shared(self, address: int) -> bool:
-        """Whether another process has this memory, too."""
-        return any(start <= address < start + nbytes for start, nbytes in self._shared)
+    def is_shared(self, address: int, nbytes: int) -> bool:
+        """Whether another process has a part of this memory, too."""
+        return any(at < address + nbytes and address < at + size for at, size in self._shared)
 
     def drop_file(self) -> None:
         """Unmap the file, if any."""

@@ -2,7 +2,7 @@
 # caught: unverified: .*host code and kernels share memory
 # needs: cpu
 # only: benchmarks
-# strategy: copy the inputs into memory that the host maps by a kernel, and compute there
+# strategy: have the inputs copied into memory that the host maps, and compute there
 
 import ctypes
 import struct
