@@ -25,6 +25,7 @@ from nvfp4.contract.tree import (
     places,
     tree_of,
 )
+from nvfp4.referee.problem import FolderProblem
 
 without_a_gpu = pytest.mark.skipif(
     torch.cuda.is_available(), reason="the verdicts are those of the emulated GPU"
@@ -305,6 +306,14 @@ def test_an_output_that_was_never_written_is_named_by_its_first_element(
     found = case_of(verdict, "nothing for some elements")
     rows = found["case"]["rows"]
     assert f"never written: {2 * int(rows) + 1} elements, first output[0][0, 0]" in found["message"]
+
+
+def test_a_batch_of_one_behind_other_dimensions_is_looked_through() -> None:
+    output = torch.zeros(1, 4, 6).half().permute(1, 2, 0)
+    output[2, 3].view(torch.int16).fill_(-1)
+    problem = object.__new__(FolderProblem)
+    problem._on_host = lambda tensor: tensor
+    assert problem.never_written(output) == "never written: 1 elements, first output[2, 3, 0]"
 
 
 @without_a_gpu
