@@ -181,7 +181,7 @@ class Verdict:
     problem: str = leaderboard
     """The leaderboard."""
     ranking_by: str = "geom"
-    """How it ranks: geom, mean, or last, by the last benchmark alone."""
+    """The leaderboard's way to rank: geom, mean, or last, by the last benchmark alone."""
 
     @property
     def results(self) -> list[TestResult | BenchmarkResult]:
@@ -252,7 +252,7 @@ class Verdict:
 
     @property
     def score(self) -> Score:
-        """The geometric means."""
+        """Return the means over the benchmarks."""
         reason = None
         if not self.benchmarks:
             reason = "no benchmark was run"
@@ -262,14 +262,14 @@ class Verdict:
             reason = "the kernels were emulated and not timed"
         means = [] if reason else [each.mean_us for each in self.benchmarks]
         return Score(
-            _geometric_mean(means),
-            _geometric_mean([each.floor_us for each in self.benchmarks]),
-            _geometric_mean([each.sol_us for each in self.benchmarks]),
-            _geometric_mean([each.b200_floor_us for each in self.benchmarks]),
+            _mean(means),
+            _mean([each.floor_us for each in self.benchmarks]),
+            _mean([each.sol_us for each in self.benchmarks]),
+            _mean([each.b200_floor_us for each in self.benchmarks]),
             reason,
             geometric_mean([each.predicted for each in self.benchmarks]),
             self.ranking_by,
-            _ranked(means, self.ranking_by),
+            _mean(means, self.ranking_by),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -313,20 +313,14 @@ def _decides(test: TestResult) -> bool:
     return test.failure is not None and test.failure.code in ("output.state", no_result.code)
 
 
-def _ranked(means_us: Sequence[float | None], ranking_by: str) -> float | None:
-    known = [each for each in means_us if each]
-    if not known or len(known) < len(means_us):
+def _mean(values: Sequence[float | None], ranking_by: str = "geom") -> float | None:
+    """Return the mean by which a leaderboard ranks; None unless all values are positive."""
+    known = [each for each in values if each is not None and each > 0]
+    if not known or len(known) < len(values):
         return None
     if ranking_by == "last":
         return known[-1]
     return statistics.fmean(known) if ranking_by == "mean" else statistics.geometric_mean(known)
-
-
-def _geometric_mean(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None and value > 0]
-    if not numbers or len(numbers) < len(values):
-        return None
-    return statistics.geometric_mean(numbers)
 
 
 def unescape(text: str) -> str:
