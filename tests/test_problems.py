@@ -438,3 +438,20 @@ def test_names_of_gemv_stand_in_its_own_folder_alone() -> None:
         if _of_gemv.search(line)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((4, 1), (16, 16)), ((1, 1), (1, 12288)), ((3, 1, 1), (1, 5, 7))]
+)
+def test_a_wrong_output_of_any_strides_is_judged(
+    shape: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
+    """The referee ended, and the problem was blamed."""
+    problem = FolderProblem.__new__(FolderProblem)
+    problem._on_host = lambda tensor: tensor
+    raw = torch.zeros(16384, dtype=torch.float16)
+    raw[0] = float("nan")
+    assert problem.never_written(raw.as_strided(shape, strides)) == ""
+    raw.view(torch.uint8)[:2] = 0xFF
+    said = problem.never_written(raw.as_strided(shape, strides))
+    assert said.startswith("never written: 1 elements")

@@ -193,8 +193,9 @@ class FolderProblem:
         for leaf in tree.leaves:
             if not dtype_of(leaf.dtype).is_floating_point or leaf.itemsize < 2:
                 continue  # all ones are a value of these
-            elements = view(leaf, storages[leaf.storage]).flatten().contiguous().view(torch.uint8)
-            unset = (elements.view(-1, leaf.itemsize) == 0xFF).all(dim=1)
+            flat = view(leaf, storages[leaf.storage]).reshape(-1)
+            raw = flat.clone(memory_format=torch.contiguous_format).view(torch.uint8)
+            unset = (raw.reshape(-1, leaf.itemsize) == 0xFF).all(dim=1)
             if unset.any():
                 first = torch.unravel_index(unset.nonzero()[0, 0], leaf.shape)
                 place = [int(each) for each in first]
