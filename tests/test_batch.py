@@ -21,6 +21,7 @@ from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped, find
 from nvfp4.cli.batch.lines import BatchFile, batch_codes, failure_of, line_of
 from nvfp4.cli.batch.progress import Tally, figures, result_line, summarise
 from nvfp4.cli.errors import error_object
+from nvfp4.cli.history.database import History
 from nvfp4.cli.main import main
 
 schema = json.loads((root / "docs" / "verdict.schema.json").read_text(encoding="utf-8"))
@@ -70,9 +71,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*arguments: str) -> tuple[int, str]:
+def run(*arguments: str, into: tuple[str, ...] = ("--jsonl", "out.jsonl")) -> tuple[int, str]:
     """The exit code of a batch of the folder kernels into out.jsonl, and its output."""
-    command = ["batch", "kernels", "--jsonl", "out.jsonl", "--device", "cpu", *arguments]
+    command = ["batch", "kernels", *into, "--device", "cpu", *arguments]
     ended = CliRunner().invoke(main, command)
     assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
     return ended.exit_code, ended.output
@@ -162,6 +163,92 @@ def test_a_broken_submission_is_one_line(folder: Path, monkeypatch: pytest.Monke
     assert {line["passed"] for line in lines() if "error" in line} == {False}
     assert "nvfp4 eval could not be run: Cannot allocate memory" in output
     assert "7 files: 2 passed, 4 failed, 1 unclear" in output
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the history."""
+    data = tmp_path_factory.mktemp("data")
+    monkeypatch.setenv("XDG_DATA_HOME", str(data))
+    monkeypatch.setenv("NVFP4_NO_LOG", "0")
+    return data
+
+
+@pytest.mark.parametrize(
+    ("texts", "code", "outcomes", "last"),
+    [
+        ((), 1, {"a": "passed", "b": "failed", "c": "failed"}, "4 files: 2 passed, 2 failed, in"),
+        (("passes", "passes"), 0, {"a": "passed"}, "4 files: 4 passed, 0 failed, in"),
+        (
+            *(("crash", "unclear"), 3, {"a": "passed", "c": "unclear"}),
+            "4 files: 2 passed, 0 failed, 2 unclear, in",
+        ),
+        (("late", "crash"), 3, {"a": "passed"}, "4 files: 2 passed, 0 failed, 2 unclear, in"),
+    ],
+)
+def test_without_a_file_each_verdict_goes_into_the_history_and_nothing_else_is_written(
+    texts: tuple[str, ...],
+    code: int,
+    outcomes: dict[str, str],
+    last: str,
+    folder: Path,
+    kept: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Fake(monkeypatch)
+    for name, content in zip(("b.py", "deep/c.py"), texts, strict=False):
+        (folder / "kernels" / name).write_text(content)
+    before = sorted(folder.rglob("*"))
+    found, output = run(into=())
+    assert (found, sorted(folder.rglob("*"))) == (code, before)
+    assert [each for each in kept.rglob("*") if each.is_file()] == [kept / "nvfp4/history.sqlite3"]
+    for name in ("a.py", "b.py", "deep/a.py", "deep/c.py"):
+        assert f"  kernels/{name}  " in output, "each file has its row"
+    assert re.fullmatch(re.escape(last) + r" [\d.]+ s", output.splitlines()[-1])
+    entries = History().entries()
+    assert {Path(each.path).stem: each.outcome for each in entries} == outcomes
+    assert len(entries) == len(outcomes), "equal files are judged once"
+    for each in entries:
+        record = History().find(each.id)
+        own = {"submission", "elapsed_s"}
+        judged = {**verdict_of(record.content), "submission": {"path": each.path}}
+        assert record.content == Path(each.path).read_bytes()
+        wanted = {name: value for name, value in judged.items() if name not in own}
+        assert {name: record.verdict_object[name] for name in wanted} == wanted
+        assert record.verdict_object["submission"]["path"] == each.path
+        assert record.verdict_object["elapsed_s"] == each.elapsed_s is not None
+
+
+@pytest.mark.parametrize("off", ["a file of results", "NVFP4_NO_LOG"])
+def test_a_batch_keeps_nothing_in_the_history_where_it_is_not_to(
+    off: str, folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Fake(monkeypatch)
+    if off == "NVFP4_NO_LOG":
+        monkeypatch.setenv("NVFP4_NO_LOG", "1")
+        assert run(into=())[0] == 1
+    else:
+        assert run()[0] == 1
+    assert not list(kept.rglob("*"))
+
+
+def test_a_batch_that_keeps_its_verdicts_in_the_history_may_be_interrupted(
+    folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Fake(monkeypatch, interrupted_at="b.py")
+    code, output = run("--jobs", "1", into=())
+    assert code == 130
+    assert re.search(r"interrupted: 2 passed, 0 failed, in [\d.]+ s; 2 files left\n$", output)
+    assert [each.path for each in History().entries()] == ["kernels/a.py"]
+
+
+def test_only_a_file_of_results_can_be_gone_on_with(folder: Path, kept: Path) -> None:
+    assert run("--resume", into=()) == (
+        2,
+        "error: --resume needs --jsonl\n"
+        "hint: Name the file of the batch that is to go on: --jsonl OUT --resume.\n",
+    )
+    assert not list(kept.rglob("*"))
 
 
 def test_an_interrupt_keeps_what_was_judged_and_resume_goes_on(

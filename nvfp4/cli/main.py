@@ -97,14 +97,13 @@ def test(
 
 
 @main.command(
-    epilog="nvfp4 batch kernels --jsonl verdicts.jsonl --stop\n"
-    "nvfp4 batch kernels --jsonl verdicts.jsonl --resume"
+    epilog="nvfp4 batch kernels mine.py\nnvfp4 batch kernels --jsonl verdicts.jsonl --stop --resume"
 )
 @click.argument("names", nargs=-1, required=True, type=click.Path(path_type=Path))
 @parameters.batch_options
 @parameters.judgement_options
 def batch(names: tuple[Path, ...], **options: Any) -> None:
-    """Judges files and all *.py of folders, equal ones once: as `eval`, a line of JSON for each.
+    """Judges files and all *.py of folders, equal ones once, as `eval` does.
 
     One at a time on each GPU; without a GPU as many at once as cores and memory allow. Exit code
     0: all passed; 1: some failed; 130: interrupted, and what was judged is kept.

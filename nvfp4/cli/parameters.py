@@ -199,10 +199,10 @@ log_option = click.option(
 batch_options = _all(
     click.option(
         "--jsonl",
-        required=True,
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="OUT",
-        help="Append a JSON object for each file to OUT, a line each.",
+        help="Append a JSON object for each file to OUT, a line each. Default: the history keeps "
+        "the verdicts.",
     ),
     click.option(
         "--resume", is_flag=True, help="Go on from the lines of OUT: judge what has none."

@@ -1,7 +1,7 @@
-"""`nvfp4 batch`: judges many submissions and appends a line for each to a file."""
+"""`nvfp4 batch`: judges many submissions; each verdict goes into a file or the history."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,21 @@ from nvfp4.cli.batch.progress import Tally, shown, summarise
 from nvfp4.cli.batch.this_machine import ThisMachine
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.errors import SetupError, error_object
+from nvfp4.cli.history.judgements import keep_printed
 
 
 def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
     """Judges files and those of folders, and returns the exit code. Raises SetupError."""
+    if options.resume and options.jsonl is None:
+        hint = "Name the file of the batch that is to go on: --jsonl OUT --resume."
+        raise SetupError("--resume needs --jsonl", hint, "usage")
     paths = find_files(names)
     judges = _judges(options)
     console = new_console()
     tally = Tally(len(paths))
     stopped = False
-    with closing(BatchFile(options.jsonl, options.resume)) as file:
+    file = BatchFile(options.jsonl, options.resume) if options.jsonl else None
+    with closing(file) if file else nullcontext():
         with shown(console, tally) as show:
             try:
                 _judge(paths, file, judges, options.identity(judges.kind), tally, show)
@@ -52,33 +57,29 @@ def _judges(options: BatchOptions) -> Judges:
 
 def _judge(
     paths: Sequence[Path],
-    file: BatchFile,
+    file: BatchFile | None,
     judges: Judges,
     options: dict[str, Any],
     tally: Tally,
     show: Callable[[Line], None],
 ) -> None:
-    """Has every path in the file, what is there already included; shows what is new."""
-    ours = {str(path) for path in paths}
-    file.drop(lambda line: line["submission"]["path"] in ours and not _counts(line, options))
-    known: dict[str, dict[str, Line]] = {}
-    for line in file.found:
-        # What was judged in time needs no limit.
-        same = {**line["options"], "limit_s": None} == {**options, "limit_s": None}
-        if same and _counts(line, options):
-            path, sha256 = line["submission"]["path"], line["submission"]["sha256"]
-            known.setdefault(sha256, {})[path] = line
+    """Judge what the file, if there is one, does not know already, and show what is new."""
+    known = _known(file, paths, options) if file else {}
 
     def add(lines: list[Line]) -> None:
         for line in lines:
             tally.add(line)  # an interrupt may come while the file is written
-        file.append(lines)
+        if file:
+            file.append(lines)
         for line in lines:
             show(line)
 
     def told(candidate: Candidate, verdict: dict[str, Any]) -> None:
         tally.judged += 1
-        add(_lines(candidate.paths, candidate.sha256, verdict, None, options))
+        lines = _lines(candidate.paths, candidate.sha256, verdict, None, options)
+        if file is None:
+            keep_printed(lines[0], candidate.content)
+        add(lines)
 
     candidates, unreadable = read_candidates(paths)
     for path, error in unreadable:
@@ -98,7 +99,23 @@ def _judge(
         first = line["same_as"] or line["submission"]["path"]
         add(_lines(missing, candidate.sha256, line, first, options))
     tally.begin(len(new))
-    judges.judge(new, told)
+    tally.gpus = judges.judge(new, told)
+
+
+def _known(
+    file: BatchFile, paths: Sequence[Path], options: dict[str, Any]
+) -> dict[str, dict[str, Line]]:
+    """Return the file's lines that hold, by hash and path; drop those that are judged again."""
+    ours = {str(path) for path in paths}
+    file.drop(lambda line: line["submission"]["path"] in ours and not _counts(line, options))
+    known: dict[str, dict[str, Line]] = {}
+    for line in file.found:
+        # What was judged in time needs no limit.
+        same = {**line["options"], "limit_s": None} == {**options, "limit_s": None}
+        if same and _counts(line, options):
+            path, sha256 = line["submission"]["path"], line["submission"]["sha256"]
+            known.setdefault(sha256, {})[path] = line
+    return known
 
 
 def _lines(

@@ -14,13 +14,12 @@ Told = Callable[[Candidate, dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """jsonl: the file of the results. stop_early: end a judgement at its first failure.
-    limit_s: of each submission. jobs: how many judgements on the CPU at once.
-    ray: the address of a cluster. judging: options of `nvfp4 eval` by
-    their names.
+    """jsonl: the file of the results; None for the history. stop_early: end a judgement at its
+    first failure. limit_s: of each submission. jobs: how many judgements on the CPU at once. ray:
+    the address of a cluster. judging: options of `nvfp4 eval` by their names.
     """
 
-    jsonl: Path
+    jsonl: Path | None = None
     resume: bool = False
     stop_early: bool = False
     limit_s: float | None = None
@@ -65,7 +64,8 @@ class Judges(Protocol):
 
     kind: str
 
-    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> str | None:
         """Judge each candidate once and pass every verdict to ``told``. An interrupt ends it; the
-        verdicts complete by then are passed on.
+        verdicts complete by then are passed on. Return a sentence on how the GPUs spent the time;
+        None if that is not known.
         """

@@ -36,6 +36,8 @@ class Tally:
         """Times that a B200 needs at least for emulated benchmarks."""
         self.judged = self.wanted = 0
         """Contents since the batch began."""
+        self.gpus: str | None = None
+        """How the GPUs spent the time."""
         self.started = time.monotonic()
 
     def begin(self, wanted: int) -> None:
@@ -149,7 +151,7 @@ def _outcomes(tally: Tally) -> str:
     return f"{tally.passed} passed, {tally.failed} failed{unclear}"
 
 
-def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
+def summarise(console: Console, tally: Tally, out: Path | None, stopped: bool) -> None:
     """The best files, the failed ones by cause, and what came of all in one sentence."""
     best = _least(tally.timed)
     if best:
@@ -179,14 +181,17 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
             Column("such as", [one_line(tally.first[code]) for code, _ in causes], 1, right=False),
         ]
         _show(console, "Failures", columns)
+    if tally.gpus:
+        say(console, tally.gpus, "dim")
     counts = f"{_outcomes(tally)}, in {seconds(tally.elapsed_s)}"
+    named = f": {one_line(str(out))}" if out else ""
     if stopped:
-        left = several(tally.total - tally.done, "file")
-        sentence = f"interrupted: {counts}; {left} left, which --resume judges"
-        say(console, f"{sentence}: {one_line(str(out))}", "bold yellow")
+        left = several(tally.total - tally.done, "file") + " left"
+        left += f", which --resume judges{named}" if out else ""
+        say(console, f"interrupted: {counts}; {left}", "bold yellow")
         return
     style = "bold red" if tally.failed else "bold yellow" if tally.unclear else "bold green"
-    say(console, f"{several(tally.total, 'file')}: {counts}: {one_line(str(out))}", style)
+    say(console, f"{several(tally.total, 'file')}: {counts}{named}", style)
 
 
 def _least(lines: list[tuple[float, Line]]) -> list[tuple[float, Line]]:

@@ -51,6 +51,12 @@ def keep(verdict: Verdict, content: bytes, history: History | None = None) -> in
         return None
 
 
+def keep_printed(printed: dict[str, Any], content: bytes) -> None:
+    """Keep the verdict of an object that `nvfp4 eval --json` prints; an error is no verdict."""
+    if "error" not in printed:
+        keep(_verdict(printed), content)
+
+
 def benchmarks_key(lines: list[str], problem: str = leaderboard) -> str:
     """Which cases were judged: geometric means over the same ones can be compared."""
     cases = ", ".join(str(shape_of(line)) for line in lines)
@@ -100,13 +106,10 @@ def kept_verdict(record: Record) -> Verdict:
     object that is none.
     """
     try:
-        verdict = _verdict(visible_parts(record.verdict_object))
+        return _verdict(visible_parts(record.verdict_object))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         hint = "nvfp4 show --json prints what is kept."
         raise HistoryError(f"judgement {record.id} is no verdict", hint) from None
-    verdict.interrupted = record.outcome == "interrupted"
-    verdict.elapsed_s = record.elapsed_s
-    return verdict
 
 
 def _verdict(found: dict[str, Any]) -> Verdict:
@@ -119,6 +122,8 @@ def _verdict(found: dict[str, Any]) -> Verdict:
         [_record(Warning, each) for each in found["warnings"]],
         found["alone"],
         mistake=_record(Mistake, found["mistake"]) if found["mistake"] else None,
+        interrupted=bool(found["interrupted"]),
+        elapsed_s=found["elapsed_s"],
         problem=str(found.get("problem", leaderboard)),
         ranking_by=str(found["score"].get("ranking_by", "geom")),
     )
