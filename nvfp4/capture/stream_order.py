@@ -56,15 +56,16 @@ def made(stream: int, blocking: bool) -> None:
         _non_blocking.add(stream)
 
 
-def launched(stream: int, kernel: str) -> None:
-    """A kernel in a stream, launched by the user's code on the stack."""
+def launched(stream: int, kernel: str, reads: bool = True) -> None:
+    """A kernel in a stream, launched by the user's code on the stack. reads: whether it may read
+    what the caller has made."""
     _launches[stream] += 1
     _kernel_last.add(stream)
     _before[stream][stream] = _launches[stream]
     if stream not in _IMPLICIT:
         last = _last[stream] = Unordered(kernel, *users_line())
         known = _known(stream)
-        if _CALLER not in known and not _waits_by_itself(stream, _CALLER):
+        if reads and _CALLER not in known and not _waits_by_itself(stream, _CALLER):
             _early.append(replace(last, early=True))
 
 

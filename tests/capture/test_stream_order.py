@@ -143,6 +143,68 @@ def test_all_ways_to_wait_for_the_caller(wait: Callable[[Any], object]) -> None:
     assert too_early() == ["early"]
 
 
+@pytest.mark.parametrize(
+    ("missing", "early", "late"),
+    [
+        ("nothing", [], []),
+        ("the wait for the caller", ["torch's mul", "torch's add"], []),
+        ("the wait of the caller", [], ["torch's add"]),
+        ("both", ["torch's mul", "torch's add"], ["torch's add"]),
+        ("the wait for what was put in last", [], ["torch's add"]),
+    ],
+)
+def test_torch_s_operators_are_work_in_their_stream(
+    missing: str, early: list[str], late: list[str]
+) -> None:
+    data = torch.ones(4, device="cuda")
+    stream_order.begin()
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    if missing not in ("the wait for the caller", "both"):
+        side.wait_stream(main)
+    with torch.cuda.stream(side):
+        found = data.mul(2)
+        event = side.record_event()
+        found = found.view(2, 2).add(data[0])
+        if missing != "the wait for what was put in last":
+            event = side.record_event()
+    if missing not in ("the wait of the caller", "both"):
+        event.wait()
+    assert (too_early(), left_over()) == (early, late)
+
+
+def test_new_contents_need_no_wait_for_the_caller_but_one_of_the_caller() -> None:
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.zeros(4, device="cuda").fill_(3)
+    assert (too_early(), left_over()) == ([], ["torch's fill_"])
+    torch.cuda.current_stream().wait_stream(side)
+    assert left_over() == []
+
+
+READS: dict[str, Callable[[Any], object]] = {
+    "item": lambda tensor: tensor[0].item(),
+    "tolist": lambda tensor: tensor.tolist(),
+    "cpu": lambda tensor: tensor.cpu(),
+    "copy_": lambda tensor: torch.empty(4).copy_(tensor),
+    "nonzero": lambda tensor: tensor.nonzero(),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_host_code_that_reads_a_result_has_waited_for_its_stream(
+    read: Callable[[Any], object],
+) -> None:
+    data, side = torch.ones(4, device="cuda"), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        launch()
+    torch.empty(4).copy_(data, non_blocking=True)
+    assert left_over() == ["kernel"], "it was read in another stream"
+    with torch.cuda.stream(side):
+        read(data)
+    assert left_over() == []
+
+
 def test_an_event_of_another_call_waits_for_nothing() -> None:
     event = torch.cuda.current_stream().record_event()
     stream_order.begin()

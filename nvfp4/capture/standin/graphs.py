@@ -8,12 +8,18 @@ from typing import Any
 
 import torch
 
-from nvfp4.capture import graphs
+from nvfp4.capture import graphs, stream_order
 from nvfp4.capture.standin.memory import as_cpu, as_cuda, tell_written
 from nvfp4.capture.standin.streams import current_stream
 
 UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 """Operators that set nothing."""
+
+OVERWRITING = (
+    *("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"),
+    "copy_",
+)
+"""Operators that read nothing of their first argument."""
 
 _READING = ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim")
 """Operators that wait for the device."""
@@ -78,9 +84,18 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     base = name.partition(".")[0]
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        waits = base in _READING or (base == "copy_" and _waits(*args, **kwargs))
         if not graphs.capturing():
-            return kernel(*args, **kwargs)
-        if base in _READING or (base == "copy_" and _waits(*args, **kwargs)):
+            stream = current_stream().cuda_stream
+            results = kernel(*args, **kwargs)
+            if getattr(kernel, "computes", base not in UNSET):
+                reads = any(each.is_cuda for each in _tensors(args[base in OVERWRITING :]))
+                stream_order.launched(stream, f"torch's {base}", reads)
+                stream_order.interrupt()
+            if waits:
+                stream_order.synchronize(stream)
+            return results
+        if waits:
             raise graphs.NotWhileCapturing(
                 f"CUDA error: operation not permitted when stream is capturing: {name} waits for "
                 "the device"

@@ -15,7 +15,7 @@ import torch
 
 from nvfp4.capture import host_access, stream_order
 from nvfp4.capture.standin import memory
-from nvfp4.capture.standin.graphs import UNSET, capturable
+from nvfp4.capture.standin.graphs import OVERWRITING, UNSET, capturable
 from nvfp4.capture.standin.scaled_mm import scaled_mm
 from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch_errors import NeedsGpu
@@ -33,10 +33,8 @@ _METADATA = (
 
 _ONLY_SHAPES = (*_VIEWS, *_METADATA, "resize_")
 
-# These read nothing of their first argument.
 _ALLOCATING = ("empty", "new_empty", "resize_", "set_")
 """Operators that put nothing into a stream."""
-_OVERWRITING = ("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_")
 
 # These take tensors of other devices.
 _INDEXING = (
@@ -124,7 +122,7 @@ class _CpuKernel:
         self._takes_tensor = [each.type.kind() == "TensorType" for each in arguments]
         self._outputs = [each.name for each in arguments if each.is_out]
         self._written = list(written.values())
-        self._overwrites = self._name.partition(".")[0] in _OVERWRITING
+        self._overwrites = self._name.partition(".")[0] in OVERWRITING
         # The argument that each result is, None for a new tensor.
         self._results = [
             None
@@ -135,7 +133,7 @@ class _CpuKernel:
         views = bool(schema.returns) and all(
             each.alias_info is not None and not each.alias_info.is_write for each in schema.returns
         )
-        self._computes = not views and not self._name.startswith(_ALLOCATING)
+        self.computes = not views and not self._name.startswith(_ALLOCATING)
         # Last, since other threads ask for it.
         base = self._name.partition(".")[0]
         self._operator = partial(_in_float32, found) if base in _PRODUCTS else found
@@ -163,7 +161,7 @@ class _CpuKernel:
         for name in resized:
             cpu_kwargs[name] = torch.empty(0, dtype=kwargs[name].dtype)
         results = self._operator(*cpu_args, **cpu_kwargs)
-        if self._computes:
+        if self.computes:
             stream_order.interrupt()
         if host_access.owner.elsewhere:
             for each in self._written:
@@ -171,7 +169,7 @@ class _CpuKernel:
                     memory.tell_written(cpu_kwargs.get(each))
                 elif each < len(cpu_args):
                     memory.tell_written(cpu_args[each])
-            if self._computes and not self._written:
+            if self.computes and not self._written:
                 memory.tell_written(results)
         for name in resized:
             replace_contents(kwargs[name], cpu_kwargs[name])

@@ -96,7 +96,8 @@ def refuse_impossible(stats: Stats, floor_ns: float) -> None:
         raise SubmissionFailed(
             "timing.below_floor",
             f"the mean of {mean_us:.3f} us is below the physical floor of {floor_us:.3f} us: "
-            "nothing can read these inputs from memory so fast",
+            "nothing can read these inputs from memory so fast; work in a stream that the current "
+            "one does not wait for is not timed",
             mean_us=mean_us,
             floor_us=floor_us,
         )
