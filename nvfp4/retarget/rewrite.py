@@ -44,11 +44,6 @@ class RewriteReport:
     target: str
     kernels: list[KernelRewrite] = field(default_factory=list)
 
-    @property
-    def changed(self) -> list[KernelRewrite]:
-        """The kernels in which something was rewritten."""
-        return [kernel for kernel in self.kernels if kernel.rewritten]
-
     def entries(self) -> list[dict[str, Any]]:
         """Plain values of each kernel: `kernel` (its short name), `source`, `target`,
         `instructions`, `rewritten` (opcode to how often), `added` (instructions).

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from nvfp4.emulator.ptx.syntax import Memory, Name
 from nvfp4.emulator.ptx.types import type_bytes
-from nvfp4.retarget.sequence import Impossible, Sequence, rule, shown
+from nvfp4.retarget.sequence import Sequence, rule, shown
 from nvfp4.retarget.targets import Target
 
 # Packed arithmetic, which later architectures do in one instruction.
 
-_HALF_PAIRS = ("u16x2", "s16x2")
 _ONE, _MINUS_ONE, _MINUS_ZERO = 0x3F80, 0xBF80, 0x8000  # in bf16
 
 
@@ -63,21 +62,7 @@ def bf16_by_fma(s: Sequence, target: Target) -> bool:
     return True
 
 
-@rule("add", "sub", "min", "max")
-def pairs_of_integers(s: Sequence, target: Target) -> bool:
-    """u16x2 and s16x2: one operation for each half."""
-    if target.number >= 90 or not s.has(*_HALF_PAIRS):
-        return False
-    opcode = s.without("relu").removesuffix("x2")
-    pairs = [s.halves(index, "b16") for index in (1, 2)]
-    halves = [s.value(opcode, *sources, kind="b16") for sources in zip(*pairs, strict=True)]
-    if s.has("relu"):
-        halves = [s.value("max.s16", half, 0, kind="b16") for half in halves]
-    s.perform("mov.b32", s.operand(0), f"{{{halves[0]}, {halves[1]}}}")
-    return True
-
-
-# Loads, stores and atomics that are wider than the target's.
+# Loads and stores that are wider than the target's.
 
 _HALF_OF = {"v8": "v4", "v4": "v2"}
 
@@ -122,37 +107,6 @@ def wide_access(s: Sequence, target: Target) -> bool:
     return True
 
 
-@rule("atom", "red")
-def vector_atomic(s: Sequence, target: Target) -> bool:
-    """Vectors of f32, f16 and f16x2, element by element: each is atomic by itself anyway."""
-    if target.number >= 90 or s.has("async"):
-        return False
-    if s.has("b128"):
-        raise Impossible("128-bit atomics start with sm_90")
-    if s.has("add") and s.has("bf16", "bf16x2"):
-        raise Impossible("atomics on bf16 start with sm_90")
-    vectors = [part for part in s.parts if part in ("v2", "v4", "v8")]
-    if not vectors:
-        return False
-    if not s.has("add"):
-        raise Impossible("before sm_90 there is no scalar atomic for it")
-    opcode = s.without(*vectors)
-    size = type_bytes(s.types[0])
-    first = 1 if s.parts[0] == "atom" else 0
-    address, values = s.address(first), s.items(first + 1)
-    policy = [s.operand(first + 2)] if len(s.operands) > first + 2 else []
-    kind = f"b{8 * size}"
-    results = [s.register(kind) for _ in values] if first else []
-    for index, value in enumerate(values):
-        s.perform(
-            opcode, *results[index : index + 1], _moved(address, index * size), value, *policy
-        )
-    for wanted, result in zip(s.items(0) if first else (), results, strict=True):
-        if wanted != "_":
-            s.perform(f"mov.{kind}", wanted, result)
-    return True
-
-
 @rule("cp")
 def bulk_copy_into_the_cta(s: Sequence, target: Target) -> bool:
     """Before PTX 8.6 the destination is in .shared::cluster, where the CTA's own memory is, too."""
@@ -166,34 +120,6 @@ def bulk_copy_into_the_cta(s: Sequence, target: Target) -> bool:
 
 
 # Instructions of a warp, barriers, fences and launch control.
-
-_LAST, _FIRST = 0x7FFFFFFF, -0x80000000
-_NAN = 0x7FFFFFFF
-
-
-@rule("redux")
-def redux_of_floats(s: Sequence, target: Target) -> bool:
-    """min or max of f32 as that of integers which sort as the floats do, NaN at one end."""
-    if target.has_tensor_memory or not s.has("f32"):
-        return False
-    smallest = s.has("min")
-    value = s.held(1)
-    size = s.value("and.b32", value, 0x7FFFFFFF)
-    bits = size if s.has("abs") else value
-    # Negative numbers: the more, the less.
-    flipped = s.value("and.b32", s.value("shr.s32", bits, 31), 0x7FFFFFFF)
-    key = s.value("xor.b32", bits, flipped)
-    nan = s.value("setp.gt.u32", size, 0x7F800000, kind="pred")
-    # NaN is chosen first of all with .NaN, last without.
-    end = _FIRST if smallest == s.has("NaN") else _LAST
-    key = s.value("selp.b32", end, key, nan)
-    found = s.register()
-    s.perform(f"redux.sync.{'min' if smallest else 'max'}.s32", found, key, s.operand(2))
-    flipped = s.value("and.b32", s.value("shr.s32", found, 31), 0x7FFFFFFF)
-    value = s.value("xor.b32", found, flipped)
-    nan = s.value("setp.eq.s32", found, end, kind="pred")
-    s.perform("selp.b32", s.operand(0), _NAN, value, nan)
-    return True
 
 
 @rule("elect")
@@ -217,9 +143,7 @@ def leader(s: Sequence, target: Target) -> bool:
 @rule("griddepcontrol", "setmaxnreg")
 def launch_control(s: Sequence, target: Target) -> bool:
     """Launches follow one another and registers are split evenly: there is nothing to say."""
-    if s.parts[0] == "griddepcontrol":
-        return target.number < 90
-    return target.number < 90 or not target.suffix
+    return target.number < 90 or (s.parts[0] == "setmaxnreg" and not target.suffix)
 
 
 @rule("fence")

@@ -70,11 +70,6 @@ def _before_90() -> list[Row]:
             Row(f"{name}.rn.bf16 D, A, B", "b16", ("b16", "b16"), BEFORE_90),
             Row(f"{name}.bf16x2 D, A, B", "b32", ("b32", "b32"), BEFORE_90),
         ]
-    for kind in ("u16x2", "s16x2"):
-        found += [
-            Row(f"{name}.{kind} D, A, B", "b32", ("b32", "b32"), BEFORE_90)
-            for name in ("add", "min", "max")
-        ]
     return found
 
 

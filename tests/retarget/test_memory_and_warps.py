@@ -75,20 +75,6 @@ PROGRAMS = {
         f"ld.global.L2::cache_hint.v8.b32 {_EIGHT}, [%q0], %d0; {_STORE}",
         BEFORE_100,
     ),
-    "red.v4.f32": Program(
-        "ld.global.v4.b32 {%r3, %r4, %r5, %r6}, [%q0];"
-        "red.global.add.v4.f32 [%q1], {%r3, %r4, %r5, %r6};",
-        BEFORE_90,
-    ),
-    "atom.v2.f32 over its sources": Program(
-        "mov.b32 %r3, 0f3F800000; mov.b32 %r4, 0f40000000;"
-        "@%p0 atom.global.v2.f32.add {%r4, %r3}, [%q2+8], {%r3, %r4};"
-        "st.global.v2.b32 [%q2], {%r3, %r4};",
-        BEFORE_90,
-    ),
-    "red.v2.f16x2": Program(
-        "red.relaxed.gpu.global.add.noftz.v2.f16x2 [%q1], {%r1, %r2};", BEFORE_90
-    ),
     "elect.sync": Program(
         "elect.sync %r3|%p1, -1; selp.u32 %r4, 1, 0, %p1;"
         "st.global.v2.b32 [%q2], {%r3, %r4}; @!%p0 bra odd;"
@@ -118,14 +104,6 @@ PROGRAMS = {
         before=".shared .align 8 .b64 bar;\n",
     ),
 }
-for _name in ("min", "max", "min.abs", "max.abs", "min.NaN", "max.NaN", "max.abs.NaN"):
-    PROGRAMS[f"redux.{_name}"] = Program(
-        f"redux.sync.{_name}.f32 %f0, %r1, -1; st.global.f32 [%q2], %f0;"
-        "shl.b32 %r4, 1, %l; shr.u32 %r5, %l, 3; shl.b32 %r5, %r5, 3; shl.b32 %r6, 0xff, %r5;"
-        f"redux.sync.{_name}.f32 %f1, %r2, %r6; st.global.f32 [%q2+4], %f1;"
-        f"redux.sync.{_name}.f32 %f2, %r2, %r4; st.global.f32 [%q2+8], %f2;",
-        ALL,
-    )
 
 
 def contents(seed: int) -> Array:

@@ -64,7 +64,13 @@ def _judge(
     show: Callable[[Line], None],
 ) -> None:
     """Judge what the file, if there is one, does not know already, and show what is new."""
-    known = _known(file, paths, options) if file else {}
+    known: dict[str, dict[str, Line]] = {}
+    for line in file.found if file else []:
+        # What was judged in time needs no limit.
+        same = {**line["options"], "limit_s": None} == {**options, "limit_s": None}
+        if same and _counts(line, options):
+            path, sha256 = line["submission"]["path"], line["submission"]["sha256"]
+            known.setdefault(sha256, {})[path] = line
 
     def add(lines: list[Line]) -> None:
         for line in lines:
@@ -100,22 +106,6 @@ def _judge(
         add(_lines(missing, candidate.sha256, line, first, options))
     tally.begin(len(new))
     tally.gpus = judges.judge(new, told)
-
-
-def _known(
-    file: BatchFile, paths: Sequence[Path], options: dict[str, Any]
-) -> dict[str, dict[str, Line]]:
-    """Return the file's lines that hold, by hash and path; drop those that are judged again."""
-    ours = {str(path) for path in paths}
-    file.drop(lambda line: line["submission"]["path"] in ours and not _counts(line, options))
-    known: dict[str, dict[str, Line]] = {}
-    for line in file.found:
-        # What was judged in time needs no limit.
-        same = {**line["options"], "limit_s": None} == {**options, "limit_s": None}
-        if same and _counts(line, options):
-            path, sha256 = line["submission"]["path"], line["submission"]["sha256"]
-            known.setdefault(sha256, {})[path] = line
-    return known
 
 
 def _lines(

@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,18 +68,17 @@ class BatchFile:
             self._fd = _locked(path)
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise SetupError(f"{path} is not a file", "Name a file to write to.")
-            *lines, rest = path.read_bytes().split(b"\n")
+            content = path.read_bytes()
         except OSError as error:
             self._fail(error)
-        if not resume and (lines or rest):
+        *lines, rest = content.split(b"\n")
+        if not resume and content:
             hint = "If a batch has written it, --resume goes on from it; or name another file."
             raise SetupError(f"{path} is not empty", hint)
         if rest and not _FIRST.startswith(rest[: len(_FIRST)]):
             self._refuse(len(lines) + 1)
         self.found = [self._read(number, text) for number, text in enumerate(lines, 1)]
-        self._kept = lines
-        if rest:
-            self._replace()
+        os.ftruncate(self._fd, len(content) - len(rest))
 
     def _read(self, number: int, text: bytes) -> Line:
         try:
@@ -96,27 +95,6 @@ class BatchFile:
     def _refuse(self, number: int) -> NoReturn:
         message = f"line {number} of {self._path} is none of a batch"
         raise SetupError(message, "Name a file that a batch has written, or a new one.") from None
-
-    def drop(self, unwanted: Callable[[Line], bool]) -> None:
-        """Leaves lines out that were found. Raises SetupError."""
-        kept = [index for index, line in enumerate(self.found) if not unwanted(line)]
-        if len(kept) < len(self.found):
-            self.found = [self.found[index] for index in kept]
-            self._kept = [self._kept[index] for index in kept]
-            self._replace()
-
-    def _replace(self) -> None:
-        """The file with the lines that are kept, whole or not at all."""
-        beside = self._path.with_name(f".{self._path.name}.new")
-        try:
-            beside.unlink(missing_ok=True)
-            new = _locked(beside)
-            _write(new, b"".join(line + b"\n" for line in self._kept))
-            os.replace(beside, self._path)
-        except OSError as error:
-            self._fail(error)
-        os.close(self._fd)
-        self._fd = new
 
     def append(self, lines: Sequence[Line]) -> None:
         """Writes lines, on disk when this returns. Raises SetupError."""
