@@ -26,7 +26,7 @@ from typing import Any
 
 from nvfp4.capture import activity
 from nvfp4.capture.cuda import image_headers
-from nvfp4.capture.cuda.compilers import CANNOT_BE_COMPILED, CompileError, for_people
+from nvfp4.capture.cuda.compilers import CANNOT_BE_COMPILED, CompileError, LoadError, for_people
 from nvfp4.capture.cuda.source_lines import in_file, texts
 from nvfp4.capture.frames import users_file
 from nvfp4.capture.imports import when_imported
@@ -90,6 +90,7 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
     os.environ[_FOLDER] = str(Path(root, f"sm_{number}-{digest}"))
     builder.FileBaton = Turn
     builder._write_ninja_file_and_build_library = _explained(builder, early)
+    builder._import_module_from_library = _loaded(builder._import_module_from_library)
     builder.load_inline = _with_places(builder.load_inline)
     # As on the contest's machines, where compilers look into CUTLASS's folder.
     folders = [os.environ.get(_INCLUDED, ""), *map(str, image_headers.cutlass_folders())]
@@ -108,6 +109,19 @@ def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(**given)
 
     return load_inline
+
+
+def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's function that loads what was built, with errors as without a GPU."""
+
+    @functools.wraps(original)
+    def load(name: str, *arguments: Any, **named: Any) -> Any:
+        try:
+            return original(name, *arguments, **named)
+        except (ImportError, OSError) as error:
+            raise LoadError(name, error) from error
+
+    return load
 
 
 def _in_the_compiler_s_words(said: str, named: Mapping[str, Any]) -> str:

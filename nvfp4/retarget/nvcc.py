@@ -236,7 +236,8 @@ def _for_target(step: str, arch: str, target: str) -> str:
 
 def fits_not(said: str) -> bool:
     """Whether an error among what nvcc printed may be one of the architecture."""
-    errors = [line for line in said.splitlines() if _error.search(line)]
+    lines = [line for line in said.splitlines() if not line.startswith("nvcc fatal")]  # of flags
+    errors = [line for line in lines if _error.search(line)]
     return any(_of_an_architecture.search(line) for line in errors)
 
 
@@ -284,16 +285,16 @@ def main(arguments: list[str]) -> int:
     report = Path(f"{output_of(words) or 'a.o'}{REPORT}")
     report.unlink(missing_ok=True)
     said = ""
-    natively = fits(words, int(number))
-    if natively or retarget == "never":
-        try:
+    try:
+        if fits(words, int(number)) or retarget == "never":
             print(_natively(nvcc, words), end="", file=sys.stderr)
             return 0
-        except BuildFailed as failed:
-            said = str(failed)
-            if retarget == "never" or not fits_not(said):
-                print(said, end="", file=sys.stderr)
-                return 1
+        _dry_run(nvcc, words, os.curdir, dict(os.environ))  # a flag may be one that nvcc refuses
+    except BuildFailed as failed:
+        said = str(failed)
+        if retarget == "never" or not fits_not(said):
+            print(said, end="", file=sys.stderr)
+            return 1
     from nvfp4.retarget.errors import RetargetError
 
     try:

@@ -122,24 +122,6 @@ def bulk_copy_into_the_cta(s: Sequence, target: Target) -> bool:
 # Instructions of a warp, barriers, fences and launch control.
 
 
-@rule("elect")
-def leader(s: Sequence, target: Target) -> bool:
-    """The lowest of the members that are there."""
-    if target.number >= 90:
-        return False
-    here, always = s.register(), s.register("pred")
-    s.compute("setp.eq.u32", always, 0, 0)
-    s.perform("vote.sync.ballot.b32", here, always, s.operand(1))
-    lowest = s.value("and.b32", here, s.value("neg.s32", here))
-    lane = s.value("bfind.u32", lowest)
-    lane_out, flag_out = [*s.items(0), "_"][:2]
-    if flag_out != "_":
-        s.perform("setp.eq.u32", flag_out, s.value("mov.u32", "%laneid"), lane)
-    if lane_out != "_":
-        s.perform("mov.b32", lane_out, lane)
-    return True
-
-
 @rule("griddepcontrol", "setmaxnreg")
 def launch_control(s: Sequence, target: Target) -> bool:
     """Launches follow one another and registers are split evenly: there is nothing to say."""
@@ -199,15 +181,4 @@ def cluster_registers(s: Sequence, target: Target) -> bool:
     if source is None:
         return False
     s.perform(s.node.opcode, s.operand(0), source)
-    return True
-
-
-@rule("mapa", "getctarank")
-def only_member(s: Sequence, target: Target) -> bool:
-    """Before sm_90 a CTA is alone in its cluster: its own addresses, and rank 0."""
-    if target.number >= 90:
-        return False
-    source = s.operand(1) if s.parts[0] == "mapa" else "0"
-    kind = "b64" if s.parts[0] == "mapa" and s.has("u64") else "b32"
-    s.perform(f"mov.{kind}", s.operand(0), source)
     return True

@@ -117,7 +117,8 @@ _ONLY: tuple[tuple[str, Having, str], ...] = (
     (r"(min|max)\..*xorsign", _from(86), "it starts with sm_86"),
     (r"stmatrix\.", _from(90), "it starts with sm_90"),
     (r"(ldmatrix|stmatrix)\..*(m16n16|m8n16|m16n8)", _from(100), "it starts with sm_100"),
-    (r"(?!mapa|getctarank).*shared::cluster", _from(90), "clusters start with sm_90"),
+    (r"(mapa|getctarank|.*shared::cluster)", _from(90), "clusters start with sm_90"),
+    (r"elect\.", _from(90), "it starts with sm_90"),
 )
 
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -326,47 +328,139 @@ def test_on_a_gpu_a_judgement_finds_built_what_was_built_ahead_without_it(
     assert log.read_text() == before
 
 
-SYNTAX = "__global__ void k(int *p) {\n  p[0] = 1\n}"
-MISSING = "__global__ void k(int *p) {\n  p[0] = not_there(p);\n}"
-ASSERTION = 'template <int N> struct S { static_assert(N % 2 == 0, "N is odd"); };\nS<3> s;'
-UNKNOWN = '__global__ void k(int *p) {\n  asm("mov.b48 %0, 1;" : "=r"(p[0]));\n}'
-UNDECLARED = "int f() {\n  return g();\n}"
-MISTAKES = {
-    "a syntax error": ("cuda_sources", SYNTAX, 'expected a ";"'),
-    "a name that is not there": ("cuda_sources", MISSING, '"not_there" is undefined'),
-    "a static assertion": ("cuda_sources", ASSERTION, "N is odd"),
-    "an unknown instruction": ("cuda_sources", UNKNOWN, "Unexpected instruction types"),
-    "C++ that is wrong": ("cpp_sources", UNDECLARED, "was not declared in this scope"),
-}
+CUTE = """import cutlass.cute as cute
+
+@cute.kernel
+def kernel():
+    tidx, _, _ = cute.arch.thread_idx()
+    cute.printf("{}", not_there + tidx)
+
+@cute.jit
+def launch():
+    kernel().launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+cute.compile(launch)
+"""
+
+TRITON = """import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+@triton.jit
+def kernel(p):
+    tl.store(p, not_there)
+
+triton.compile(ASTSource(kernel, {"p": "*fp32"}), target=GPUTarget("cuda", 90, 32))
+"""
+
+OF_PYTHON = """
+#include <Python.h>
+static PyModuleDef unlinked = {PyModuleDef_HEAD_INIT, "unlinked", nullptr, -1, nullptr};
+int g();
+PyMODINIT_FUNC PyInit_unlinked(void) { return g() ? nullptr : PyModule_Create(&unlinked); }
+"""
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        pytest.param(name, marks=[] if name == "a syntax error" else pytest.mark.corpus)
-        for name in MISTAKES
-    ],
-)
-def test_a_compiler_s_words_are_the_same_with_and_without_a_gpu(
-    pretended: Path, monkeypatch: pytest.MonkeyPatch, mistake: str
-) -> None:
-    kind, source, says = MISTAKES[mistake]
+def built(kind: str, source: str, flag: str = "-arch=sm_90a", name: str = "broken") -> str:
+    """The lines that build an extension; {stubs} in them are linker flags of the machine."""
     sources = {"cpp_sources": "", kind: source}
     given = ", ".join(f'{name}="""{text}"""' for name, text in sources.items())
-    flags = 'extra_cuda_cflags=["-gencode=arch=compute_90a,code=sm_90a"]'
-    pretended.write_text(
+    return (
         "from torch.utils.cpp_extension import load_inline\n\n"
-        f'load_inline("broken", {given}, {flags}, verbose=True, no_implicit_headers=True)\n'
+        f'load_inline("{name}", {given}, extra_cuda_cflags=["{flag}"], verbose=True,\n'
+        "    extra_ldflags=[stubs], no_implicit_headers=True)\n"
     )
+
+
+MISTAKES = {
+    "syntax": (
+        built("cuda_sources", "__global__ void k(int *p) {\n  p[0] = 1\n}"),
+        *('submission.py(+5): error: expected a ";"', "the end of the line before"),
+    ),
+    "a missing symbol": (
+        built("cuda_sources", "__global__ void k(int *p) {\n  p[0] = not_there(p);\n}"),
+        *('submission.py(+4): error: identifier "not_there" is undefined', "declare it above"),
+    ),
+    "an architecture that is none": (
+        built("cuda_sources", "__global__ void k() {}", "-gencode=arch=compute_91,code=sm_91"),
+        *("nvcc fatal   : Unsupported gpu architecture 'compute_91'", "a B200 is sm_100a"),
+    ),
+    "link": (
+        built("cpp_sources", OF_PYTHON, name="unlinked"),
+        *("unlinked cannot be loaded: unlinked.so: undefined symbol: _Z1gv", "extra_ldflags"),
+    ),
+    "ptxas": (
+        built(
+            "cuda_sources",
+            '__global__ void k(int *p) {\n  asm("mov.b48 %0, 1;" : "=r"(p[0]));\n}',
+        ),
+        *("submission.py:+4: error: Unexpected instruction types", "the PTX manual"),
+    ),
+    "a missing header": (
+        built("cuda_sources", '#include "mine.hpp"\n__global__ void k() {}'),
+        *("submission.py:+3:10: fatal error: mine.hpp: No such file", "a submission is one file"),
+    ),
+    "a static assertion": (
+        built(
+            "cuda_sources",
+            'template <int N> struct S { static_assert(N % 2 == 0, "N is odd"); };\nS<3> s;',
+        ),
+        *('submission.py(+3): error: static assertion failed with "N is odd"', "the values"),
+    ),
+    "C++": (
+        built("cpp_sources", "int f() {\n  return g();\n}"),
+        *("submission.py:+4:18: error: ", "declare it above"),
+    ),
+    "CuTe DSL": (CUTE, "submission.py:+6", None),
+    "Triton": (TRITON, "tl.store(p, not_there)", None),
+    "import": ("import not_there\n", "No module named 'not_there'", None),
+}
+"""By what is wrong: lines of a submission, what is told of them, and a part of the hint."""
+
+TRIED = """
+def f{number}():
+    try:
+{lines}
+    except BaseException as error:
+        code, hint = getattr(error, "verdict_code", None), getattr(error, "hint", None)
+        return code, getattr(error, "message", str(error)), hint
+"""
+
+
+def test_a_compiler_s_words_and_a_hint_are_the_same_with_and_without_a_gpu(
+    pretended: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = f"import json, os\n\nstubs = '-L{tmp_path}'\n"
+    for library in ("c10_cuda", "torch_cuda"):  # which a torch with CUDA has
+        (tmp_path / f"lib{library}.so").write_text("INPUT(-lc10)")
+    places = []
+    for number, (source, *_) in enumerate(MISTAKES.values()):
+        text += TRIED.partition("{lines}")[0].format(number=number)
+        places.append(text.count("\n"))
+        text += textwrap.indent(source, 8 * " ") + TRIED.partition("{lines}")[2]
+    calls = ", ".join(f"f{number}()" for number in range(len(MISTAKES)))
+    text += f"\nsaid = json.dumps([{calls}])\n"
+    text += 'open(os.environ["XDG_CACHE_HOME"] + "/said", "w").write(said)\nraise ValueError\n'
+    pretended.write_text(text)
     told = []
     for _ in range(2):
         with (
             SubmissionProcess(pretended, Options(retarget="auto")) as process,
-            pytest.raises(SubmissionFailed) as failed,
+            pytest.raises(SubmissionFailed, match="ValueError"),
         ):
-            process.load(120)
-        told.append((failed.value.failure.code, str(failed.value)))
+            process.load(500)
+        (file,) = tmp_path.glob("caches/nvfp4/submissions/*/said")
+        told.append(re.sub(r"/tmp/nvfp4-\w+/", "", file.read_text()))
+        file.unlink()
         monkeypatch.undo()  # no GPU is pretended
-    assert told[0] == told[1]
-    assert says in told[0][1]
-    assert "submission.py" in told[0][1]
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    on_gpu, without = map(json.loads, told)
+    assert on_gpu == without
+    for (code, said, hint), begins, name in zip(without, places, MISTAKES, strict=True):
+        _, says, helps = MISTAKES[name]
+        text, offset, rest = re.fullmatch(r"(.*?)(?:\+(\d+)(.*))?", says).groups()
+        wanted = f"{text}{begins + int(offset)}{rest}" if offset else says
+        assert wanted in said, name
+        assert (code == "build.compiler") == (helps is not None), name
+        assert helps is None or helps in hint, name

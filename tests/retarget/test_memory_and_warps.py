@@ -75,12 +75,6 @@ PROGRAMS = {
         f"ld.global.L2::cache_hint.v8.b32 {_EIGHT}, [%q0], %d0; {_STORE}",
         BEFORE_100,
     ),
-    "elect.sync": Program(
-        "elect.sync %r3|%p1, -1; selp.u32 %r4, 1, 0, %p1;"
-        "st.global.v2.b32 [%q2], {%r3, %r4}; @!%p0 bra odd;"
-        "elect.sync _|%p2, 0x55555555; selp.u32 %r5, 1, 0, %p2; st.global.b32 [%q2+8], %r5; odd:",
-        BEFORE_90,
-    ),
     "launch control": Program(
         "griddepcontrol.wait; setmaxnreg.inc.sync.aligned.u32 64; fence.proxy.async;"
         "fence.mbarrier_init.release.cluster; fence.acq_rel.cluster;"
@@ -90,8 +84,7 @@ PROGRAMS = {
     ),
     "alone in a cluster": Program(
         "mov.u32 %r3, %cluster_ctarank; mov.u32 %r4, %cluster_nctaid.x; mov.u32 %r5, %clusterid.x;"
-        "mapa.shared::cluster.u32 %r6, %r3, %r3; getctarank.shared::cluster.u32 %r7, %r6;"
-        "st.global.v4.b32 [%q2], {%r3, %r4, %r5, %r7};",
+        "st.global.v4.b32 [%q2], {%r3, %r4, %r5, %r3};",
         BEFORE_90,
     ),
     "mbarrier": Program(
@@ -139,7 +132,9 @@ def test_a_rewritten_program_does_the_same(name: str, tmp_path: Path) -> None:
     expected = [run(program.text, seed) for seed in range(4)]
     for target in ALL:
         rewritten = rewrite(program.text, target)
-        assert bool(rewritten.report.changed) == (target in program.lacking), target
+        assert any(each.rewritten for each in rewritten.report.kernels) == (
+            target in program.lacking
+        ), target
         for seed, want in enumerate(expected):
             np.testing.assert_array_equal(run(rewritten.ptx, seed), want)
 

@@ -159,6 +159,8 @@ REFUSED = {
     "red.global.add.noftz.bf16x2 [%d1], %r1": ("sm_80", "sm_89"),
     "red.global.add.v2.f32 [%d1], {%r1, %r2}": ("sm_80", "sm_89"),
     "atom.global.v2.f32.add {%r1, %r2}, [%d1], {%r1, %r2}": ("sm_80", "sm_89"),
+    "elect.sync %r1|%p1, -1": ("sm_80", "sm_89"),
+    "mapa.shared::cluster.u32 %r1, %r2, %r3": ("sm_80", "sm_89"),
     "max.s16x2 %r1, %r1, %r2": ("sm_80", "sm_89"),
     "redux.sync.min.f32 %r1, %r2, -1": ("sm_80", "sm_90a", "sm_120a"),
     "max.xorsign.abs.f32 %r1, %r1, %r2": ("sm_80",),

@@ -23,6 +23,8 @@ from nvfp4.records.launch_errors import CaptureError, NotInstalled, UnsupportedC
 
 _HERE = Path(__file__).parent
 _LONGEST_ERROR_LINES = 24
+_FIRST_ERROR = re.compile(r"error|\bld: ", re.IGNORECASE)
+_FOLDERS = re.compile(r"/\S*/")
 _NO_LIBRARY = re.compile(r"cannot find -l([\w.+-]+)")
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _USED = re.compile(r"Used (\d+) registers")
@@ -48,10 +50,34 @@ _LARGE_STATIC_SHARED = 13, 0
 CANNOT_BE_COMPILED = " cannot be compiled:\n"
 
 
+_HINTS = {
+    r"No such file": "a submission is one file: put the text of your own headers into its source",
+    r"is undefined|not declared": "declare it above this line, or include the header that does",
+    r"static assertion": "the line of the instantiation has the values that it refuses",
+    r"gpu architecture": "nvcc --list-gpu-code names those that nvcc knows; a B200 is sm_100a",
+    r"undefined (symbol|ref)|cannot find -l": "define it, or name its library in extra_ldflags",
+    r"ptxas": "the PTX manual has an instruction's types and the architectures that have it",
+    r"\bexpected\b": "look for what is missing at the end of the line before, too",
+}
+"""Hints by a pattern of what a compiler says; the first that matches counts."""
+
+
 class CompileError(CaptureError, RuntimeError):
     """A compiler's errors, in the submission's own lines; a RuntimeError as torch's."""
 
     verdict_code = "build.compiler"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        matching = (text for pattern, text in _HINTS.items() if re.search(pattern, message))
+        super().__init__(message, hint=hint or next(matching, None))
+
+
+class LoadError(CompileError, ImportError):
+    """A library that was built and cannot be loaded; an ImportError as Python's."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        said = _FOLDERS.sub("", str(error))
+        super().__init__(f"the extension {name} cannot be loaded: {said}")
 
 
 def cache_folder() -> Path:
@@ -139,7 +165,7 @@ def for_people(said: str, work: Path) -> str:
     said = by_source(said, work)
     said = said.replace(SHOWN_AS, "").replace(f"{work}/", "")
     lines = [line for line in said.splitlines() if line.strip() and "ptxas info" not in line]
-    first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
+    first = next((i for i, line in enumerate(lines) if _FIRST_ERROR.search(line)), 0)
     chosen = lines[first : first + _LONGEST_ERROR_LINES]
     if len(lines) - first > _LONGEST_ERROR_LINES:
         chosen.append("...")

@@ -19,7 +19,7 @@ from typing import Any
 
 from nvfp4.capture.cuda.architectures import nvccs_images, torchs_options
 from nvfp4.capture.cuda.build import Built, Request, Source, build
-from nvfp4.capture.cuda.compilers import CompileError
+from nvfp4.capture.cuda.compilers import LoadError
 from nvfp4.capture.cuda.flags import own_include_paths, with_own_flags
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file, texts
@@ -146,7 +146,7 @@ def _load_once(request: Request, built: Built, is_python_module: bool, caller: P
                     f"host code calls {unknown[1]} of a CUDA library, which is not emulated",
                     hint="launches, memory, streams, events and attributes of the CUDA runtime are",
                 ) from error
-            raise CompileError(f"the extension {request.name} cannot be loaded: {error}") from error
+            raise LoadError(request.name, error) from error
         finally:
             RUNTIME.loading(None)
         RUNTIME.raise_pending()
