@@ -87,7 +87,7 @@ class GpuTime:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._seconds: Counter[str] = Counter()
+        self._seconds = {"judging": 0.0, "waiting for builds": 0.0, "idle": 0.0}
         self._running: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
         self._since = time.monotonic()
@@ -106,8 +106,9 @@ class GpuTime:
         with self._lock:
             running, now = self._running, time.monotonic()
             for gpu in self._names:
-                waits = running["", "building"] and not running[gpu, "loading"]
-                spent = "judging" if running[gpu, "judging"] else "building" if waits else "idle"
+                spent = "judging" if running[gpu, "judging"] else "idle"
+                if not running[gpu, "loading"] and running["", "building"]:
+                    spent = "waiting for builds"
                 self._seconds[spent] += now - self._since
             self._since = now
             running[name, what] += more
@@ -117,9 +118,8 @@ class GpuTime:
         self.count("", "building", 0)
         if not self._names:
             return None
-        whole = self._seconds.total()
-        parts = {"judging": "judging", "building": "waiting for builds", "idle": "idle"}
-        shares = [f"{says} {percent(self._seconds[each], whole)}" for each, says in parts.items()]
+        whole = sum(self._seconds.values())
+        shares = [f"{what} {percent(spent, whole)}" for what, spent in self._seconds.items()]
         return f"{several(len(self._names), 'GPU')}: {', '.join(shares)}"
 
 
