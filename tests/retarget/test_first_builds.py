@@ -424,7 +424,7 @@ def f{number}():
 {lines}
     except BaseException as error:
         code, hint = getattr(error, "verdict_code", None), getattr(error, "hint", None)
-        return code, getattr(error, "message", str(error)), hint
+        return code, error.message if code else str(error), hint
 """
 
 
