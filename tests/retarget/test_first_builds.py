@@ -459,7 +459,9 @@ def test_a_compiler_s_words_and_a_hint_are_the_same_with_and_without_a_gpu(
     assert on_gpu == without
     for (code, said, hint), begins, name in zip(without, places, MISTAKES, strict=True):
         _, says, helps = MISTAKES[name]
-        text, offset, rest = re.fullmatch(r"(.*?)(?:\+(\d+)(.*))?", says).groups()
+        parts = re.fullmatch(r"(.*?)(?:\+(\d+)(.*))?", says)
+        assert parts is not None
+        text, offset, rest = parts.groups()
         wanted = f"{text}{begins + int(offset)}{rest}" if offset else says
         assert wanted in said, name
         assert (code == "build.compiler") == (helps is not None), name
