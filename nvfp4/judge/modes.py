@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import os
 import secrets
 import sys
@@ -180,12 +181,12 @@ class Judge:
         return self._end()
 
     def _by_cost(self, cases: list[Case]) -> list[tuple[int, Case]]:
-        """The cases with their numbers; where a large one may take all the time, those whose inputs
-        decide first, and the cheapest of them first."""
+        """The cases with their numbers. Where a large one may take all the time, those whose inputs
+        decide come first, and the cheapest of them first."""
         numbered = list(enumerate(cases))
         if self._device.type != "cpu":
             return numbered
-        return sorted(numbered, key=lambda each: (each[1].full_range, each[1].elements))
+        return sorted(numbered, key=lambda each: math.inf if each[1].full_range else each[1].size)
 
     def _later(self, case: Case, *arguments: Any, **named: Any) -> LaterCalls:
         def redraw(full_range: bool) -> Drawn:

@@ -413,4 +413,4 @@ def test_what_only_another_gpu_has_is_an_error_of_ptxas(
     text = OF_SM_120.replace("%FORM%", form).replace("%SCALES%", scales)
     with pytest.raises(CompileError, match=r"not supported on \.target 'sm_100'") as refused:
         load_inline("scaled", "", text, functions=[])
-    assert refused.value.hint is None, "sm_100a has neither"
+    assert "sm_100a" not in str(refused.value.hint), "it has neither"
