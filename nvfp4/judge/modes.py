@@ -186,7 +186,9 @@ class Judge:
         numbered = list(enumerate(cases))
         if self._device.type != "cpu":
             return numbered
-        return sorted(numbered, key=lambda each: math.inf if each[1].full_range else each[1].size)
+        return sorted(
+            numbered, key=lambda each: math.inf if each[1].full_range else each[1].elements
+        )
 
     def _later(self, case: Case, *arguments: Any, **named: Any) -> LaterCalls:
         def redraw(full_range: bool) -> Drawn:
