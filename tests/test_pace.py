@@ -330,6 +330,8 @@ class InParts(Bot):
         on_result("benchmark-count", str(len(cases)))
         for number, each in enumerate(cases):
             on_result(f"benchmark.{number}.status", each)
+        if "killed" in cases:
+            return ProcessResult(-9, "", killed=True)
         failed = "fail" in cases
         return ProcessResult(112 * failed, "", values={"check": "fail" if failed else "pass"})
 
@@ -361,3 +363,9 @@ def test_a_judge_whose_result_ends_the_run_is_the_last() -> None:
 
     bot.run_in_parts("leaderboard", ["pass", "pass"], 2, stop, at_once=False)
     assert "benchmark.1.status" not in told
+
+
+def test_a_judge_that_is_killed_leaves_no_outcome_of_the_whole() -> None:
+    bot = InParts(load_problem(), b"")
+    ended = bot.run_in_parts("leaderboard", ["pass", "killed", "pass"], 2, lambda *_: None)
+    assert (ended.exit_code, ended.killed, "check" in ended.values) == (-9, True, False)

@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +15,7 @@ from nvfp4.cli.display.benchmark_tables import b200_columns, flushed
 from nvfp4.cli.display.console import Column, columns_of, say, show_table
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import judged
-from nvfp4.cli.judging.bot import Bot, drivers
+from nvfp4.cli.judging.bot import Bot, has_driver
 from nvfp4.cli.problem import Problem, load_problem, shape_of
 from nvfp4.cli.text import microseconds
 from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
@@ -139,7 +138,7 @@ def capability_of(device: str) -> str | None:
     """
     if device in ("cpu", "emulate"):
         return None
-    if device == "auto" and not any(Path(driver).exists() for driver in drivers):
+    if device == "auto" and not has_driver():
         return None
     return inspect(load_problem(), device).device.capability
 
@@ -155,7 +154,7 @@ def visible_gpus() -> dict[str, str]:
     """The GPUs that torch sees, each as CUDA_VISIBLE_DEVICES names it, with its compute capability.
     Raises SetupError.
     """
-    if not any(Path(driver).exists() for driver in drivers):
+    if not has_driver():
         return {}
     command = [sys.executable, "-c", _COUNT]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True)

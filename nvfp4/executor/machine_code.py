@@ -108,11 +108,12 @@ def _compile(folder: Path, lines: Iterable[str]) -> None:
     """Load the loops of these lines, or compile and keep them."""
     end_s = time.monotonic() + _MOST_S
     for line in lines:
+        if time.monotonic() > end_s:
+            return
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # no cache, or another process is slow
                 stack.enter_context(locked(folder / "lock"))
-            if time.monotonic() < end_s:
-                compile_line(line)
+            compile_line(line)
 
 
 def compile_line(line: str) -> None:

@@ -20,10 +20,10 @@ from nvfp4.sandbox.namespaces import close_all_but, open_files
 
 def fork_for_judges(fd: int, folder: Path) -> int:
     """Return in an executor that a judge has asked for over this socket, with the number of the
-    executor's own socket. folder: of the machine code. When nobody can ask any more, the server
+    executor's own socket. folder: of the machine code. When no judge is left, the server
     keeps the machine code that executors were missing, and ends."""
     isolation.close_to_others()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for an executor
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # an executor that has ended is forgotten
     with socket.socket(fileno=fd) as asked:
         request, (channel, tell) = _fork_for_requests(asked, folder)
     os.setsid()
@@ -31,9 +31,7 @@ def fork_for_judges(fd: int, folder: Path) -> int:
     os.write(tell, str(os.getpid()).encode())
     close_all_but([0, 1, 2, channel], open_files())
     _end_with(request["judge"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    os.chdir(request["folder"])
+    isolation.move_to(Path(request["folder"]), request["environment"])
     return channel
 
 

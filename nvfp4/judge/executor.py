@@ -36,7 +36,6 @@ class Executor:
         self._scratch: Path | None = None
         self._greeted = False
         self._requests = 0
-        self._starts = 0
 
     @property
     def folder(self) -> Path | None:
@@ -55,10 +54,8 @@ class Executor:
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         ours, theirs = socket.socketpair()
         with theirs:
-            anew = self._starts > 0
-            fd = theirs.fileno()
+            fd, anew = theirs.fileno(), self._requests > 0
             self._process = start_executor(fd, self._scratch, self._predicts, anew)
-        self._starts += 1
         self._channel = Channel(ours)
         self._greeted = False
         atexit.register(self.stop)

@@ -153,17 +153,17 @@ class Judge:
         own_clock = self._own_clock()  # before the submission is loaded
         measured = _Measured(calibration, own_clock, fresh_contents)
         ordered = self._by_cost(cases)
-        redraw, draw = self._redraw, self._referee.draw
+        draw = self._redraw if fresh_contents else self._referee.draw
+        seeds = [self._call_seed(i, 0) if fresh_contents else case.seed for i, case in ordered]
         draws = [
-            partial(self._first, redraw, case, self._call_seed(index, 0))
-            if fresh_contents
-            else partial(self._first, draw, case, case.seed)
-            for index, case in ordered
+            partial(self._first, draw, case, seed)
+            for (_, case), seed in zip(ordered, seeds, strict=True)
         ]
         self._load(draws)
         self._pipe.write("benchmark-count", len(cases))
         self._pipe.reserve(len(cases), benchmark_bytes)
         for start in range(0, len(cases), cases_at_once):
+            together = draws[: start + cases_at_once]  # later calls come before the next first one
             with ExitStack() as open_cases:
                 later: dict[int, LaterCalls] = {}
                 for place, (index, case) in enumerate(ordered[start : start + cases_at_once]):
@@ -174,7 +174,7 @@ class Judge:
                     with self._reported(key) as report:
                         opening = self._opened(case, OpenedCase)
                         opened = open_cases.enter_context(opening)
-                        first = partial(self._ahead.take_of, draws, start + place)
+                        first = partial(self._ahead.take_of, together, start + place)
                         call_s = self._benchmark(opened, index, first, measured, longest_s, report)
                         later[index] = self._later(case, opened.resumed, call_s, 2, True)
                 self._make_all(later, "benchmark")

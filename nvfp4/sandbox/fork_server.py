@@ -20,8 +20,8 @@ import runpy
 import signal
 import socket
 import sys
-import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from nvfp4.records.processes import REQUEST_BYTES
@@ -117,12 +117,9 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
     with socket.socket(fileno=channel) as connection:
         text, fds, _, _ = socket.recv_fds(connection, REQUEST_BYTES, _MOST_FILES)
     request = json.loads(text)
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    os.environ.update(zip(request["files"], map(str, fds), strict=True))
-    tempfile.tempdir = None
+    files = dict(zip(request["files"], map(str, fds), strict=True))
+    isolation.move_to(Path(request["folder"]), {**request["environment"], **files})
     _share_cores()
-    os.chdir(request["folder"])
     sys.argv = ["nvfp4.judge", *request["arguments"]]
     try:
         runpy.run_module("nvfp4.judge", run_name="__main__")
@@ -172,10 +169,7 @@ def _become_worker(request: dict[str, Any], fds: list[int]) -> None:
         os.dup2(kept, wanted)
         os.close(kept)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.chdir(request["folder"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    tempfile.tempdir = None
+    isolation.move_to(Path(request["folder"]), request["environment"])
     sys.argv = request["arguments"]
     # Otherwise all workers would draw the same numbers.
     random.seed()

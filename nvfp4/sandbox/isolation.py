@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ def adopt_orphans() -> None:
 def die_with_parent() -> None:
     """Let Linux kill this process when its parent ends."""
     _prctl(_set_parent_death_signal, signal.SIGKILL)
+
+
+def move_to(folder: Path, environment: dict[str, str]) -> None:
+    """Give this process another folder and another environment, temporary files included."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
 
 
 def children_of(pid: int) -> list[int]:

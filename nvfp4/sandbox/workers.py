@@ -47,7 +47,9 @@ def start_worker(
         err, err_of_worker = os.pipe()
         try:
             if not _servers:
-                use(_started(environment))
+                # It is not confined, and a submission may have left links in its own cache.
+                trusted = {**environment, **trusted_variables()}
+                use(_started(["nvfp4.sandbox.fork_server", "workers"], trusted))
             process = _forked(arguments, folder, (fd, out_of_worker, err_of_worker), environment)
         except OSError:  # it was killed: the next one gets another
             _servers.clear()
@@ -86,12 +88,7 @@ def use(connection: socket.socket, executors: socket.socket | None = None) -> No
 
 def start_server_of_executors() -> socket.socket:
     """Return the socket of a new server of executors, which has this process's environment."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        command = [sys.executable, "-m", "nvfp4.executor", "server", str(theirs.fileno())]
-        silent = subprocess.DEVNULL
-        isolation.start_worker(command, Path("/"), theirs.fileno(), dict(os.environ), silent)
-    return ours
+    return _started(["nvfp4.executor", "server"], dict(os.environ))
 
 
 def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process:
@@ -120,13 +117,12 @@ def _forked(
     return _servers[0].fork(json.dumps(request).encode(), fds)
 
 
-def _started(environment: dict[str, str]) -> socket.socket:
-    """The socket of a new server, in an environment without secrets."""
+def _started(words: list[str], environment: dict[str, str]) -> socket.socket:
+    """Return the socket of a new server, given its module and arguments, in an environment without
+    secrets."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         fd, silent = theirs.fileno(), subprocess.DEVNULL
-        command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", "workers", str(fd)]
-        # It is not confined, and a submission may have left links in its own cache.
-        environment = {**environment, **trusted_variables()}
+        command = [sys.executable, "-m", *words, str(fd)]
         isolation.start_worker(command, Path("/"), fd, environment, silent)
     return ours

@@ -40,9 +40,6 @@ longest_wait_s = 60.0
 longest_line_bytes = 64 << 10
 """More than any line that eval.py writes: the rest of a longer one is left out."""
 
-drivers = ("/dev/nvidiactl", "/dev/dxg")
-"""Drivers of Linux, and of Linux under Windows."""
-
 OnResult = Callable[[str, str], "bool | None"]
 """A callback for each result; True ends the run."""
 
@@ -55,6 +52,11 @@ _longest_word_bytes = 20
 _temporary = "tmp"
 
 _running: set[Process] = set()
+
+
+def has_driver() -> bool:
+    """Whether there is a driver of NVIDIA's: of Linux, or of Linux under Windows."""
+    return any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/dxg"))
 
 
 @dataclass
@@ -109,7 +111,7 @@ class Bot:
     @property
     def may_emulate(self) -> bool:
         """Whether kernels are emulated, as far as can be known before torch is loaded."""
-        return self.options.without_gpu or not any(Path(each).exists() for each in drivers)
+        return self.options.without_gpu or not has_driver()
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
@@ -199,8 +201,9 @@ class Bot:
             except BaseException:
                 ended_early.set()
                 raise
-        whole.values["check"] = min(each.values.get("check", "") for each in ended)
-        whole.exit_code = max(each.exit_code for each in ended)
+        if all("check" in each.values for each in ended):
+            whole.values["check"] = min(each.values["check"] for each in ended)
+        whole.exit_code = next((each.exit_code for each in ended if each.exit_code), 0)
         whole.killed = any(each.killed for each in ended)
         whole.stderr = "\n".join(each.stderr for each in ended if each.stderr)
         return whole

@@ -269,8 +269,10 @@ def _spread(clusters: Array, size: int) -> Array:
     whole = len(clusters) // size
     if not whole:
         return clusters
-    width = whole.bit_length()
-    order = sorted(range(whole), key=lambda index: f"{index:0{width}b}"[::-1])
+    number, mirrored = np.arange(whole), np.zeros(whole, np.int64)
+    for bit in range(whole.bit_length()):
+        mirrored = mirrored << 1 | number >> bit & 1
+    order = np.argsort(mirrored)
     runs = clusters[: whole * size].reshape(whole, size, -1)[order]
     return np.concatenate([runs.reshape(whole * size, -1), clusters[whole * size :]])
 

@@ -2,7 +2,7 @@
 # caught: unverified: .*kernels print
 # needs: cpu
 # only: benchmarks
-# strategy: have a kernel print the inputs, so that host code has them and nobody notes that
+# strategy: have a kernel print the inputs, so that host code has them without a mark
 
 import struct
 
