@@ -70,10 +70,10 @@ def _random(rng: np.random.Generator, kind: str, count: int) -> Array:
 def operands(op: Op, count: int, seed: int = 2026) -> list[Array]:
     """At least `count` random operand sets, then combinations of special values.
 
-    One array a source, then one for the carry if `op` reads it. All combinations unless they
+    One array a source. All combinations unless they
     are more than 65536; then that many of them at random.
     """
-    kinds = (*op.sources, *(("pred",) if op.reads_carry else ()))
+    kinds = op.sources
     return list(_columns(kinds, count, seed))
 
 

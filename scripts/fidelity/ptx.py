@@ -19,7 +19,7 @@ _KERNEL = """.visible .entry {name}(
 {{
     .reg .pred %done;
     .reg .b16 %byte;
-    .reg .b32 %i, %cta, %width, %size, %carry;
+    .reg .b32 %i, %cta, %width, %size;
     .reg .b64 %at, %offset;
     {declarations}
     mov.u32 %cta, %ctaid.x;
@@ -87,8 +87,7 @@ def instruction_module(op: Op) -> Module:
     """A kernel for each truth table: arrays of the sources, arrays of the results, count."""
     entries = {f"k{i}": table for i, table in enumerate(truth_tables(op))}
     text = HEADER + "".join(_entry(name, op, table) for name, table in entries.items())
-    kinds = [*op.results, *(["pred"] if op.writes_carry else [])]
-    return Module(text, list(entries), [REGISTER_DTYPES[kind] for kind in kinds])
+    return Module(text, list(entries), [REGISTER_DTYPES[kind] for kind in op.results])
 
 
 def instruction_inputs(op: Op, columns: list[Array]) -> list[Array]:
@@ -97,10 +96,7 @@ def instruction_inputs(op: Op, columns: list[Array]) -> list[Array]:
 
 
 def _entry(name: str, op: Op, immediate: int | None = None) -> str:
-    """A kernel; a carry read or written is one more byte array.
-
-    immediate: the fourth source, which then has no array.
-    """
+    """A kernel. immediate: the fourth source, which then has no array."""
     kinds, results = list(op.sources), list(op.results)
     registers = [f"%s{i}" for i in range(len(kinds))]
     targets = [f"%r{i}" for i in range(len(results))]
@@ -116,24 +112,12 @@ def _entry(name: str, op: Op, immediate: int | None = None) -> str:
             continue
         loads += _load(register, f"in{i}", kind)
         arrays.append(f"in{i}")
-    subtracts = op.opcode.startswith("sub")
-    if op.reads_carry:
-        arrays.append("carry_in")
-        # 0 - 1 borrows, and 1 + 0xffffffff carries.
-        operands = "0, %carry" if subtracts else "%carry, 0xffffffff"
-        instruction = f"{'sub' if subtracts else 'add'}.cc.u32 %carry, {operands};"
-        loads += [*_at("carry_in", "b8"), "ld.global.u8 %carry, [%at];", instruction]
     destination = "|".join(targets) if op.opcode.startswith("setp") else targets[0]
     body = [*loads, f"{op.opcode} {destination}, {', '.join(registers)};"]
     stores: list[str] = []
     for i, (kind, register) in enumerate(zip(results, targets, strict=True)):
         stores += _store(register, f"out{i}", kind)
         arrays.append(f"out{i}")
-    if op.writes_carry:
-        arrays.append("carry_out")
-        body.append(f"{'subc' if subtracts else 'addc'}.u32 %carry, 0, 0;")
-        body.append("and.b32 %carry, %carry, 1;")
-        stores += [*_at("carry_out", "b8"), "st.global.u8 [%at], %carry;"]
     return _kernel(name, arrays, declare, [*body, *stores])
 
 

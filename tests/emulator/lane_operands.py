@@ -13,7 +13,7 @@ WIDTHS = {"b8": 8, "b16": 16, "b32": 32, "b64": 64}
 def call(opcode: str, *sources: Any, results: int = 1, count: int | None = None) -> Any:
     """The results of one lane, as Python ints (one alone, else a tuple). Sources are ints."""
     op = resolve(opcode, results, count)
-    kinds = (*op.sources, *(("pred",) if op.reads_carry else ()))
+    kinds = op.sources
     arrays = [
         np.array([source], dtype=REGISTER_DTYPES[kind])
         for source, kind in zip(sources, kinds, strict=True)
@@ -59,7 +59,7 @@ def special(kind: str) -> list[int]:
 def operands(op: Op, count: int, seed: int = 0) -> list[np.ndarray[Any, Any]]:
     """`count` random operand sets, then special ones in every combination (at most 4096)."""
     rng = np.random.default_rng(seed)
-    kinds = (*op.sources, *(("pred",) if op.reads_carry else ()))
+    kinds = op.sources
     chosen = [special(kind) for kind in kinds]
     combinations = list(product(*chosen))
     if len(combinations) > 4096:

@@ -87,29 +87,10 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
         CASES[f"neg.{_kind}"] = by_value(_kind, lambda a: -a)
 
 
-S32 = (-(2**31), 2**31 - 1)
 CASES |= {
-    "add.sat.s32": by_value("s32", lambda a, b: clamp(a + b, *S32)),
-    "sub.sat.s32": by_value("s32", lambda a, b: clamp(a - b, *S32)),
-    "mad.hi.sat.s32": by_value("s32", lambda a, b, c: clamp((a * b >> 32) + c, *S32)),
-    "min.relu.s32": by_value("s32", lambda a, b: max(min(a, b), 0)),
-    "max.relu.s16x2": each_half("s16", lambda a, b: max(a, b, 0)),
     "add.u16x2": each_half("u16", lambda a, b: a + b),
     "min.s16x2": each_half("s16", min),
     "max.u16x2": each_half("u16", max),
-    "add.cc.u32": lambda a, b: ((a + b) % 2**32, a + b >> 32),
-    "addc.u32": lambda a, b, c: (a + b + c) % 2**32,
-    "addc.cc.u64": lambda a, b, c: ((a + b + c) % 2**64, a + b + c >> 64),
-    "sub.cc.u32": lambda a, b: ((a - b) % 2**32, a < b),
-    "subc.cc.s64": lambda a, b, c: ((a - b - c) % 2**64, a - b - c < 0),
-    "subc.u32": lambda a, b, c: (a - b - c) % 2**32,
-    "mad.lo.cc.u32": lambda a, b, c: ((a * b + c) % 2**32, (a * b) % 2**32 + c >> 32),
-    "mad.hi.cc.u64": lambda a, b, c: (((a * b >> 64) + c) % 2**64, (a * b >> 64) + c >> 64),
-    "madc.lo.u32": lambda a, b, c, f: (a * b + c + f) % 2**32,
-    "madc.hi.cc.u32": lambda a, b, c, f: (
-        ((a * b >> 32) + c + f) % 2**32,
-        (a * b >> 32) + c + f >> 32,
-    ),
 }
 
 

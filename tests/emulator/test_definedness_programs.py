@@ -40,7 +40,7 @@ OPERATIONS = [
     "add.s64 %dD, %d, %d;", "mul.lo.u32 %rD, %r, %r;", "mul.hi.u32 %rD, %r, %r;",
     "mul.wide.u32 %dD, %r, #;", "mul.wide.s32 %dD, %r, %r;", "mul.wide.u16 %rD, %h, %h;",
     "mad.lo.u32 %rD, %r, #, %r;", "mad.wide.u32 %dD, %r, %r, %d;", "min.u32 %rD, %r, %r;",
-    "dp4a.u32.s32 %rD, %r, %r, %r;", "add.cc.u32 %rD, %r, %r;", "addc.u32 %rD, %r, %r;",
+    "dp4a.u32.s32 %rD, %r, %r, %r;",
     "add.rn.f32 %rD, %r, %r;", "fma.rn.f32 %rD, %r, %r, %r;", "add.rn.f16x2 %rD, %r, %r;",
     "fma.rn.bf16x2 %rD, %r, %r, %r;", "mul.rn.f32x2 %dD, %d, %d;", "mul.rn.f16 %hD, %h, %h;",
     "add.s16x2 %rD, %r, %r;", "cvt.rn.f16x2.f32 %rD, %r, %r;", "cvt.f32.f16 %rD, %h;",
@@ -64,7 +64,7 @@ OPERATIONS = [
     "bar.warp.sync -1; ld.shared.u32 %rD, [%r11]; bar.warp.sync -1;",
     "st.local.u32 [%d5], %r;", "ld.local.u16 %hD, [%d5+2];",
 ]  # fmt: skip
-UNGUARDED = ("shfl", "vote", "redux", "add.cc", "addc", "bar.warp")
+UNGUARDED = ("shfl", "vote", "redux", "bar.warp")
 
 
 @st.composite

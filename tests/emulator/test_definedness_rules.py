@@ -24,9 +24,8 @@ STEERED = {
 }  # fmt: skip
 SAFE = [
     "add.u32", "sub.s64", "neg.s32", "mul.lo.u32", "mul.hi.u32", "mul.wide.s32", "mul.wide.u16",
-    "mad.lo.s32", "mad.wide.u32", "mad.hi.u32", "add.cc.u32", "addc.cc.u32", "subc.u32",
-    "sub.cc.s64",
-    "add.sat.s32", "add.s16x2", "min.u32", "max.s16x2", "abs.s32",
+    "mad.lo.s32", "mad.wide.u32", "mad.hi.u32",
+    "add.s16x2", "min.u32", "max.s16x2", "abs.s32",
     "div.u32", "rem.s32", "dp4a.u32.s32", "popc.b32", "clz.b64", "bfind.u32", "bfind.s32",
     "bfind.shiftamt.u32",
     "setp.eq.u32", "setp.ne.b64", "setp.lt.s32", "setp.ltu.f32", "setp.eq.and.s32",
@@ -41,9 +40,8 @@ TWO_PREDICATES = ["setp.eq.s32", "setp.lt.and.u32", "setp.ne.or.s32", "setp.lt.f
 
 def check(opcode: str, results: int, exact: bool) -> None:
     op = resolve(opcode, results)
-    sources = [*op.sources, *(["pred"] if op.reads_carry else [])]
-    classes = [*op.results, *(["pred"] if op.writes_carry else [])]
-    rule = transfer(rule_of(op), classes)
+    sources = op.sources
+    rule = transfer(rule_of(op), op.results)
     random = np.random.default_rng(len(opcode))
     steering = STEERED.get(op.opcode.split(".")[0], ()) if exact else ()
     for case in range(CASES):

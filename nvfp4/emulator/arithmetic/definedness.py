@@ -68,9 +68,8 @@ def rule_of(op: Op) -> Rule:
     """The rule of a lane instruction."""
     mnemonic, *parts = op.opcode.split(".")
     types = [TYPES[part] for part in parts if part in TYPES]
-    classes = [*op.results, *(["pred"] if op.writes_carry else [])]
     found = _rule(op, mnemonic, parts, types)
-    return whole(classes) if found is None else found
+    return whole(op.results) if found is None else found
 
 
 def _rule(op: Op, mnemonic: str, parts: list[str], types: list[Type]) -> Rule | None:
@@ -138,20 +137,16 @@ def _moved(op: Op, moving: tuple[int, ...], steering: Mapping[int, int]) -> Rule
     return rule
 
 
-_UPWARDS = ("add", "sub", "neg", "mul", "mad", "addc", "subc", "madc")
+_UPWARDS = ("add", "sub", "neg", "mul", "mad")
 
 
 def _upwards(op: Op) -> Rule:
     """A sum or product is undefined from the lowest undefined bit of its sources upwards."""
     (dtype,) = [REGISTER_DTYPES[cls] for cls in op.results]
-    plain = len(op.sources)
 
     def rule(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ...]:
-        bits = reduce(np.bitwise_or, [shadow.astype(dtype) for shadow in shadows[:plain]])
-        for carry in shadows[plain:]:
-            bits = bits | carry
-        bits = bits | (~bits + dtype.type(1))
-        return (bits, any_undefined(shadows)) if op.writes_carry else (bits,)
+        bits = reduce(np.bitwise_or, [shadow.astype(dtype) for shadow in shadows])
+        return (bits | (~bits + dtype.type(1)),)
 
     return rule
 

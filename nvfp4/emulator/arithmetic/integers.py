@@ -1,4 +1,4 @@
-"""Integer arithmetic: add to dp4a, and the extended-precision forms with a carry."""
+"""Integer arithmetic: add to dp4a."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,56 +43,15 @@ def high_product(a: Array, b: Array, type_: Type) -> Array:
     return high
 
 
-def saturate_s32(value: Array) -> Array:
-    """int64 clamped to the range of int32, as int32."""
-    return np.clip(value, -(2**31), 2**31 - 1).astype(np.int32)
-
-
-def _carrying(m: Modifiers, type_: Type, subtract: bool, reads: bool, writes: bool) -> Op:
-    """add.cc, addc, sub.cc, subc. The flag holds the carry; after a subtraction, the borrow."""
-    register = type_.register
-    dtype = np.uint64 if register == "b64" else np.uint32
-
-    def function(a: Array, b: Array, carry: Array | None = None) -> Any:
-        flow = np.bool_(False) if carry is None else carry
-        step = flow.astype(dtype)
-        if subtract:
-            partial = np.subtract(a, b)
-            result = np.subtract(partial, step)
-            out = (a < b) | (partial < step)
-        else:
-            partial = np.add(a, b)
-            result = np.add(partial, step)
-            out = (partial < a) | (result < partial)
-        return (result, out) if writes else result
-
-    return m.op(
-        "integer", [register] * 2, [register], function, reads_carry=reads, writes_carry=writes
-    )
-
-
 @instruction("add", "sub", types=INTEGERS + PACKED)
 def _add(m: Modifiers) -> Op:
     subtract = m.mnemonic == "sub"
-    if m.flag("cc"):
-        return _carrying(m, m.type("u32", "s32", "u64", "s64"), subtract, False, True)
-    if m.flag("sat"):
-        wide = np.subtract if subtract else np.add
-        return _uniform(m, m.type("s32"), 2, lambda a, b: saturate_s32(wide(a, b, dtype=np.int64)))
     return _uniform(m, m.type(*INTEGERS, *PACKED), 2, np.subtract if subtract else np.add)
-
-
-@instruction("addc", "subc")
-def _addc(m: Modifiers) -> Op:
-    writes = m.flag("cc")
-    return _carrying(m, m.type("u32", "s32", "u64", "s64"), m.mnemonic == "subc", True, writes)
 
 
 @instruction("mul", "mad", types=INTEGERS)
 def _multiply(m: Modifiers) -> Op:
     part, type_ = m.choice("lo", "hi", "wide"), m.type(*INTEGERS)
-    if m.mnemonic == "mad" and m.flag("cc"):
-        return _mad_carrying(m, part, type_, False, True)
     if part == "lo":
         return _product_op(m, np.multiply, type_, type_)
     if part == "hi":
@@ -106,42 +65,16 @@ def _product_op(
 ) -> Op:
     """mul, or mad with a third source, which is added. product: of values of `type_`."""
     adds = m.mnemonic.startswith("mad")
-    saturates = adds and m.flag("sat")
     dtype, raw = type_.value, REGISTER_DTYPES[result.register]
 
     def function(a: Array, b: Array, *c: Array) -> Array:
         found = product(a.view(dtype), b.view(dtype))
-        if saturates:
-            found = saturate_s32(np.add(found, c[0].view(result.value), dtype=np.int64))
-        elif adds:
+        if adds:
             found = np.add(found, c[0].view(result.value))
         return found.view(raw)
 
     sources = [type_.register] * 2 + [result.register] * adds
     return m.op("integer", sources, [result.register], function)
-
-
-@instruction("madc")
-def _madc(m: Modifiers) -> Op:
-    part, writes = m.choice("lo", "hi"), m.flag("cc")
-    return _mad_carrying(m, part, m.type("u32", "s32", "u64", "s64"), True, writes)
-
-
-def _mad_carrying(m: Modifiers, part: str, type_: Type, reads: bool, writes: bool) -> Op:
-    addition = _carrying(m, type_, False, reads, writes)
-
-    def function(a: Array, b: Array, c: Array, *carry: Array) -> Any:
-        if part == "lo":
-            product = np.multiply(a, b)
-        else:
-            product = high_product(a.view(type_.value), b.view(type_.value), type_).view(a.dtype)
-        result = addition.function(product, c, *carry)
-        return result if writes else result[0]
-
-    register = type_.register
-    return m.op(
-        "integer", [register] * 3, [register], function, reads_carry=reads, writes_carry=writes
-    )
 
 
 _OF_ONE_TYPE: dict[str, tuple[int, tuple[str, ...], Callable[..., Any]]] = {
@@ -184,11 +117,7 @@ def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
 @instruction("min", "max", types=INTEGERS + PACKED)
 def _min_max(m: Modifiers) -> Op:
     pick = np.minimum if m.mnemonic == "min" else np.maximum
-    if not m.flag("relu"):
-        return _uniform(m, m.type(*INTEGERS, *PACKED), 2, pick)
-    type_ = m.type("s32", "s16x2")
-    zero = type_.value.type(0)
-    return _uniform(m, type_, 2, lambda a, b: np.maximum(pick(a, b), zero))
+    return _uniform(m, m.type(*INTEGERS, *PACKED), 2, pick)
 
 
 @instruction("dp4a")

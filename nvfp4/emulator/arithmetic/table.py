@@ -33,7 +33,6 @@ class Op:
         broadcast; 0-d for an immediate) and returns a tuple of arrays, one a result. It writes
         none of its inputs and returns no view of them.
     kind: class of the instruction in the counters.
-    reads_carry, writes_carry: the carry flag is one more "pred" source or result, the last.
     """
 
     opcode: str
@@ -41,8 +40,6 @@ class Op:
     sources: tuple[str, ...]
     results: tuple[str, ...]
     function: Function
-    reads_carry: bool = False
-    writes_carry: bool = False
     signed: bool = False
 
 
@@ -102,8 +99,6 @@ class Modifiers:
         results: Iterable[str],
         function: Callable[..., Any],
         *,
-        reads_carry: bool = False,
-        writes_carry: bool = False,
         signed: bool = False,
     ) -> Op:
         """The finished `Op`. `function` may return one array instead of a tuple of one."""
@@ -113,8 +108,8 @@ class Modifiers:
                 hint="PTX instructions are entries of nvfp4/emulator/arithmetic; add it there",
             )
         sources, results = tuple(sources), tuple(results)
-        wrapped = function if len(results) + writes_carry > 1 else _single(function)
-        return Op(self.opcode, kind, sources, results, wrapped, reads_carry, writes_carry, signed)
+        wrapped = function if len(results) > 1 else _single(function)
+        return Op(self.opcode, kind, sources, results, wrapped, signed)
 
 
 def _single(function: Callable[..., Any]) -> Function:

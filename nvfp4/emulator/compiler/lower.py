@@ -1,6 +1,6 @@
 """The operands, action and results of each instruction of a kernel, before code is generated.
 
-Special registers, symbol addresses, the carry flag and the shadows of registers that may hold
+Special registers, symbol addresses and the shadows of registers that may hold
 undefined bits (see arithmetic.definedness) are extra registers behind the program's own.
 """
 
@@ -50,7 +50,6 @@ class Lowered:
         self.symbols: dict[syntax.SymbolAddress, int] = {}
         self.shadows: dict[int, int] = {}
         self.unset: set[int] = set()
-        self._carry: int | None = None
         self.actions = [self._action(instruction) for instruction in program.code]
         first = {i for i, a in enumerate(self.actions) if a is not None and a.gate is not None}
         last = {i for i, a in enumerate(self.actions) if a is not None and a.parks}
@@ -59,7 +58,7 @@ class Lowered:
         unset = flow.analyse(self.blocks, self.effects.__getitem__)
         if check:
             own = len(program.registers)
-            self.unset = {r for r in unset if r < own or r == self._carry}
+            self.unset = {r for r in unset if r < own}
         unsure = set(self.unset)
         if memory:
             for action, (_, written) in zip(self.actions, self.effects, strict=True):
@@ -143,17 +142,8 @@ class Lowered:
                 f"{site.opcode} takes {len(op.sources)} sources, {len(rest)} are given"
             )
         sources = [Source(o, cls) for o, cls in zip(rest, op.sources, strict=True)]
-        if op.reads_carry:
-            sources.append(Source(self._carry_register(), "pred"))
-        if op.writes_carry:
-            results.append(Result(self._carry_register(), "pred"))
         rule = definedness.rule_of(op)
         return Action(op.kind, sources, results, op.function, pure=True, rule=rule)
-
-    def _carry_register(self) -> syntax.Register:
-        if self._carry is None:
-            self._carry = self.extra_register("pred")
-        return syntax.Register(self._carry, "pred", "CC.CF")
 
     def passages(self) -> dict[int, list[Passage]]:
         """By register that has a shadow, the instructions that may give it undefined bits."""
@@ -171,9 +161,7 @@ class Lowered:
     def unset_names(self) -> dict[int, str]:
         """How messages call the registers of `unset`."""
         registers = self.program.registers
-        return {
-            r: registers[r].name if r < len(registers) else "the carry flag" for r in self.unset
-        }
+        return {r: registers[r].name for r in self.unset}
 
     def extra_register(self, cls: str) -> int:
         self.classes.append(cls)

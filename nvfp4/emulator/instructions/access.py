@@ -126,7 +126,7 @@ def _locate_local(batch: Batch, access: access_shape.Access, address: Array, lan
 Arrays = Sequence[Array]
 
 
-@instruction("ld", "ldu", operands="_ [] _?")
+@instruction("ld", operands="_ [] _?")
 def ld(site: Site) -> Action:
     """ld{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type d, [a]{, cache-policy}."""
     access_shape.known_modifiers(site)

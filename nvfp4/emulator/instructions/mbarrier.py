@@ -180,10 +180,3 @@ def wait(site: Site) -> Action:
 
     site.sources.append(Source(site.operands[2], "b32" if by_parity else "b64"))
     return site.action("barrier", run, gate=gate if "try_wait" in site.parts else None)
-
-
-@instruction("mbarrier.pending_count", operands="=b32 b64")
-def pending_count(site: Site) -> Action:
-    """Arrivals still pending in a state that mbarrier.arrive returned."""
-    most = np.uint64(mbarrier_objects.MOST)
-    return site.action("barrier", lambda state: ((state & most).astype(np.uint32),), pure=True)
