@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import EmulatorError, EmulatorFailed
-from nvfp4.emulator.execution.worlds import Worlds
+from nvfp4.emulator.execution.experiment import Worlds
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.under_way import UnderWay
 from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Note, View

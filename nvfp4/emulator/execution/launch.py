@@ -11,9 +11,9 @@ import numpy as np
 from nvfp4.emulator import errors
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.execution import experiment
+from nvfp4.emulator.execution.experiment import Worlds
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
-from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
 from nvfp4.emulator.instructions.tensor.allocation import require_freed
 from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE, Program
