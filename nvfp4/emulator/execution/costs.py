@@ -14,7 +14,7 @@ from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.ptx.flow import Block, live_registers
 from nvfp4.emulator.ptx.syntax import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.launch_state import LaunchState
+from nvfp4.emulator.state.batch import LaunchState
 from nvfp4.emulator.state.tally import SiteTally, Tally, Touched, place_of
 from nvfp4.records.costs import AccessCost, LineCost, ReadCost
 from nvfp4.records.launch import Launch

@@ -2,7 +2,7 @@
 
 If all runs write the same bits, the findings did no harm. Where memory differs, the first finding
 that can be the cause is to blame if that memory is used later: it is kept as a separate world
-(`worlds`), in which later launches that touch it run, too. Missing warp synchronisation is never
+(`Worlds`), in which later launches that touch it run, too. Missing warp synchronisation is never
 the cause, since the lanes of a warp run together in every order. Nor is a missing fence, since all
 threads see one memory here, nor a live mbarrier that is initialised again, nor one that expects no
 arrivals.
@@ -22,7 +22,7 @@ from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import Place, place_of
-from nvfp4.emulator.state.launch_state import LaunchState
+from nvfp4.emulator.state.batch import LaunchState
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 from nvfp4.records.launch import Buffer

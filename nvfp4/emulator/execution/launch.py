@@ -20,12 +20,18 @@ from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE, Program
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
 from nvfp4.emulator.software import software_conversions, software_lines
-from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
+from nvfp4.emulator.state.batch import (
+    MULTIPROCESSORS,
+    Batch,
+    ClusterQueue,
+    LaunchState,
+    check_cluster,
+    check_shape,
+    ctas_by_cluster,
+)
 from nvfp4.emulator.state.global_races import GlobalRaces
-from nvfp4.emulator.state.launch_state import ClusterQueue, LaunchState, check_cluster, check_shape
 from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
-from nvfp4.emulator.state.special import MULTIPROCESSORS
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footprint
 from nvfp4.emulator.state.witness import Witness

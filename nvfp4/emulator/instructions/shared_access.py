@@ -13,8 +13,7 @@ from nvfp4.emulator.instructions.access_shape import Access, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.launch_state import Origin
+from nvfp4.emulator.state.batch import Batch, Origin
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN, in_window
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 

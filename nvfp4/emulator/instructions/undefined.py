@@ -12,9 +12,8 @@ from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.batch import Batch, Execution, Origin
 from nvfp4.emulator.state.group import select
-from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import in_window
 from nvfp4.emulator.state.races import writer_of
 

@@ -28,9 +28,8 @@ from nvfp4.emulator.instructions.action import (
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.batch import Batch, Execution, Origin
 from nvfp4.emulator.state.group import Group
-from nvfp4.emulator.state.launch_state import Origin
 
 ALL_LANES = Integer(0xFFFFFFFF)
 """The member mask of a whole warp."""

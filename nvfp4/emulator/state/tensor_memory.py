@@ -10,8 +10,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import UninitialisedRegister
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.launch_state import Origin
+from nvfp4.emulator.state.batch import Batch, Origin
 
 LANES, COLUMNS = 128, 512
 LEAST_COLUMNS = 32

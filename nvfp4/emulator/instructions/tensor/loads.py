@@ -15,8 +15,7 @@ from nvfp4.emulator.instructions.action import Action, LaneSite, Result, Site, S
 from nvfp4.emulator.instructions.tensor import issue
 from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate, whole_warps
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.launch_state import Origin
+from nvfp4.emulator.state.batch import Execution, Origin
 from nvfp4.emulator.state.tensor_memory import CtaTensorMemory, split_address
 
 _WARP_LANES = 32

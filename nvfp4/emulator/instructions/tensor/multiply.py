@@ -49,8 +49,7 @@ from nvfp4.emulator.instructions.tensor.sources import Source, source_of
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.syntax import Memory, OperandList
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.launch_state import Origin
+from nvfp4.emulator.state.batch import Execution, Origin
 from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, TensorMemory, split_address
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
