@@ -292,7 +292,7 @@ class Case:
 
 def predicted(folder: Path, model: str, path: str, arch: str, clean: bool) -> dict[str, Any]:
     """By shape, from what was counted; empty where nothing was."""
-    from nvfp4.model.errors import NoPrediction
+    from nvfp4.model.gpu import NoPrediction
     from nvfp4.model.prediction import GPUS, predict
 
     counts = counts_of(folder, path, arch)

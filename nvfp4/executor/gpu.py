@@ -33,7 +33,7 @@ from nvfp4.executor.machine_code import compiled_since
 from nvfp4.executor.mapped_memory import NotMappable, NotShareable, contents
 from nvfp4.model.assembly import start_assembling
 from nvfp4.model.counting import advise, counted, counted_with_suffix, sampled
-from nvfp4.model.errors import NoPrediction
+from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.lines import line_times, machine_code_of, with_times
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
 from nvfp4.model.tools import assemble

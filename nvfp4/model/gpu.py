@@ -1,4 +1,5 @@
-"""Parameters of a GPU in the model. Each GPU has its own file, with a source for each number."""
+"""Parameters of a GPU in the model, each GPU in its own file with a source for each number; the error
+of a prediction that is not possible."""
 
 from dataclasses import dataclass
 
@@ -61,3 +62,7 @@ class Gpu:
     def cycles_per_ns(self) -> float:
         """Clock of an SM, in cycles per ns."""
         return self.clock_mhz / 1e3
+
+
+class NoPrediction(Exception):
+    """A call has no predicted time; the message says why in a sentence."""

@@ -7,7 +7,7 @@ where one way of a branch ends to where the other begins.
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from nvfp4.model.errors import NoPrediction
+from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.sass import Code
 
 _MOST_NODES = 20_000

@@ -4,10 +4,9 @@ from collections import defaultdict
 from typing import Any
 
 from nvfp4.emulator.cost import KernelCost
-from nvfp4.model.assembly import assembled
+from nvfp4.model.assembly import Lines, assembled
 from nvfp4.model.counting import sampled
-from nvfp4.model.errors import NoPrediction
-from nvfp4.model.located import Lines
+from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.prediction import GPUS, kernel_time, no_prediction, predict
 from nvfp4.model.tools import target_of
 from nvfp4.records.options import Options

@@ -11,7 +11,7 @@ import numpy as np
 
 from nvfp4.emulator.loops import loop
 from nvfp4.model import machine
-from nvfp4.model.errors import NoPrediction
+from nvfp4.model.gpu import NoPrediction
 
 (
     ISSUED, WAITS_PIPE, WAITS_FIXED, WAITS_MEMORY, WAITS_BANDWIDTH, WAITS_L2, WAITS_L1,

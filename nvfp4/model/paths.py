@@ -16,7 +16,7 @@ import highspy
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.model.errors import NoPrediction
+from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.graph import DIVERGING, PARTED, PLAIN, UNKNOWN, Graph, graph_of
 from nvfp4.model.sass import Code, Instruction
 

@@ -12,12 +12,10 @@ import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.work import Work
-from nvfp4.model.assembly import assembled
+from nvfp4.model.assembly import Lines, assembled
 from nvfp4.model.b200 import B200
-from nvfp4.model.errors import NoPrediction
-from nvfp4.model.gpu import Curve, Gpu
+from nvfp4.model.gpu import Curve, Gpu, NoPrediction
 from nvfp4.model.h100 import H100, H200
-from nvfp4.model.located import Lines
 from nvfp4.model.machine import STORE, Machine, machine
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, run
 from nvfp4.model.paths import MEMORY, Paths, Trace

@@ -11,7 +11,7 @@ from ptx_harness import HEADER, MINE, aligned, out, ptx_of, run
 from nvfp4 import emulator
 from nvfp4.emulator import errors
 from nvfp4.emulator.ptx.parser import parse
-from nvfp4.model.located import located
+from nvfp4.model.assembly import located
 from nvfp4.model.tools import tools
 
 STORES = f"{MINE} st.global.u32 [%d0], 5;"

@@ -8,7 +8,7 @@ from model_kernels import MISSING
 
 from nvfp4.model import assembly, tools
 from nvfp4.model.assembly import assembled, start_assembling
-from nvfp4.model.errors import NoPrediction
+from nvfp4.model.gpu import NoPrediction
 
 PTX = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k(.param .u64 p) { ret; }\n"
 Programs = list[str]

@@ -10,7 +10,7 @@ from twins import HEADER, kernel, loop
 
 from nvfp4.model import prediction
 from nvfp4.model.assembly import assembled
-from nvfp4.model.errors import NoPrediction
+from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.multiprocessor import simulate
 from nvfp4.model.prediction import GPUS, Counted, predict
 

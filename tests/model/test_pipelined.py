@@ -5,7 +5,7 @@ import pytest
 from model_kernels import MISSING
 
 from nvfp4.emulator.work import Asked, Work
-from nvfp4.model.errors import NoPrediction
+from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.machine import machine
 from nvfp4.model.paths import Trace
 from nvfp4.model.prediction import GPUS, Counted, predict, simulated
