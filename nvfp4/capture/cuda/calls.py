@@ -226,26 +226,16 @@ def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int)
     graphs.do(copy)
 
 
-def _symbol_range(runtime: CudaRuntime, shadow: int, size: int, offset: int) -> int:
+@entry()
+def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, offset: int) -> None:
     variable = runtime.variable(shadow)
     if offset + size > variable.nbytes:
         raise CudaError(
             Code.INVALID_VALUE,
             f"{size} bytes at {offset} of {variable.name}, which has {variable.nbytes}",
         )
-    return variable.address + offset
-
-
-@entry()
-def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, offset: int) -> None:
-    to = _symbol_range(runtime, shadow, size, offset)
+    to = variable.address + offset
     graphs.do(lambda: host_access.put(to, ctypes.string_at(source, size)))
-
-
-@entry()
-def copy_from_symbol(runtime: CudaRuntime, to: int, shadow: int, size: int, offset: int) -> None:
-    source = _symbol_range(runtime, shadow, size, offset)
-    graphs.do(lambda: ctypes.memmove(to, host_access.get(source, size), size))
 
 
 @entry(gives=_ADDRESS)

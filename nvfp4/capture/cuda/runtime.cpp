@@ -147,20 +147,12 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void 
                                size_t shared, cudaStream_t stream) {
   return launch(kernel, grid, block, arguments, shared, stream);
 }
-cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
-                                    size_t shared, cudaStream_t stream) {
-  return launch(kernel, grid, block, arguments, shared, stream);
-}
 #endif
 
 // Launches.
 
 cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
                              size_t shared, cudaStream_t stream) {
-  return launch(function, grid, block, arguments, shared, stream);
-}
-cudaError_t cudaLaunchKernel_ptsz(const void *function, dim3 grid, dim3 block, void **arguments,
-                                  size_t shared, cudaStream_t stream) {
   return launch(function, grid, block, arguments, shared, stream);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block,
@@ -262,10 +254,6 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyK
 cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t size, size_t offset,
                                cudaMemcpyKind) {
   return ask("copy_to_symbol", symbol, from, size, offset);
-}
-cudaError_t cudaMemcpyFromSymbol(void *to, const void *symbol, size_t size, size_t offset,
-                                 cudaMemcpyKind) {
-  return ask("copy_from_symbol", to, symbol, size, offset);
 }
 cudaError_t cudaGetSymbolAddress(void **address, const void *symbol) {
   return ask("symbol_address", address, symbol);
