@@ -1,5 +1,5 @@
-"""Parameters of a GPU in the model, each GPU in its own file with a source for each number; the error
-of a prediction that is not possible."""
+"""Parameters of a GPU in the model, and the error of a prediction that is not possible. Each GPU
+has its own file, with a source for each number."""
 
 from dataclasses import dataclass
 
