@@ -64,22 +64,29 @@ def configurations(*of):
     return _all(*of)[:2]
 """
 
-judgements = [("eval", "mine.py", *emulated), ("bench", "other.py", *shape, *emulated)]
+judgements = [
+    ("eval", "mine.py", *emulated),
+    ("bench", "other.py", *shape, "--flush", "clean", *emulated),
+]
 
 commands = [
     (("new", "torch", "-o", "plain.py"), "wrote plain.py"),
-    (("check", "plain.py", *emulated), "passed"),
-    (("test", "plain.py", "--no-log", *emulated), "passed"),
-    (("explain", "mine.py", *shape), time),
+    (("new", "--from", "cute/split_k_warp", "-o", "rung.py"), "wrote rung.py"),
+    (("check", "plain.py", "--shape", "0", *emulated), "passed"),
+    (("test", "plain.py", "--no-log", "-x", "--strict", "-o", "it.txt", *emulated), "passed"),
+    (("explain", "mine.py", *shape, "--top", "3", "--ptx"), time),
     (("compare", "mine.py", "other.py", *emulated), r"on a B200, predicted"),
     (("tune", "tuned.py", *shape, "--model", "B200"), "predicted"),
     (("batch", "mine.py", "--jsonl", "out.jsonl", *emulated), "us predicted"),
-    (("log",), "pred. us"),
+    (("log", "-n", "5", "--file", "mine.py"), "pred. us"),
+    (("log", "--json"), '"judgements"'),
     (("show",), time),
     (("show", "1"), time),
-    (("report", "1", "2"), "wrote report.html"),
+    (("show", "1", "--source"), "custom_kernel"),
+    (("report", "1", "2", "-o", "both.html"), "wrote both.html"),
     (("selftest", "plain", "--device", "cpu"), "plain"),
-    (("info", "--device", "cpu"), "cpu"),
+    (("selftest", "--quick", "--list"), "honest plain"),
+    (("info", "--device", "cpu", "--json"), '"kind": "cpu"'),
     (("problems",), "nvfp4_gemv"),
 ]
 
