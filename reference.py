@@ -25,7 +25,8 @@ _shown_mismatches = 5
 e4m3_max_code = 126  # 448; 127 is NaN
 
 cap_sums = range(136, 0, -8)
-"""Of the magnitude codes of two scales that meet in full-range inputs, in the order of trial."""
+"""Sums of the caps on the magnitude codes of two scales that meet in full-range inputs, in the
+order in which they are tried."""
 
 
 def default_device() -> torch.device:
@@ -72,7 +73,7 @@ def generate_input(m: int, k: int, l: int, seed: int) -> input_t:
 
 
 def _draw(m: int, k: int, l: int, seed: int, codes: int) -> tuple[torch.Tensor, ...]:
-    """a and b of so many random bytes, and a random c."""
+    """Draw random codes for a and b, and a random c."""
     if m < 1 or l < 1:
         raise ValueError(f"m and l must be at least 1, got m={m} and l={l}")
     if k < k_multiple or k % k_multiple:
@@ -101,8 +102,8 @@ def _as_scales(
 def patches(
     l: int, rows: int, k_blocks: int, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """Half of the 64 rectangles of each batch, at random, bool [l, rows, k//16]. generator: None
-    for torch's own."""
+    """Choose half of the 64 rectangles of each batch at random: bool [l, rows, k//16]. generator:
+    None for torch's own."""
     device = default_device()
     i, j = (torch.arange(size, device=device) * 8 // size for size in (rows, k_blocks))
     drawn = torch.rand((l, 64), generator=generator, device=device)
@@ -115,8 +116,9 @@ def generate_full_range_input(m: int, k: int, l: int, seed: int) -> input_t:
 
     Both nibbles take all 16 codes, scales every finite E4M3 code of both signs. The magnitude codes
     of sfa and sfb in a block column have caps with a constant sum: where sfa may be 448, sfb is
-    small. If a result still overflows, smaller caps are tried. Patches look like the
-    contest's, so that no sample tells. Raises ValueError for a shape outside the problem.
+    small. If a result still overflows, smaller caps are tried. In patches the inputs look like the
+    contest's, so that a sample of them does not reveal which kind they are. Raises ValueError for a
+    shape outside the problem.
     """
     k_blocks, device = k // sf_vec_size, default_device()
     for cap_sum in cap_sums:

@@ -127,9 +127,8 @@ class StandInEmulation(Emulation):
         self._worlds.forget_all_but(self._memory.known())
 
     def count_by_line(self, most_instructions: int | None) -> None:
-        """From now on a launch leaves its cost in `costs` and no report. It runs only until so
-        many warp instructions are executed. None: no longer.
-        """
+        """Let each later launch leave its cost in `costs` instead of a report. A launch ends after
+        so many warp instructions. None: leave reports again."""
         self.costs.clear()
         self._most_instructions = most_instructions
 

@@ -1,8 +1,8 @@
 """The GPU that launches go to: the executor, another process, which has all device memory.
 
 This process has the addresses. Contents come when host code reads them, and what host code sets
-goes with the next launch. Memory of a case begins without access: who reads it through its address
-ends as on a GPU.
+goes with the next launch. Memory of a case begins without access rights: code that reads it through
+its address crashes, as with a GPU.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ from nvfp4.records.messages import pack, unpack
 from nvfp4.records.ranges import Ranges
 
 _most_spans = 8192
-"""Most spans of a message."""
+"""The most spans in one message."""
 
 _page_bytes = mmap.PAGESIZE
 _no_access, _read_write = 0, 3
@@ -118,7 +118,7 @@ class EmulatedGpu(Owner):
         self.spaces: list[AddressSpace] = []
 
     def begin_call(self) -> None:
-        """The judge has new contents in the memory of the cases."""
+        """Forget what was fetched: the judge has put new contents into the memory of the cases."""
         for each in self.spaces:
             each.close()
             self._set.remove(each.address, each.end)
@@ -188,7 +188,7 @@ class EmulatedGpu(Owner):
     # What host code does
 
     def reads(self, address: int, nbytes: int) -> None:
-        """Have the contents here. Raises KernelFault."""
+        """Fetch the contents of a range. Raises KernelFault."""
         with self._turn:
             for start, end in self._of_the_gpu(address, address + nbytes):
                 for gap in self._fresh.outside(start, end):
@@ -200,13 +200,13 @@ class EmulatedGpu(Owner):
         self._fresh.add(address, address + nbytes)
 
     def opens(self, address: int, nbytes: int) -> None:
-        """Give access where there was none."""
+        """Make the pages of a range accessible."""
         for each in self.spaces:
             if each.address <= address < each.end:
                 each.open(address, address + nbytes)
 
     def put(self, address: int, data: bytes) -> None:
-        """Set bytes here, or at once where only the executor has them."""
+        """Set bytes in this process, or in the executor if only that has them."""
         if not self._is_remote(address):
             self.opens(address, len(data))
             ctypes.memmove(address, data, len(data))
@@ -219,7 +219,7 @@ class EmulatedGpu(Owner):
                 self._link.ask(gpu_messages.Write([[address + start, len(part)]]))
 
     def get(self, address: int, nbytes: int) -> bytes:
-        """The contents."""
+        """Return the bytes of a range."""
         if not self._is_remote(address):
             self.opens(address, nbytes)
             self.reads(address, nbytes)
@@ -233,14 +233,14 @@ class EmulatedGpu(Owner):
         return bytes(data)
 
     def copy(self, to: int, source: int, nbytes: int) -> None:
-        """On the device."""
+        """Copy within device memory."""
         with self._turn:
             self._send_what_was_set(self._look_for_regions())
             self._link.ask(gpu_messages.Copy(to, source, nbytes))
             self._fresh.remove(to, to + nbytes)
 
     def share(self, nbytes: int) -> int:
-        """Memory of both, which stays for as long as this process does."""
+        """Return the address of memory that this process shares with the executor until it ends."""
         size = -(-nbytes // _page_bytes) * _page_bytes
         with sealed_file(size) as file:
             mapping = mmap.mmap(file.fileno(), size)
@@ -278,7 +278,7 @@ class EmulatedGpu(Owner):
             return self._link.ask(request(self._text(ptx)))
 
     def _text(self, ptx: str) -> int:
-        """The number of a text, which is handed over once."""
+        """Return the number of a PTX text; send the text the first time."""
         if ptx not in self._texts:
             data = np.frombuffer(ptx.encode(), np.uint8)
             if data.size > window_bytes:
@@ -326,7 +326,7 @@ class EmulatedGpu(Owner):
             self._link.ask(gpu_messages.Write(spans))
 
     def _look_for_regions(self) -> list[Buffer]:
-        """This process's own memory that a launch may touch."""
+        """Look for this process's own memory that a launch may touch."""
         # Young objects are looked at each time, old ones once in a call.
         found = self._memory.known()
         for each in itertools.islice(self._memory.search(), 1 if self._searched else None):

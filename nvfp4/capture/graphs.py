@@ -53,7 +53,8 @@ def do(step: Step) -> None:
 
 
 def replay(steps: list[Step], stream: int) -> None:
-    """In a stream. Inside another capture its graph has these steps, too."""
+    """Perform the steps of a graph in a stream. During a capture they are added to the graph that
+    is captured."""
     if _steps is None:
         stream_order.launched(stream, "a CUDA graph")
     for step in steps:

@@ -6,10 +6,9 @@ from nvfp4.capture import stream_order
 
 
 class Owner:
-    """Has the memory: this process, where no subclass says otherwise. All of it may raise, which
-    the function that reads or sets memory then does. elsewhere: whether contents lie in another
-    process.
-    """
+    """The owner of device memory: this process, or by a subclass another one. The function that
+    reads or sets memory raises what a method raises. elsewhere: whether contents lie in another
+    process."""
 
     elsewhere = False
 
@@ -46,14 +45,14 @@ def belongs_to(one: Owner | None) -> None:
 
 
 def reads(address: int, nbytes: int) -> None:
-    """To be called before contents are used."""
+    """Announce that host code will read a range of device memory; call it before the read."""
     stream_order.interrupt()
     if nbytes:
         owner.reads(address, nbytes)
 
 
 def wrote(address: int, nbytes: int) -> None:
-    """To be called after bytes were set."""
+    """Announce that host code has set a range of device memory; call it after the write."""
     stream_order.interrupt()
     if nbytes:
         owner.wrote(address, nbytes)

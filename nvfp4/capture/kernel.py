@@ -75,7 +75,7 @@ def find_kernel(
 
 
 def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
-    """Raises CudaError for a kernel of which a device's driver would find no code that it takes."""
+    """Raise CudaError if a kernel has no code that the driver of a device would load."""
     if kernel.made_for and not any(runs_on(each, device.capability) for each in kernel.made_for):
         arch, virtual = device.arch, device.arch.replace("sm_", "compute_")
         raise CudaError(
@@ -158,7 +158,7 @@ _PORTABLE_CLUSTER, _LARGEST_CLUSTER = 8, 16
 
 
 def largest_cluster(kernel: Kernel) -> int:
-    """How many CTAs a cluster of a kernel may have."""
+    """Return how many CTAs a cluster of a kernel may have."""
     return _LARGEST_CLUSTER if kernel.large_clusters else _PORTABLE_CLUSTER
 
 
@@ -230,7 +230,7 @@ def kernel_attributes(kernel: Kernel, device: Device) -> dict[int, int]:
 def blocks_per_multiprocessor(
     kernel: Kernel, device: Device, threads: int, shared_bytes: int
 ) -> int:
-    """How many blocks of a kernel fit at once."""
+    """Return how many blocks of a kernel fit on a multiprocessor at once."""
     used, attributes = kernel.resources, device.attributes
     static = used.shared_bytes + attributes[111]
     return min(

@@ -1,4 +1,4 @@
-"""Errors of what measures time, where there is no GPU whose time could be measured."""
+"""Errors of functions that measure time, which is not possible without a GPU."""
 
 from typing import Any
 

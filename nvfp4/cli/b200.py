@@ -11,10 +11,11 @@ _memory_bytes_per_us = 8e6
 """8 TB/s, the memory bandwidth of a B200 by its datasheet."""
 
 _warp_instructions_per_us = 148 * 4 * 1.5e3
-"""148 multiprocessors issue one instruction for each of 4 warp schedulers, at 1.5 GHz."""
+"""The 4 warp schedulers of each of 148 multiprocessors issue one instruction a cycle, at 1.5
+GHz."""
 
 _tensor_cycles_per_us = 148 * 1.5e3
-"""148 multiprocessors have a tensor core each that this counts, at 1.5 GHz."""
+"""Cycles of all tensor cores together, one for each of 148 multiprocessors, at 1.5 GHz."""
 
 
 def tensor_us(cycles: float) -> float:

@@ -17,8 +17,8 @@ from nvfp4.records.cases import full_range_suffix
 
 
 def check_plan(problem: Problem, case: str | None) -> Plan:
-    """The contest's inputs decide. Full-range ones, and an awkward shape unless a case is asked
-    for, are a second look."""
+    """Return the plan of a check. The contest's inputs decide; full-range inputs, and an awkward
+    shape unless a case is given, only warn."""
     line = problem.case(case, problem.tests) if case else problem.check_case
     second = [line, *([] if case or not problem.cases[1] else [problem.cases[1]])]
     full = (each + full_range_suffix for each in second)

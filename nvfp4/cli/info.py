@@ -38,7 +38,7 @@ class Information:
 
 
 def inspect(problem: Problem, device: str, flush: str = "contest") -> Information:
-    """Has the judge measure the device. Raises SetupError."""
+    """Let the judge measure the device. Raises SetupError."""
     lines = problem.benchmarks
     ended = judged(Bot(problem, b"", Options(device=device, flush=flush)).run_eval("info", lines))
     found = read_device(ended.values)
@@ -114,7 +114,8 @@ def abilities(device: Device) -> list[str]:
 
 
 def _kinds(device: Device) -> list[str]:
-    """How kernels are judged without a GPU, or what is missing; a line a way to write them."""
+    """Return a line for each way to write kernels: how they are judged without a GPU, or what is
+    missing."""
     emulated = f"compiled for {device.emulates} and emulated, bit for bit."
     nvcc = device.nvcc or "none"
     return [

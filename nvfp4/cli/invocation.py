@@ -40,7 +40,7 @@ class Invocation:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "Invocation":
-        """From the parameters of a command."""
+        """Return the invocation that the parameters of a command describe."""
         known = {each.name for each in fields(Options)}
         chosen = {name: given.pop(name) for name in known & given.keys()}
         return cls(Options(**chosen), **given)

@@ -34,7 +34,7 @@ def write_rung(name: str, output: Path, force: bool) -> None:
 
 
 def ladder_folder() -> Path:
-    """Beside this package, in a checkout as in an installed wheel."""
+    """Return the ladder's folder, which lies beside this package in a checkout and in a wheel."""
     return bundled_folder().parents[1] / "ladder"
 
 

@@ -94,8 +94,8 @@ watch_option = click.option(
 def cases_option(
     purpose: str, default: str = "the problem's benchmarks", kind: str = "benchmark"
 ) -> Callable[[F], F]:
-    """--case, any number of times; --shape is its short form. default: what is taken without.
-    kind: of the cases that have numbers."""
+    """--case, which may be repeated; --shape is another name. default: the cases that are taken
+    without the option. kind: test or benchmark, the list that a number counts in."""
     return click.option(
         "--case",
         "--shape",

@@ -31,7 +31,7 @@ _tests = [
 
 _cpu_benchmarks = [case_line({"m": 4096, "k": 1024, "l": 1, "seed": 1111})]
 _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
-"""On a GPU the corpus' plain torch must be bound by the device, not by the host."""
+"""A shape so large that plain torch is bound by the GPU and not by the host."""
 
 _most_at_once = 12
 _most_on_a_gpu = 7
@@ -211,7 +211,8 @@ def _find(specimen: Specimen, verdict: Verdict) -> Finding:
 
 
 def _times(verdict: Verdict) -> str:
-    """How long a call took by the events and, where the judge clocked a batch, by its own clock."""
+    """Return in words how long a call took by events and, if the judge has clocked a batch, by its
+    own clock."""
     return ", ".join(
         f"{each.mean_us:.1f} us a call, {each.batched_us:.1f} us by the judge's clock"
         for each in verdict.benchmarks

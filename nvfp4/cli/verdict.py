@@ -203,7 +203,7 @@ class Verdict:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether a test decides on whatever inputs."""
+        """Whether a test has failed because of earlier calls, which decides on any inputs."""
         return any(map(_decides, self.tests))
 
     @property
@@ -353,7 +353,7 @@ _of_a_rewritten_kernel = {
 
 
 def read_retargeted(text: str | None) -> list[dict[str, Any]]:
-    """The kernels; what is none is left out."""
+    """Return the rewritten kernels; values that describe none are left out."""
     found = visible_json(text)
     kernels = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     wanted = _of_a_rewritten_kernel.items()

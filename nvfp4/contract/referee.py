@@ -49,7 +49,7 @@ class Drawn:
     storages: list[torch.Tensor]
     """Flat uint8 tensors, where the judge computes."""
     contents: Any = None
-    """For the referee alone."""
+    """Data of the referee about these inputs."""
 
     @property
     def data(self) -> Any:
@@ -62,7 +62,7 @@ class Output:
     """The data that custom_kernel returned."""
 
     tree: Tree
-    """Packed."""
+    """The structure of the output, packed."""
     storages: list[torch.Tensor]
 
     @property
@@ -88,9 +88,9 @@ class Checked:
     error_share: float = 0.0
     """The largest error over the allowed one."""
     causes: list[dict[str, Any]] = field(default_factory=list)
-    """For programs, as of a failure."""
+    """Likely causes, for programs; see ``records.failures.Failure``."""
     unclear: bool = False
-    """Whether the order of a sum may be why it is not."""
+    """Whether the order of a sum may explain the difference."""
 
 
 class Referee(Protocol):
@@ -130,7 +130,7 @@ class Referee(Protocol):
         """Whether an output is right. explain: look for the likely cause if it is not."""
 
     def is_right(self, drawn: Drawn, output: Output) -> bool:
-        """Whether what is cheap to check of an output is right."""
+        """Whether the part of an output that is cheap to check is right."""
 
     def withhold(
         self, plan: CasePlan, storages: list[torch.Tensor]
@@ -139,4 +139,4 @@ class Referee(Protocol):
         each piece belongs and what it was. Empty where no such part is known."""
 
     def close(self) -> None:
-        """End what it has started."""
+        """End the processes that it has started."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nvfp4.emulator.execution.module import LoadedModule
 
 DEFAULT_ORDERS = 4
-"""In how many orders a launch with findings runs."""
+"""Number of orders in which a launch with findings runs."""
 
 __all__ = [
     "DEFAULT_ORDERS",

@@ -460,7 +460,7 @@ class RunawayKernel(EmulatorError):
 
 
 class TooSlow(RunawayKernel):
-    """The CTAs that are left would take longer than the time limit, as those before did."""
+    """The remaining CTAs would exceed the time limit, judging by those that have run."""
 
     code = "too_slow"
 

@@ -41,7 +41,7 @@ from nvfp4.sandbox import isolation
 from nvfp4.sandbox.confinement import confine
 
 _margin_bytes = 4 << 30
-"""Between this process's memory and a worker's: both grow."""
+"""Distance between this process's memory and a worker's, both of which grow."""
 
 _reading_s = 5.0
 """Time for a worker to make room for an answer: it waits for each, and the judge for this."""
@@ -57,7 +57,7 @@ class Executor:
         self._gpu: Gpu | None = None
 
     def serve(self) -> None:
-        """Until the judge is gone."""
+        """Serve requests until the judge is gone."""
         while True:
             ready = self._ready()
             if self._judge in ready:
@@ -71,7 +71,7 @@ class Executor:
         return waiting or select.select(channels, [], [])[0]
 
     def _serve_judge(self) -> None:
-        """Raises ChannelClosed."""
+        """Answer a request of the judge. Raises ChannelClosed."""
         message, fd = self._judge.receive()
         request: Any = unpack(message, OpenSession, Begin, End)
         answer: object = Done()

@@ -66,8 +66,8 @@ _register_unit = 8
 
 
 class Admission:
-    """Has each kernel assembled before it is emulated: what no assembler takes shall not reach the
-    emulator. Nothing is refused where NVIDIA's assembler is missing, or too old."""
+    """Assembles each kernel before it is emulated, so that PTX that the assembler refuses does not
+    reach the emulator. Nothing is refused if NVIDIA's assembler is missing or too old."""
 
     def __init__(self) -> None:
         self._kernels: dict[tuple[str, str], MachineCode] = {}

@@ -69,7 +69,7 @@ _most_region_bytes = 4 << 30
 """Limit for all memory of a submission that its launches may touch."""
 
 _IMPLICIT = (0, 1, 2)
-"""The default stream by its names."""
+"""Handles of the default stream."""
 
 _OWN_STREAM = Note(
     "own_stream",

@@ -53,7 +53,7 @@ arithmetic.compiled.lanes_add_f32 uint32[1] uint32[1] uint32[1]
 arithmetic.compiled.lanes_mul_f32 uint32[1] uint32[1] uint32[1]
 arithmetic.compiled.lanes_fma_f32 uint32[1] uint32[1] uint32[1] uint32[1]
 """
-"""Below nvfp4.emulator: what most kernels need, whatever they compute."""
+"""Modules and loops below nvfp4.emulator that most kernels need."""
 
 SIMULATION = """
 multiprocessor.simulate int64[1] int64[1] float64[1] float64[1] int64[1] int64[1] int64[1] \

@@ -91,7 +91,7 @@ class MappedMemory:
         self._pages.remove(start, end)
 
     def drop(self) -> None:
-        """Nothing is mapped any more."""
+        """Unmap everything."""
         self.drop_file()
         self.hold([])
         for address, nbytes in self._shared:

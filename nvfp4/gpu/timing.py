@@ -44,7 +44,7 @@ class CallTime:
 
 class CallTimer(Protocol):
     def time(self, call: Callable[[], T]) -> tuple[T, CallTime]:
-        """The result of one call and its time."""
+        """Return the result of one call and its time."""
 
 
 def contest_flush(device: torch.device) -> Callable[[], None]:
@@ -63,8 +63,8 @@ def contest_flush(device: torch.device) -> Callable[[], None]:
 
 
 def fill_flush(device: torch.device) -> Callable[[], None]:
-    """Fills 256 MiB, as most of GPU MODE's problems do. It ends before a slow host has launched the
-    call, whose time then has the launch in it, there as here."""
+    """Fills 256 MiB, as most of GPU MODE's problems do. The fill may end before a slow host has
+    launched the call; the call's time then includes the launch, there as here."""
     sizes = 32, 1024, 1024
 
     def flush() -> None:

@@ -7,8 +7,8 @@ from nvfp4.contract.referee import Drawn
 
 
 class Ahead:
-    """One call's inputs at a time. key: tells calls apart; inputs of a call that was left out are
-    dropped. Raises in `take` what drawing raises."""
+    """Draws the inputs of one call ahead. key: identifies the call; inputs of a call that was left
+    out are dropped. `take` raises what drawing has raised."""
 
     def __init__(self, beside: bool) -> None:
         """beside: whether to draw in a thread, else when the inputs are taken."""
@@ -16,7 +16,7 @@ class Ahead:
         self._next: tuple[object, Future[Drawn]] | None = None
 
     def prepare(self, key: object, draw: Callable[[], Drawn]) -> None:
-        """Begin to draw."""
+        """Begin to draw the inputs of a call in another thread, for `take`."""
         if self._pool is not None:
             self._next = key, self._pool.submit(draw)
 

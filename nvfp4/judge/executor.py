@@ -1,4 +1,4 @@
-"""The judge's side of `executor`: the process that is the GPU where there is none."""
+"""The judge's side of `executor`, the process that emulates a GPU."""
 
 import atexit
 import socket
@@ -71,7 +71,8 @@ class Executor:
         self._process = self._channel = self._scratch = None
 
     def ask(self, request: object, answer: type[T], timeout_s: float, fd: int | None = None) -> T:
-        """Raises ExecutorFailed; where it died or is silent, another process starts then."""
+        """Send a request and return the answer. Raises ExecutorFailed; an executor that has died or
+        does not answer is replaced by a new process."""
         self.start()
         assert self._channel is not None
         self._requests += 1

@@ -56,7 +56,8 @@ def _finding(code: str, message: str, hint: str) -> Finding:
 
 
 def _of_launches(launches: list[Any], notes: list[list[str]]) -> list[Finding]:
-    """notes: code and message of what the submission's process has said of its host code."""
+    """Return the findings about the launches of a call. notes: code and message of each finding
+    that the submission's process has reported about its host code."""
     reports = [report for report in launches if isinstance(report, dict)]
     listed = [each for report in reports for each in read_findings(report.get("findings"))]
     return [

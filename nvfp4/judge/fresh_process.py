@@ -1,6 +1,5 @@
-"""Calls once more in a process that has not made any: the same inputs must give the same output,
-and others the right one, whatever earlier calls have left.
-"""
+"""Repeats calls in a process that has made none: the same inputs must give the same output, and
+other inputs the right one, whatever earlier calls have left behind."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -43,9 +42,9 @@ class Repetition:
         self._atomics = declares_atomics(setup.process.source.text)
 
     def begin(self) -> None:
-        """Starts the process beside the calls of the first one, once; what fails is told when it is
-        asked. On a GPU it loads the submission, too: elsewhere the emulator needs the time.
-        """
+        """Start the process once, while the first one makes its calls; a failure is raised when it
+        is used. On a GPU the process also loads the submission; elsewhere the emulator needs the
+        cores."""
         if self._begun:
             return
         self._begun = True
@@ -138,7 +137,7 @@ class _CheckedCase(OpenedCase):
             raise
 
     def _refuse_state(self, failed: SubmissionFailed, data: Drawn) -> None:
-        """Raises SubmissionFailed where only earlier calls of the process can be the cause."""
+        """Raise SubmissionFailed if only earlier calls of the process can be the cause."""
         explain, self._explain = self._explain, False
         try:
             self._process.stop()

@@ -126,7 +126,7 @@ def _get_ready(process: SubmissionProcess, device: torch.device) -> None:
 
 
 def _greeted(process: SubmissionProcess) -> dict[str, str]:
-    """How the worker is confined. Raises SetupError where it does not start."""
+    """Return how the worker is confined. Raises SetupError if it does not start."""
     try:
         return process.greet(greeting_timeout_s)
     except SubmissionFailed as error:

@@ -22,7 +22,8 @@ most_calls = 8
 """Limit for a case; each call after the least number comes with probability one quarter."""
 
 longest_s = 30.0
-"""Limit on all of them together, by the known time of a call; a first one may have compiled."""
+"""Limit on all further calls together. It goes by the known time of a call, as the first call may
+include compilation."""
 
 _margin = 3.0
 """A later call that had less than this many times the time of the first may need more time."""
@@ -140,10 +141,9 @@ def make_all(
     reporting: Callable[[int], AbstractContextManager[dict[str, str]]],
     ahead: Ahead,
 ) -> None:
-    """Calls all cases by their numbers, while there is time. deadline: on the monotonic clock.
-    reporting: writes what its block adds to the report of a case, or why the case has failed.
-    ahead: draws inputs during the call before.
-    """
+    """Call all cases in turn, while there is time. deadline: on the monotonic clock. reporting:
+    writes what its block adds to the report of a case, or why the case has failed. ahead: draws
+    inputs during the call before."""
     end_s = min(time.monotonic() + longest_s, deadline - least_left_s)
     told: dict[int, dict[str, str]] = {number: {} for number in cases}
     order = drawn_order({number: case.least for number, case in cases.items()})

@@ -57,7 +57,7 @@ report_bytes = 14 << 10
 
 @dataclass(frozen=True)
 class Schedule:
-    """How often a benchmark is called, whatever the submission does."""
+    """The number of calls of a benchmark, which a submission cannot change."""
 
     warm_up_calls: int
     timed_calls: int
@@ -80,7 +80,7 @@ _share_of_emulation = 0.5
 """Share of the time that is left for a benchmark after which only some thread blocks are run."""
 
 cases_at_once = 3
-"""Cases whose further calls take turns; all are in memory."""
+"""Number of cases whose further calls are interleaved; all are in memory."""
 
 
 class Judge:
@@ -236,8 +236,8 @@ class Judge:
         return opened.last_call_s
 
     def _why_unclear(self, opened: OpenedCase, data: Drawn) -> CaseFailed | None:
-        """Why it is unknown whether an output is right, None where it is. Raises SubmissionFailed
-        if it is wrong."""
+        """Return why it is unknown whether an output is right; None if it is right. Raises
+        SubmissionFailed if it is wrong."""
         if opened.sampled:
             return CaseFailed("not_judged.too_slow", opened.sampled)
         try:

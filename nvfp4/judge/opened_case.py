@@ -93,7 +93,7 @@ class OpenedCase:
     """
 
     def __init__(self, setup: CaseSetup, case: Case) -> None:
-        """Raises SubmissionFailed, OutOfTime, NotEnoughMemory."""
+        """Open the case in the worker. Raises SubmissionFailed, OutOfTime and NotEnoughMemory."""
         self.case = case
         self._explain = setup.explain
         self._referee = setup.referee
@@ -244,7 +244,8 @@ class OpenedCase:
         )
 
     def _as_the_gpu_tells(self, failed: SubmissionFailed) -> SubmissionFailed:
-        """A fault as the executor has seen it, whatever the submission's process makes of it."""
+        """Return a failure with the executor's record of the fault, which replaces the word of the
+        submission's process."""
         gpu = self._process.gpu
         if not self._emulates or gpu is None or not gpu.runs:
             return failed
@@ -299,7 +300,7 @@ class OpenedCase:
         return self._referee.withhold(self.plan, flat)
 
     def check_inputs(self, buffers: SharedBuffers, drawn: Drawn) -> None:
-        """Raises SubmissionFailed if inputs have changed that must not; notes others."""
+        """Raise SubmissionFailed if inputs have changed that must not; note other changes."""
         held = {**buffers.tensors, **self._host.tensors}
         names = drawn.tree.names
         for number, contents in enumerate(drawn.storages):
@@ -363,7 +364,8 @@ class OpenedCase:
             raise SubmissionFailed("output.changed_later", message)
 
     def ask(self, request: object, answer: type[T], fd: int | None = None) -> T:
-        """Raises SubmissionFailed or OutOfTime."""
+        """Send a request to the worker and return its answer. Raises SubmissionFailed and
+        OutOfTime."""
         return self._process.request(request, answer, self.seconds_left(), fd)
 
     def seconds_left(self) -> float:

@@ -14,7 +14,7 @@ from nvfp4.records.options import Options
 
 
 class Exit(IntEnum):
-    """How eval.py ends."""
+    """Exit codes of eval.py."""
 
     PASSED = 0
     USAGE = 2
@@ -30,7 +30,7 @@ streamed_bytes = sys.maxsize
 
 
 class PipeLost(Exception):
-    """The results cannot be written any more."""
+    """The reader of the results has gone."""
 
 
 class ResultPipe:

@@ -50,14 +50,15 @@ greeting_timeout_s = 30.0
 """Time for a worker to start."""
 
 _look_s = 0.2
-"""How often the judge looks after a silent worker."""
+"""Seconds between two looks at a silent worker."""
 
 
 _told_by_workers = (
     *("build.", "call.", "contract.", "cuda.", "import.", "kernel.", "launch.", "machine."),
     *("process.sys_exit", "retarget."),
 )
-"""How codes begin that the submission's process may give; all others are the judge's own."""
+"""Prefixes of the codes that the submission's process may report; all others are the judge's
+own."""
 
 _attempts = 4
 """To find an executor in which the worker's addresses are free."""
@@ -77,7 +78,7 @@ class Source:
 
     @classmethod
     def read(cls, path: Path) -> Source:
-        """Raises OSError."""
+        """Read what the worker has printed. Raises OSError."""
         return cls(path.name, path.read_bytes())
 
     @property
@@ -247,15 +248,15 @@ class SubmissionProcess:
         self._send(request, fd)
 
     def begin_load(self, timeout_s: float) -> None:
-        """Has the submission imported while this process does something else; ``load`` waits for
-        it. Raises SubmissionFailed where the worker does not start."""
+        """Let the worker begin to import the submission; ``load`` waits for it. Raises
+        SubmissionFailed if the worker does not start."""
         self.greet(timeout_s)
         self._send(Load(), None)
         self._loads = True
 
     def load(self, timeout_s: float) -> None:
-        """Imports the submission: a failure once, and the same again whenever it is asked for.
-        Raises SubmissionFailed."""
+        """Import the submission. Raises SubmissionFailed, with the same failure at every further
+        call."""
         if self._process is None:
             self.start()
         self.greet(timeout_s)
@@ -306,7 +307,8 @@ class SubmissionProcess:
         return self._channel.has_something(wait_s)
 
     def greet(self, timeout_s: float, attempts: int = 2) -> dict[str, str]:
-        """How the worker is confined; see ``confinement.confine``. Raises SubmissionFailed."""
+        """Return how the worker is confined; see ``confinement.confine``. Raises
+        SubmissionFailed."""
         if self._confined is None:
             try:
                 greeting = unpack(self._receive(timeout_s), Greeting)
@@ -369,7 +371,7 @@ class SubmissionProcess:
         return self._after_refusal(failed) if failure.code == "process.sys_exit" else failed
 
     def _timed_out(self, timeout_s: float) -> SubmissionFailed:
-        """With what the time went into besides, and where it hangs."""
+        """Return the failure with what else took the time, and where the call hangs."""
         loads = isinstance(self._asked, Load)
         message = f"{'its import' if loads else 'custom_kernel'} did not finish within "
         message += f"{timeout_s:.3g} s"

@@ -34,7 +34,7 @@ class Graph:
 
 
 def graph_of(code: Code) -> Graph:
-    """Raises NoPrediction for recursive functions."""
+    """Return the graph of a kernel's machine code. Raises NoPrediction for recursive functions."""
     graph = Graph()
     exits: list[int] = []
     _add_function(code, 0, graph, exits, ())

@@ -72,11 +72,12 @@ H100 = Gpu(
 )
 
 _FASTER = 4.8 / 3.35
-"""TB/s of both datasheets."""
+"""Memory bandwidth of an H200 over that of an H100, both by their datasheets."""
 
 
 def _scaled(curve: Curve) -> Curve:
-    """The curve of faster memory: as much later as it is saturated by more bytes in flight."""
+    """Return the curve of memory that is faster by `_FASTER`, which takes as many more bytes in
+    flight to saturate."""
     return tuple((round(nbytes * _FASTER), gbps * _FASTER) for nbytes, gbps in curve)
 
 

@@ -109,8 +109,8 @@ class Paths:
         return np.concatenate(pieces)
 
     def _reconcile(self, nodes: Array, runs: dict[int, int]) -> None:
-        """Raises NoPrediction where loads, stores, shuffles and barriers are executed less or more
-        often than the emulator has counted, or other statements far less often."""
+        """Raise NoPrediction if loads, stores, shuffles or barriers are executed less or more often
+        than the emulator has counted, or other statements far less often."""
         by_block: dict[int, int] = defaultdict(int)
         for block, times in zip(self._graph.blocks, nodes.tolist(), strict=True):
             by_block[block] += times
@@ -177,7 +177,7 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
 
 
 def _pieces(ptx: str, each: Instruction) -> float:
-    """How many machine instructions one access of the PTX takes."""
+    """Return how many machine instructions one access of the PTX becomes."""
     if each.name not in _WIDE:
         return 1.0
     wide = _PTX_WIDTH.search(ptx, each.statement, each.statement + 200)
@@ -190,7 +190,7 @@ def _pieces(ptx: str, each: Instruction) -> float:
 
 
 class _Flow:
-    """How often a warp takes each edge."""
+    """The linear program for how often a warp takes each edge of the graph."""
 
     def __init__(self, graph: Graph, copies: dict[int, _Copies], runs: dict[int, int]) -> None:
         self._graph = graph
@@ -264,7 +264,7 @@ class _Flow:
         self._highs.passModel(problem)
 
     def taken(self) -> list[int]:
-        """By edge. Raises NoPrediction."""
+        """Return how often each edge is taken. Raises NoPrediction."""
         for _ in range(_MOST_CUTS):
             taken = self._whole()
             island = self._island(taken)

@@ -37,7 +37,7 @@ _MOST_KERNELS = 8
 _MOST_KINDS = 256
 """Most kinds of warps; each kind has its own trace."""
 _MOST_STEPS = 20_000_000
-"""Instructions of an SM that are simulated, in about two seconds."""
+"""The most instructions of an SM that are simulated, which takes about two seconds."""
 _MOST_MISSED = 0.03
 """The share of a launch's sectors that may be requested by statements which no sampled thread block
 executed, and of its bytes that the machine code may not fetch."""
@@ -259,7 +259,7 @@ def _accesses(asked: Counted) -> dict[int, Access]:
 
 
 def _executed(work: Work, traces: list[Trace]) -> Array:
-    """How often the CTAs that were counted execute each machine instruction."""
+    """Return how often the counted CTAs execute each machine instruction."""
     warps: Counter[int] = Counter()
     for cta, times in Counter(work.of_cta.values()).items():
         for kind in work.ctas[cta]:

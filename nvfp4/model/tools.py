@@ -55,7 +55,8 @@ def tools(name: str) -> list[Path]:
 
 
 def assemble(ptx: str, entry: str) -> MachineCode:
-    """Return what the assembler says of a kernel of a PTX text; nothing where there is none."""
+    """Return what the assembler prints about a kernel of a PTX text; empty if there is no
+    assembler."""
     target = target_of(ptx)
     if target is None:
         return MachineCode(unknown=True)

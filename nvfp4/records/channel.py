@@ -38,7 +38,7 @@ class Channel:
         self._fds: list[int] = []
 
     def send(self, message: Message, fd: int | None = None) -> None:
-        """Raises ChannelClosed."""
+        """Send a message. Raises ChannelClosed."""
         data = json.dumps(message).encode() + b"\n"
         try:
             sent = 0 if fd is None else socket.send_fds(self._socket, [data], [fd])

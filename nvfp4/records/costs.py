@@ -44,7 +44,7 @@ class ReadCost:
 
     @property
     def times(self) -> float:
-        """How often each byte is loaded."""
+        """Number of times that a byte is loaded, on average."""
         return self.requested_bytes / max(self.distinct_bytes, 1)
 
 

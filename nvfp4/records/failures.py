@@ -70,7 +70,8 @@ class Failure:
         return {name: each for name, each in asdict(self).items() if each not in (None, {}, [])}
 
     def as_json(self) -> str:
-        """For the bot's pipe: what makes it too long is left out, a hint first."""
+        """Return the JSON text for the bot's pipe. Fields that make it too long are left out, a
+        hint first."""
         plain = self.as_plain()
         causes = plain.pop("causes", [])
         for name in ("hint", "rule", "related", "arguments", "message", "kernel", "file"):
@@ -202,4 +203,4 @@ _readers: dict[Any, Callable[[object], Any]] = {
     list[dict[str, Any]]: _causes,
     list[Place]: _places,
 }
-"""By the type of a field."""
+"""The function that reads a field, by its type."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _clearing_s = 2.0
-"""How long to wait for a folder to be deleted: a submission may fill it with a million files."""
+"""Seconds to wait until a folder is deleted: a submission may fill it with a million files."""
 
 _to_look = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -71,8 +71,8 @@ def sealed_file(nbytes: int) -> BinaryIO:
 
 
 def clear(folder: Path, within_s: float = _clearing_s) -> subprocess.Popen[bytes] | None:
-    """Delete a folder of any depth, whatever it holds and whatever may be done with that. Its name
-    is free at once. What takes longer is deleted by a process that goes on by itself, which is
+    """Delete a folder of any depth, whatever it holds and whatever its permissions are. Its name is
+    free at once. If deletion takes longer than `within_s`, a process goes on with it and is
     returned."""
     aside = folder.with_name(f"{folder.name}.cleared-{secrets.token_hex(4)}")
     try:

@@ -30,7 +30,7 @@ class OpenCase:
     room_bytes: int
     """The most that an output may have."""
     number: int = 0
-    """It tells cases apart."""
+    """Identifies the case."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The user's options for a judgement: one record, which every process gets as one JSON text.
 
-An option stands in ``cli/parameters.py``, as click declares it, and here. Of the two names one
-must be the other's.
+Each option is declared twice, by one name: in ``cli/parameters.py`` for click, and here.
 """
 
 import json
@@ -84,5 +83,5 @@ def options_of_environment() -> Options:
 
 
 def called_by_the_command() -> bool:
-    """Whether the `nvfp4` command reads the results: it knows of more than times."""
+    """Whether the `nvfp4` command reads the results; the contest's bot reads times alone."""
     return VARIABLE in os.environ

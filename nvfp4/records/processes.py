@@ -14,7 +14,7 @@ from typing import IO
 _LOOK_S = 0.005
 
 REQUEST_BYTES = 1 << 20
-"""Limit on what a server of processes is asked."""
+"""Limit on the bytes of a request to a fork server."""
 
 
 class ForkServer:

@@ -61,7 +61,7 @@ def _needs_the_cuda_build(error: BaseException) -> bool:
 
 
 def _innermost(error: BaseException) -> TracebackType | None:
-    """Where it was raised."""
+    """Return the innermost frame of an error's traceback."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

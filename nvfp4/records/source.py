@@ -76,8 +76,8 @@ def is_library(path: str) -> bool:
 
 
 def show_as(path: str, name: str, text: str | None = None) -> None:
-    """From now on messages of this process call the file `name`: a copy by its original's name.
-    text: what stands in it, where this process runs code of others: that names the files of
+    """Let later messages of this process call the file `name`, such as a copy by the original's
+    name. text: what stands in it, where this process runs code of others: that names the files of
     its lines, and none is opened then."""
     _names[os.path.realpath(path)] = name
     if text is not None:

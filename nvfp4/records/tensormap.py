@@ -111,7 +111,7 @@ _KIND = 2
 _KNOWN_BITS = 0xF | 7 << 4 | 15 << 7 | 511 << 13
 _SWIZZLES = {(int(each), 0): each for each in list(Swizzle)[:4]}
 _SWIZZLES[int(Swizzle.BYTES_128), 1] = Swizzle.BYTES_128_ATOM_32
-"""By width and by what is moved as a whole, as they are encoded."""
+"""Swizzles by their width and the size of their atoms, as they are encoded."""
 _ENCODED_SWIZZLES = {each: codes for codes, each in _SWIZZLES.items()}
 _NAN_FILL = 1 << 15
 

@@ -38,7 +38,7 @@ class RequestState:
 
     @property
     def not_its_own_until_now_s(self) -> float:
-        """How long it has compiled and emulated until now."""
+        """Seconds spent on compiling and emulating until now."""
         now_s = time.monotonic() - self.since if self.word in _not_its_own else 0.0
         return self.not_its_own_s + max(0.0, now_s)
 
@@ -86,7 +86,8 @@ def last_state(folder: Path) -> RequestState:
 
 longest_call_s = 60.0
 longest_import_s = 150.0
-"""How long the judge waits, as in ``opened_case`` and ``judge``, which a worker does not import."""
+"""Seconds that the judge waits; equal to the limits in ``opened_case`` and ``judge``, which a
+worker does not import."""
 
 _margin_s = 1.5
 _stack = "stack"

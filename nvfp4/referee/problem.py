@@ -203,8 +203,8 @@ class FolderProblem:
         return ""
 
     def rounding_explains(self, inputs: Inputs, output: Any) -> str:
-        """Why a mismatch may come from the order of a sum: how far output and reference are from
-        the result in float64; "" where it is another one."""
+        """Return a sentence if the order of a sum may explain a mismatch, with the distances of
+        output and reference from the float64 result; "" if it cannot."""
         wide = build(inputs.tree, [each.clone() for each in inputs.storages], self._adopt)
         try:
             exact = tensors_of(self._kernel(_widened(wide)))
@@ -223,8 +223,8 @@ class FolderProblem:
 
 
 def _within_rounding(got: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> str | None:
-    """How far both are from the exact result; None where an output is farther than rounding and
-    twice the reference's own distance."""
+    """Return the distances of output and reference from the exact result; None if an output is off
+    by more than rounding and twice the reference's own distance."""
     if exact.dtype != torch.float64 or got.shape != exact.shape or not got.is_floating_point():
         return "" if torch.equal(got, expected) else None
     if got.dtype != expected.dtype:

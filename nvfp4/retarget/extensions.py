@@ -32,7 +32,7 @@ from nvfp4.capture.frames import users_file
 from nvfp4.capture.imports import when_imported
 
 REPORT = ".retargeted.json"
-"""Is appended to the name of an object: a file with what was rewritten in it."""
+"""Suffix of the file beside an object that lists what was rewritten in it."""
 
 _COMPILER, _FOLDER = "PYTORCH_NVCC", "TORCH_EXTENSIONS_DIR"
 """Variables that torch reads when it builds."""
@@ -200,7 +200,7 @@ class Failure:
         return cls(file, digest.hexdigest())
 
     def refuse_again(self) -> None:
-        """Raises RuntimeError where the same was asked for a while ago."""
+        """Raise RuntimeError if the same build failed not long ago."""
         with contextlib.suppress(OSError, ValueError):
             known = json.loads(self.file.read_text(encoding="utf-8"))
             age_s = time.time() - self.file.stat().st_mtime
@@ -277,7 +277,7 @@ _COMPILING = {
     "triton": ("triton.runtime.jit", "JITFunction", "_do_compile"),
     "cutlass": ("cutlass.base_dsl.dsl", "BaseDSL", "generate_mlir"),
 }
-"""By package, a module, a class in it or none, and the function that compiles."""
+"""By package: a module, a class in it or "", and the function that compiles."""
 
 
 def watch_compilers(tell: Callable[[str], None]) -> None:

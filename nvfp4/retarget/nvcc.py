@@ -35,7 +35,7 @@ from nvfp4.records.launch_errors import CaptureError
 from nvfp4.retarget.extensions import REPORT
 
 Prepare = Callable[[str, str], str]
-"""Is given a step's tool and command before it runs, and returns the command."""
+"""Gets the tool and the command of a step before it runs, and returns the command to run."""
 
 _VARIABLE = re.compile(r"(\w+)=(.*)")
 _TOOL = re.compile(r'^"?(?:[^\s"]*/)?(\w[\w+]*)"? ')

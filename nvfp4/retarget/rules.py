@@ -14,7 +14,7 @@ _ONE, _MINUS_ONE, _MINUS_ZERO = 0x3F80, 0xBF80, 0x8000  # in bf16
 
 @rule("add", "sub", "mul", "fma")
 def two_singles(s: Sequence, target: Target) -> bool:
-    """f32x2: one operation for each half, rounded the same way."""
+    """Replace an operation on f32x2 by one for each half, rounded the same way."""
     if target.has(100, (8, 6)) or not s.has("f32x2"):
         return False
     opcode = s.node.opcode.replace("f32x2", "f32")
@@ -26,7 +26,7 @@ def two_singles(s: Sequence, target: Target) -> bool:
 
 @rule("add", "sub", "fma")
 def mixed(s: Sequence, target: Target) -> bool:
-    """f32 with factors in f16 or bf16: they widen exactly, so the f32 operation rounds once."""
+    """Widen factors in f16 or bf16 of an f32 operation, which is exact, so that it rounds once."""
     if target.has(100, (8, 6)) or len(s.types) != 2 or s.types[0] != "f32":
         return False
     narrow, last = s.types[1], len(s.operands) - 1
@@ -37,7 +37,7 @@ def mixed(s: Sequence, target: Target) -> bool:
 
 @rule("min", "max")
 def three_sources(s: Sequence, target: Target) -> bool:
-    """The extreme of three is that of the third and of the first two's."""
+    """Replace min and max of three sources by two operations."""
     if target.has(100, (8, 8)) or len(s.operands) != 4:
         return False
     sources = [s.operand(index) for index in (1, 2, 3)]
@@ -73,7 +73,7 @@ def _moved(address: Memory, offset_bytes: int) -> str:
 
 @rule("ld", "st")
 def wide_access(s: Sequence, target: Target) -> bool:
-    """256 bits as two accesses of 128. L2::evict_* is a hint of 256-bit accesses alone."""
+    """Split accesses of 256 bits in two. Drop L2::evict_*, a hint of 256-bit accesses alone."""
     if target.has(100, (8, 8)) or s.has("bulk", "async"):
         return False
     size = type_bytes(s.types[0]) if s.types else 0
@@ -109,7 +109,7 @@ def wide_access(s: Sequence, target: Target) -> bool:
 
 @rule("cp")
 def bulk_copy_into_the_cta(s: Sequence, target: Target) -> bool:
-    """Before PTX 8.6 the destination is in .shared::cluster, where the CTA's own memory is, too."""
+    """Before PTX 8.6 name .shared::cluster as destination, which includes the CTA's own memory."""
     if target.has(90, (8, 6)) or not s.has("bulk") or "global" not in s.parts:
         return False
     if "shared::cta" not in s.parts[: s.parts.index("global")]:
@@ -124,13 +124,14 @@ def bulk_copy_into_the_cta(s: Sequence, target: Target) -> bool:
 
 @rule("griddepcontrol", "setmaxnreg")
 def launch_control(s: Sequence, target: Target) -> bool:
-    """Launches follow one another and registers are split evenly: there is nothing to say."""
+    """Drop instructions that the target lacks and that change no result: before sm_90 launches
+    follow one another and registers are split evenly."""
     return target.number < 90 or (s.parts[0] == "setmaxnreg" and not target.suffix)
 
 
 @rule("fence")
 def fence(s: Sequence, target: Target) -> bool:
-    """Before sm_90 there is no asynchronous proxy, and a CTA is alone in its cluster."""
+    """Before sm_90 drop fences of the asynchronous proxy, which does not exist there."""
     if target.number >= 90:
         return False
     if s.has("mbarrier_init") or any(part.startswith("async") for part in s.parts):
@@ -140,7 +141,7 @@ def fence(s: Sequence, target: Target) -> bool:
 
 @rule("ld", "st", "atom", "red")
 def cluster_scope(s: Sequence, target: Target) -> bool:
-    """Before sm_90 the scope of the GPU holds for the cluster, too."""
+    """Before sm_90 replace the scope of the cluster by that of the GPU."""
     return target.number < 90 and _wider_scope(s)
 
 
@@ -154,7 +155,7 @@ def _wider_scope(s: Sequence) -> bool:
 
 @rule("mbarrier")
 def polled_wait(s: Sequence, target: Target) -> bool:
-    """Before sm_90 test_wait for try_wait, which may give up at any time."""
+    """Before sm_90 replace try_wait by test_wait; a try_wait may give up at any time, too."""
     if target.number >= 90 or not s.has("try_wait"):
         return False
     opcode = s.node.opcode.replace("try_wait", "test_wait")
@@ -174,7 +175,7 @@ _ALONE = {
 
 @rule("mov")
 def cluster_registers(s: Sequence, target: Target) -> bool:
-    """Before sm_90 a CTA is alone in its cluster."""
+    """Before sm_90 replace the cluster's registers: a CTA is alone in its cluster."""
     if target.number >= 90 or len(s.operands) != 2:
         return False
     source = _ALONE.get(s.operand(1))

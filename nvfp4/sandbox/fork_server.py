@@ -73,9 +73,9 @@ def _load() -> None:
 def _fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
     """Fork a process for each request, with the request's files; see ``ForkServer.fork``.
 
-    Returns in each of them, with its request. It leads a session, is a child of the process that
-    started this one, and writes its number into the last file. This process ends when no one can
-    ask any more.
+    Returns in each forked process, with its request. A forked process leads a session, is a child
+    of this process's parent, and writes its pid into the last file. This process ends when the
+    other end of the socket is closed.
     """
     gc.freeze()  # objects loaded so far hold no tensor that a search must find
     parent = os.getppid()

@@ -1,10 +1,7 @@
 """Namespaces of a submission: pid, ipc, mount, network, host name and user.
 
-    the judge
-    └ waits for the status, outside of every namespace, and looks what the others take
-      └ makes the namespaces
-        └ pid 1: mounts what may be seen, then waits
-          └ the submission
+the judge └ waits for the status, outside of every namespace, and measures what the others use └
+makes the namespaces └ pid 1: mounts what may be seen, then waits └ the submission
 
 The submission cannot see, signal or trace what is outside. When one of the chain ends, Linux kills
 what is below it, and all mounts go with it.

@@ -75,7 +75,7 @@ class _Checking:
         self._gemv = submission.gemv
 
     def refusal(self, configuration: Any) -> str | None:
-        """Why a configuration cannot be ranked: it fails, or its output is wrong. None if
+        """Return why a configuration cannot be ranked: it fails, or its output is wrong. None if
         neither."""
         if self._expected is None:
             self._expected = reference.ref_kernel(self._data)

@@ -206,7 +206,7 @@ class Runner:
         self.settle()
 
     def _profile(self, request: Profile, fd: int | None) -> Profiled:
-        """In an NVTX range under ncu, else in torch's profiler."""
+        """Profile a call: in an NVTX range under ncu, else by torch's profiler."""
         data = self.data(self.buffers)
         on_cuda = self.device.type == "cuda"
         if os.environ.get("POPCORN_NCU") == "1":

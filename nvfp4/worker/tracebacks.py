@@ -39,8 +39,8 @@ def own_frames(error: BaseException, submission: Path, name: str) -> list[traceb
 def _of_a_kernel(
     error: BaseException, frames: list[traceback.FrameSummary], submission: Path
 ) -> str | None:
-    """A fault of a kernel, why this GPU cannot run it, or a launch that was refused; None for any
-    other error."""
+    """Return the text of a kernel's fault, of a kernel that this GPU cannot run, or of a refused
+    launch; None for any other error."""
     if isinstance(error, (KernelFault, RetargetError)):
         return str(error)
     if not type(error).__module__.startswith("nvfp4.capture."):
@@ -57,12 +57,12 @@ def _of_a_kernel(
 
 
 _distributions = {"cutlass": "nvidia-cutlass-dsl", "triton": "triton", "torch": "torch"}
-"""By package, whose names come and go with versions."""
+"""By package, the distribution whose versions differ in their names."""
 
 
 def version_hint(error: BaseException | None) -> str | None:
-    """Which version is installed of the library that lacks a name, if that is the error or behind
-    it."""
+    """Return a hint with the installed version of a library, if the error or its cause is a name
+    that the library lacks."""
     while error is not None:
         module = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
         owner = error.name if isinstance(error, ImportError) else getattr(module, "__name__", None)

@@ -327,8 +327,8 @@ class _Compilation:
 
 
 def _ptx_of(compiled: Path, virtual: str = "") -> Path:
-    """The PTX that belongs to an object; there is none of C++. virtual: of another image than the
-    first."""
+    """Return the path of the PTX that belongs to an object; C++ has none. virtual: of an image
+    other than the first."""
     return compiled.with_suffix(f".{virtual}.ptx" if virtual else ".ptx")
 
 
@@ -356,7 +356,7 @@ _INSTEAD_OF = {
         *("c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "torch/cuda.h"),
     ),
 }
-"""Headers of torch by the one of slim_torch/ that stands for them. The others are torch's own."""
+"""Headers of torch, by the one in slim_torch/ that replaces them; all others are torch's own."""
 
 
 def slim_headers(folder: Path) -> list[Path]:

@@ -140,7 +140,7 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
 
 @entry(gives=_INT)
 def function_attribute(runtime: CudaRuntime, function: int, which: int) -> int:
-    """By CUfunction_attribute."""
+    """Return a kernel's attribute by its CUfunction_attribute; 0 for others."""
     return kernel_attributes(runtime.kernel(function), runtime.device).get(which, 0)
 
 

@@ -33,13 +33,13 @@ class Toolchain:
 
     @property
     def identity(self) -> str:
-        """Other compilers make other code."""
+        """Identify the compilers, as others make other code."""
         return f"{self.nvcc} {self.version} {self.host_compiler} {python_include()}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for nvcc, without those that would change the code: a submission's own stand
-        among the arguments."""
+        """Return the environment for nvcc, without variables that would change the code. Those that
+        a submission sets are among the arguments."""
         return {name: value for name, value in os.environ.items() if name not in OF_COMPILERS}
 
 
@@ -84,7 +84,7 @@ def _version_of(nvcc: Path) -> tuple[int, int] | None:
 
 @functools.cache
 def find_toolchain() -> Toolchain:
-    """The first complete one. Raises MissingToolchain, which says what to install."""
+    """Return the first complete toolchain. Raises MissingToolchain, which says what to install."""
     hint = "pip install 'nvfp4[cuda]' brings nvcc"
     path = inherited.get("PATH")
     host_compiler = shutil.which(inherited.get("CXX", ""), path=path) or shutil.which(

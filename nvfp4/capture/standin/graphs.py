@@ -32,18 +32,18 @@ class CUDAGraph:
         self._steps: list[graphs.Step] | None = None
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
-        """Raises RuntimeError in a capture."""
+        """Begin to capture. Raises RuntimeError during another capture."""
         graphs.begin()
 
     def capture_end(self) -> None:
-        """Raises RuntimeError without a capture."""
+        """End the capture and keep its steps. Raises RuntimeError if there is none."""
         self._steps = graphs.end()
 
     def instantiate(self) -> None:
-        """Done already."""
+        """Do nothing: a captured graph can be replayed as it is."""
 
     def replay(self) -> None:
-        """Raises RuntimeError for a graph without a capture."""
+        """Perform the captured steps. Raises RuntimeError for a graph without any."""
         if self._steps is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         graphs.replay(self._steps, current_stream().cuda_stream)
@@ -53,7 +53,7 @@ class CUDAGraph:
         self._steps = None
 
     def pool(self) -> tuple[int, int]:
-        """A name for its memory."""
+        """Return an identity of the graph's memory pool, which is not used."""
         return 0, 0
 
 

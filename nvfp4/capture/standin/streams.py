@@ -104,7 +104,7 @@ class Event:
         self.cuda_event = next(_handles)
 
     def record(self, stream: Any = None) -> None:
-        """Put it into a stream; it is complete at once."""
+        """Record the event in a stream; it is complete at once."""
         stream_order.record(self.cuda_event, (stream or current_stream()).cuda_stream)
 
     def wait(self, stream: Any = None) -> None:
@@ -121,7 +121,7 @@ class Event:
         return True
 
     def elapsed_time(self, end_event: Any) -> float:
-        """Raises RuntimeError, always."""
+        """Raise RuntimeError: no time can be measured."""
         raise no_time()
 
 

@@ -63,7 +63,7 @@ def _judge(
     tally: Tally,
     show: Callable[[Line], None],
 ) -> None:
-    """Judge what the file, if there is one, does not know already, and show what is new."""
+    """Judge the submissions that the file has no verdict of, and show the new verdicts."""
     known: dict[str, dict[str, Line]] = {}
     for line in file.found if file else []:
         # What was judged in time needs no limit.

@@ -25,12 +25,12 @@ from nvfp4.records.processes import VARIABLE, Turn
 Process = subprocess.Popen[bytes]
 
 _stop_s = 10.0
-"""How long `nvfp4 eval` has to end its judge and clear away before it is killed."""
+"""Seconds for `nvfp4 eval` to end its judge and delete its files, before it is killed."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A content to judge. paths: the files that have it, the first stands for all."""
+    """Contents to judge. paths: the files that have them; messages name the first."""
 
     sha256: str
     content: bytes
@@ -43,7 +43,7 @@ class Candidate:
 
 
 class Stopped(Exception):
-    """The batch has ended: the verdict is not wanted any more."""
+    """The batch has ended, and the verdict is not needed."""
 
 
 class EvalProcesses:
@@ -172,7 +172,7 @@ def _content(file: IO[bytes]) -> bytes:
 
 
 def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
-    """The object that was printed; one with an error where there is none, or only a part of one."""
+    """Return the object that was printed, or one with an error if it is missing or incomplete."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(output)
         said = exits.passed, exits.failed, exits.setup, exits.unclear

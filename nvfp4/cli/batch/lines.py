@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from nvfp4.cli.errors import SetupError
 
 _FIRST = b'{"schema":'
-"""How each line begins; the last one may be cut off anywhere."""
+"""The beginning of each line; the last line may be cut off anywhere."""
 
 batch_codes = {
     "batch.limit": "It was not judged within `--limit-s`.",
@@ -62,7 +62,8 @@ class BatchFile:
     """Locked while it is open: one batch at a time writes to it. found: the lines that it had."""
 
     def __init__(self, path: Path, resume: bool) -> None:
-        """Raises SetupError: for a file with lines that is not to be resumed or holds others."""
+        """Open the file. Raises SetupError if it holds lines and is not to be resumed, or holds
+        lines of another kind."""
         self._path = path
         try:
             self._fd = _locked(path)

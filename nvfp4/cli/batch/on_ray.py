@@ -13,7 +13,7 @@ from nvfp4.cli.batch.options import BatchOptions, Told
 from nvfp4.cli.errors import SetupError
 
 _retries = 3
-"""How often a submission is tried again whose node or Ray worker dies."""
+"""Number of further attempts with a submission whose node or Ray worker dies."""
 
 _cores_each = 2
 
@@ -71,7 +71,7 @@ class RayCluster:
         return {"num_cpus": 1, "num_gpus": 1}
 
     def _say_if_nothing_fits(self) -> None:
-        """A cluster may yet grow, so this is no error."""
+        """Print a note if no node has what a task needs; it is no error, as a cluster may grow."""
         needed = self._resources()
         amounts = {"CPU": needed["num_cpus"], "GPU": needed["num_gpus"]}
         wanted = ", ".join(f"{least} {name}" for name, least in amounts.items() if least)
@@ -100,7 +100,8 @@ def _connected(address: str) -> Any:
 
 
 def _reach(address: str) -> None:
-    """Raises OSError where nothing listens, which Ray would try for minutes."""
+    """Connect to an address. Raises OSError at once if nothing listens there; Ray would try for
+    minutes."""
     host, _, port = address.rpartition("//")[2].rpartition(":")
     if port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), _reach_s).close()

@@ -30,7 +30,8 @@ class BatchOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "BatchOptions":
-        """From the options of the command; what has no field here is an option of `nvfp4 eval`."""
+        """Return the options of a batch from those of the command. Options without a field here are
+        those of `nvfp4 eval`."""
         own = {each.name for each in fields(cls)} & set(options)
         judging = {name: value for name, value in options.items() if name not in own}
         return cls(**{name: options[name] for name in own}, judging=judging)

@@ -37,7 +37,7 @@ class Tally:
         self.judged = self.wanted = 0
         """Contents since the batch began."""
         self.gpus: str | None = None
-        """How the GPUs spent the time."""
+        """A sentence on how the GPUs spent the time."""
         self.started = time.monotonic()
 
     def begin(self, wanted: int) -> None:
@@ -64,7 +64,7 @@ class Tally:
 
     @property
     def failed(self) -> int:
-        """How many files are wrong, or no files to judge."""
+        """The number of files that are wrong or cannot be judged at all."""
         return self.causes.total()
 
     @property

@@ -39,7 +39,7 @@ class ThisMachine:
     """kind: cuda or cpu."""
 
     def __init__(self, options: BatchOptions) -> None:
-        """Raises SetupError."""
+        """Find the places. Raises SetupError."""
         self._options = options
         self._places = _places(options)
         self._turns = {each.name: threading.Lock() for each in self._places}
@@ -94,7 +94,8 @@ class GpuTime:
 
     @contextmanager
     def during(self, name: str, what: str) -> Iterator[None]:
-        """Something runs for a GPU of this name: judging or loading; building is for all."""
+        """Count that something runs for a GPU of this name while the block runs: judging or
+        loading. Building counts for all GPUs."""
         self.count(name, what, 1)
         try:
             yield
@@ -102,7 +103,7 @@ class GpuTime:
             self.count(name, what, -1)
 
     def count(self, name: str, what: str, more: int) -> None:
-        """So many more of these run from now on."""
+        """Change the number of those that run by `more`."""
         with self._lock:
             running, now = self._running, time.monotonic()
             for gpu in self._names:
@@ -139,23 +140,22 @@ def _places(options: BatchOptions) -> list[Place]:
 
 
 _cores_each = 2
-"""An emulated submission's tests and benchmarks run beside each other."""
+"""Cores for each judgement: an emulated submission's tests and benchmarks run side by side."""
 
 _bytes_each = 3 << 30
 """The repository's own submission needs 1.6 GiB at most, and others may need more."""
 
 _READY_MOST = 32
-"""Submissions that wait to be judged when they are built: caches keep the builds of some hundreds.
-"""
+"""The most submissions that are built and wait to be judged; caches keep the builds of some
+hundreds."""
 
 J = TypeVar("J")
 R = TypeVar("R")
 
 
 def gpu_places(gpus: Mapping[str, str]) -> list[Place]:
-    """A place for each GPU, as CUDA_VISIBLE_DEVICES names it, of a compute capability. Nothing else
-    may run on one that takes times.
-    """
+    """Return a place for each GPU. gpus: compute capabilities by the name in CUDA_VISIBLE_DEVICES.
+    A GPU that is timed runs one judgement at a time."""
     return [
         Place(f"cuda:{number}", "cuda", {"CUDA_VISIBLE_DEVICES": gpu}, capability)
         for number, (gpu, capability) in enumerate(gpus.items())
@@ -183,8 +183,9 @@ def judge_on(
     """Judge each job on the next place that is free, and pass each result to ``told`` as it comes.
 
     stop: ends what runs, so that its ``judge`` raises; it is called where an interrupt or an error
-    ends this. Results complete by then are passed on. prepare: has a function called, from any
-    thread, when a job can be judged; those that are ready first are judged first.
+    ends this. Results complete by then are passed on. prepare: calls the function that it gets,
+    from any thread, once a job can be judged; jobs are judged in the order in which they become
+    ready.
     """
     free: SimpleQueue[Place] = SimpleQueue()
     for place in places:

@@ -214,7 +214,7 @@ def flushed(device: Device | None) -> str:
 
 
 def b200_floor(value_us: float | None) -> str:
-    """With the digits that those who measured it gave."""
+    """Return the floor on a B200, with as many digits as the published measurement has."""
     return "-" if value_us is None else f"{value_us:.1f}"
 
 

@@ -67,9 +67,8 @@ _nothing = ("", "-")
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """cells: one a row. rank: 0 is always shown; of the others the highest goes first.
-    note: what the column says, for the legend.
-    """
+    """cells: one for each row. rank: 0 for a column that is always shown; of the others the highest
+    rank is dropped first. note: the meaning of the column, for the legend."""
 
     heading: str
     cells: Sequence[Text | str]
@@ -125,9 +124,8 @@ def table(columns: Sequence[Column], width: int | None, rule: str = "─") -> li
 
 
 def legend(columns: Sequence[Column], width: int | None) -> str:
-    """The notes of the columns: prose on a screen, a line each where there is none; empty without
-    notes.
-    """
+    """Return the notes of the columns: prose on a terminal, else a line for each; empty without
+    notes."""
     noted = [f"{_one_line(each)}: {each.note}" for each in columns if each.note]
     if width is None:
         return "\n".join(noted)

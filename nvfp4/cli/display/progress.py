@@ -102,7 +102,8 @@ class _Progress:
 
     @property
     def line(self) -> Text:
-        """How many cases are over, for how long it runs, and what happens now."""
+        """The live line: how many cases are done, the time since the start, and what happens
+        now."""
         done, taken = len(self._done), seconds(self._clock() - self._began_s)
         counted = f"{done} of {self._total} cases" if self._total else "no case yet"
         if self._total and done == self._total:

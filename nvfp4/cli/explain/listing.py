@@ -17,7 +17,7 @@ _shown_savings = 5
 _folded = "  ..."
 
 _code_columns = 18
-"""In front of PTX and SASS; counts stand under those of the source."""
+"""Columns in front of PTX and SASS, whose counts stand below those of the source."""
 
 legend = """\
 share: of the kernel's warp instructions; instr: how many warps issue there; sectors: of 32

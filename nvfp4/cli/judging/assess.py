@@ -193,8 +193,8 @@ def _skipped(lines: list[str], reason: str) -> list[BenchmarkResult]:
 
 
 def _run_alone(bot: Bot, observer: Observer) -> tuple[str | None, bool]:
-    """The bot's first step, whose result it ignores; how the submission failed it, or None, and
-    whether it took too long."""
+    """Run the submission by itself, as the bot does first and ignores how that ends. Return how it
+    failed, or None, and whether it took too long."""
     observer.phase("import", [])
     ended = bot.run_submission()
     failure = _failure_alone(ended)
@@ -393,12 +393,12 @@ def _run_benchmarks(
 
 
 def _said_passed(process: ProcessResult) -> bool:
-    """Whether eval.py as a whole says what its cases say."""
+    """Whether eval.py ended with 0 and reports that all its cases passed."""
     return process.exit_code == 0 and process.values.get("check") == "pass"
 
 
 def judged(process: ProcessResult) -> ProcessResult:
-    """The same, if eval.py did judge. Raises SetupError where it could not start."""
+    """Return the result if eval.py has judged. Raises SetupError if it could not start."""
     if process.exit_code in judged_exits or "test-count" in process.values:
         return process
     if process.killed or "benchmark-count" in process.values:
@@ -410,7 +410,7 @@ def judged(process: ProcessResult) -> ProcessResult:
 
 
 def _why_unjudged(process: ProcessResult) -> Failure:
-    """Why cases without a status have none."""
+    """Return why there are cases without a status."""
     if "check" in process.values:
         return no_result
     if process.killed:

@@ -29,10 +29,10 @@ grace_s = 10.0
 """eval.py reports by itself at its time limit; it is killed if it has not ended this much later."""
 
 stop_s = 3.0
-"""How long eval.py has to end its worker and clear away before it is killed."""
+"""Seconds for eval.py to end its worker and delete its files, before it is killed."""
 
 look_s = 0.2
-"""How often to look what a silent process is doing."""
+"""Seconds between two looks at what a silent process is doing."""
 
 longest_wait_s = 60.0
 """A wait without a limit is one of several of these."""
@@ -114,7 +114,7 @@ class Bot:
         return self.options.without_gpu or not has_driver()
 
     def run_submission(self) -> ProcessResult:
-        """``python submission.py``, as the bot does once before anything else, but confined."""
+        """Run ``python submission.py`` as the bot does before anything else, but confined."""
         with self._staged() as folder:
             ended = _run(
                 ["alone", "submission.py"], folder, self._environment(folder), import_timeout_s
@@ -134,7 +134,7 @@ class Bot:
             return _run(command, folder, apart._environment(folder), limit_s)
 
     def prepare(self) -> None:
-        """Begins to load what every run needs, beside whatever this process does."""
+        """Begin to load what every run needs, while this process goes on."""
         with self._staged() as folder:
             prepare(folder, self._environment(folder))
 
@@ -306,7 +306,8 @@ def read_activity(folder: Path) -> str | None:
 
 
 def _read_activity(scratch: Path) -> tuple[int, str | None]:
-    """When it was written, in ns, and the word; 0 for any other. Raises OSError."""
+    """Return the time of writing in ns and the activity; 0 for an unknown activity. Raises
+    OSError."""
     with open_plain_file(scratch, "activity") as file:
         word = file.read(_longest_word_bytes).decode("ascii", "replace").strip()
         return (os.fstat(file.fileno()).st_mtime_ns, word) if word in activities else (0, None)

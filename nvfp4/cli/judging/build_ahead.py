@@ -52,7 +52,7 @@ def room(gpus: int = 1) -> tuple[int, int]:
 
 
 class BuildAhead:
-    """A context manager, after which nothing is built any more."""
+    """Builds submissions ahead. As a context manager it ends all builds at its exit."""
 
     def __init__(self, capabilities: Iterable[str | None], gpus: int = 1) -> None:
         """capabilities: of the GPUs that judge, such as 9.0. Without any there is nothing to do:
@@ -64,9 +64,9 @@ class BuildAhead:
         self._begun: list[Future[None]] = []
 
     def begin(self, bot: Bot, started: Callable[[], None] = lambda: None) -> Future[None]:
-        """Done when what the bot's submission asks for is built, or cannot be; it never raises
-        but CancelledError. started: called when it is its turn.
-        """
+        """Return a future that is done when the builds that the bot's submission asks for have
+        ended, even if they failed; it raises CancelledError alone. started: called when the builds
+        begin."""
         if self._capabilities and builds(bot.submission):
             self._begun.append(self._pool.submit(self._build, bot, started))
             return self._begun[-1]

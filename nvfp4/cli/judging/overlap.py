@@ -71,9 +71,8 @@ class _Turn(AbstractContextManager[None]):
 
 
 class BesideTests:
-    """Runs benchmarks from ``start`` on, if it is called before ``finish``. Behind its with block
-    none runs or waits any more.
-    """
+    """Runs benchmarks from ``start`` on, if that is called before ``finish``. At the end of its
+    with block none runs or waits."""
 
     def __init__(
         self,

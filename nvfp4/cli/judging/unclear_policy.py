@@ -171,8 +171,9 @@ def _elements(result: TestResult | BenchmarkResult) -> int:
 
 
 def _had_s(failure: Failure) -> float | None:
-    """How much time of its own a call had that did not end; None where that is not why it failed.
-    Compiling and emulating are ours, and the emulator tells by itself what a kernel has had."""
+    """Return the time that a call that did not end has had, without compiling and emulating, which
+    are the judge's work; None if the call failed for another reason. The emulator reports a
+    kernel's time itself."""
     if failure.code not in _shortest_s:
         return None
     given = failure.arguments

@@ -9,7 +9,7 @@ from nvfp4.cli.text import several
 from nvfp4.cli.verdict import TestResult, Verdict, Warning
 
 noisy_share = 0.05
-"""From this share of the mean on, the spread of the timings is worth a warning."""
+"""A standard deviation above this share of the mean is worth a warning."""
 
 
 def warnings_of(verdict: Verdict) -> list[Warning]:
@@ -84,7 +84,7 @@ def _other_shape(verdict: Verdict) -> Warning | None:
 
 
 def _warning_tests(verdict: Verdict) -> list[TestResult]:
-    """Those on full-range inputs, where they do not decide."""
+    """Return the tests on full-range inputs, if these only warn."""
     if not verdict.full_range_only_warns:
         return []
     return [test for test in verdict.tests if test.inputs == "full"]

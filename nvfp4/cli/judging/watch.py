@@ -14,10 +14,10 @@ from nvfp4.cli.text import visible
 
 interrupted_exit = 130
 debounce_ms = 150
-"""An editor writes a file in several steps."""
+"""Milliseconds to wait for more changes, as an editor writes a file in several steps."""
 
 look_ms = 1000
-"""How often the file is looked at where the system tells of no change."""
+"""Milliseconds between two looks at the file, where the system does not report changes."""
 
 
 def repeatedly(judge: Callable[[], int], path: Path) -> int:

@@ -27,7 +27,7 @@ from nvfp4.emulator.ptx.types import Array, common_shape, flat
 Unsigned = np.unsignedinteger[Any]
 
 LaneFunction = Callable[..., Any]
-"""From arrays of register bits, which broadcast, to a new one."""
+"""Maps arrays of register bits, which broadcast, to a new array."""
 
 
 @numba.njit
@@ -181,7 +181,7 @@ _LANES: dict[str, tuple[type[Unsigned], type[Unsigned], str]] = {
     "f32.to.f16": (np.uint32, np.uint16, "_bits_f16(as_f32(a))"),
     "prmt": (np.uint32, np.uint32, "_prmt(a, b, c)"),
 }
-"""By name: the type of the operands, that of the result, and the result of one lane."""
+"""By name: the type of the operands, the type of the result, and the expression for one lane."""
 
 
 def _loop_of(name: str) -> Any:

@@ -345,7 +345,8 @@ def _rsqrt(m: Modifiers) -> Op:
 
 
 def upper_word(function: Function) -> Callable[[Array], Array]:
-    """`function` on f64 bits as the device approximates it: from upper to upper 32 bits.
+    """Return `function` on f64 bits as the device approximates it, which reads and writes the upper
+    32 bits alone.
 
     Subnormal numbers are flushed on both sides; a NaN result has one form.
     """

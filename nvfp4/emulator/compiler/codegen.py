@@ -178,7 +178,7 @@ class _Writer:
     # --- blocks ---------------------------------------------------------------------------
 
     def block(self, block: flow.Block) -> list[str]:
-        """The function of a block, after that of its gate if it has one."""
+        """Generate the function of a block, after that of its gate if it has one."""
         body: list[str] = []
         gate: list[str] = []
         last = block.start + len(block.code) - 1
@@ -200,7 +200,7 @@ class _Writer:
         return [*gate, *_function(f"block_{block.index}", register_numbers(block.reads), body)]
 
     def gate(self, block: flow.Block, index: int, action: Action) -> list[str]:
-        """Ask the block's first instruction which lanes may go on."""
+        """Generate the gate of a block: its first instruction says which lanes may go on."""
         name = self.values.named(f"G{index}", action.gate)
         sources = _arguments([self.values.read(s) for s in action.sources])
         answer = f"return {name}({execution(guard_of(self.program.code[index]))}{sources})"
@@ -211,7 +211,8 @@ class _Writer:
     def last(
         self, block: flow.Block, index: int, instruction: Instruction, action: Action | None
     ) -> list[str]:
-        """A block's last instruction, what later blocks need, and where to go."""
+        """Generate a block's last instruction, the stores of what later blocks need, and the next
+        block's number."""
         values = self.values
         following = block.index + 1
         kept = register_numbers(block.writes & block.live_out)
@@ -243,7 +244,7 @@ class _Writer:
     # --- instructions inside a block ------------------------------------------------------
 
     def straight(self, index: int, instruction: Instruction, action: Action) -> list[str]:
-        """Call the instruction's function and set its registers."""
+        """Generate the call of an instruction's function, whose results go to its registers."""
         guard = guard_of(instruction)
         name = self.values.named(f"I{index}", action.run)
         sources = [self.values.read(s) for s in action.sources]

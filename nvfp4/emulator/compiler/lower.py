@@ -20,7 +20,8 @@ _SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
 
 
 def _refuse_addresses_as_values(site: Site, action: Action) -> None:
-    """Raises PtxSyntaxError: read as a value, an address would have eight bytes for four."""
+    """Raise PtxSyntaxError if an address is read as a value: it would have eight bytes instead of
+    four."""
     values = {
         id(each) for each in site.operands if isinstance(each, syntax.Memory)
     } - site.addresses

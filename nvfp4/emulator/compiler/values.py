@@ -32,7 +32,7 @@ class Values:
         self._constants: dict[tuple[str, int], str] = {}
 
     def named(self, name: str, value: Any) -> str:
-        """Let a name stand for an object."""
+        """Return a name for an object in the generated code."""
         self.names[name] = value
         return name
 
@@ -51,7 +51,8 @@ class Values:
         return self.constant(value & ((1 << (8 * _bytes(cls))) - 1), cls)
 
     def read(self, source: Source) -> str:
-        """A source in the class in which the instruction wants it."""
+        """Return the expression for a source, in the register class that the instruction
+        expects."""
         operand, cls = source.operand, source.cls
         if isinstance(operand, syntax.Register):
             return self.cast(f"r{operand.index}", self.classes[operand.index], cls)

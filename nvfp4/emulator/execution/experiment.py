@@ -42,16 +42,16 @@ class Difference:
 
 @dataclass
 class World:
-    """Memory in another order, as far as it differs."""
+    """Memory as another order left it: its differences from the first run's."""
 
     differences: list[Difference] = field(default_factory=list)
 
     def cause_in(self, span: Buffer) -> EmulatorError | None:
-        """Why something in a range of addresses may differ; None if nothing does."""
+        """Return why something in a range of addresses may differ; None if nothing does."""
         return next((d.cause for d in self.differences if _overlap(d.buffer, span)), None)
 
     def update(self, spans: list[Buffer], found: list[Difference]) -> None:
-        """In these ranges, nothing else differs any more."""
+        """Replace the differences in these ranges by those that were found."""
         left = [d for d in self.differences if not any(_overlap(d.buffer, s) for s in spans)]
         self.differences = left + found
 
@@ -103,12 +103,13 @@ class Worlds:
             ]
 
     def first_cause(self) -> EmulatorError | None:
-        """Why memory differs anywhere; None if it does not."""
+        """Return the cause of the first difference; None if nothing differs."""
         found = (d.cause for world in self.by_order.values() for d in world.differences)
         return next(found, None)
 
     def cause_of(self, span: Buffer, read: Callable[[], Array]) -> EmulatorError | None:
-        """The finding on which it depends what `read` returns; it reads in one range of memory."""
+        """Return the finding that the result of `read` depends on, or None. span: the range that it
+        reads."""
         for world in self.by_order.values():
             cause = world.cause_in(span)
             if cause is not None:
@@ -166,9 +167,9 @@ def compare_orders(
     run: executes the launch in an order. testify: finds the other place of a race. state: of the
     first run. orders: how many orders there are in all, the first included. worlds: what earlier
     launches left; gets what this one leaves. suspected: the cause where there is no finding, or
-    None to look for none. overwriting: the same where others may come before an atomic that keeps
-    nothing of what they did. Memory is left as the first run left it. Raises the
-    fault of the first run, or the finding behind a fault that not all runs have.
+    None to look for none. overwriting: the cause where other accesses may come before an atomic
+    that overwrites what they did. Memory is left as the first run left it. Raises the fault of the
+    first run, or the finding behind a fault that not all runs have.
     """
     undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
     early = [error for error in state.findings if isinstance(error, errors.EarlyAccess)]

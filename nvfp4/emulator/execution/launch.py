@@ -384,7 +384,7 @@ def _whole_clusters(state: LaunchState, ctas: int) -> int:
 
 
 def _resident(state: LaunchState) -> int:
-    """How many CTAs a B200 holds at most; registers are not counted."""
+    """Return how many CTAs of a launch a B200 holds at most; registers are ignored."""
     per_multiprocessor = min(
         _CTAS_OF_A_MULTIPROCESSOR,
         _THREADS_OF_A_MULTIPROCESSOR // math.prod(state.block),

@@ -47,7 +47,8 @@ class LoadedModule:
         return self._compiled[key]
 
     def variable(self, name: str) -> Buffer:
-        """Where a variable lies, whose value lasts from launch to launch. Raises LaunchError."""
+        """Return the memory of a variable, whose value lasts from launch to launch. Raises
+        LaunchError."""
         if name not in self.memory and self.kernels:
             self.kernel(self.kernels[0], check=False)
         if name not in self.memory:

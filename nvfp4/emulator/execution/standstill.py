@@ -23,9 +23,9 @@ from nvfp4.emulator.state.group import Group, register_numbers
 from nvfp4.emulator.state.tally import place_of
 
 QUIET_STEPS = 4096
-"""Basic blocks without a change of memory before anything is looked at."""
+"""Basic blocks without a change of memory before a standstill is looked for."""
 _POLL_STEPS = 1 << 16
-"""Basic blocks without a change after which polling is in vain."""
+"""Basic blocks without a change of memory after which polling is taken to be endless."""
 _LOOK_EVERY = 4
 
 _CHANGING = frozenset(("store", "copy"))
@@ -53,8 +53,8 @@ class Standstill:
         self, since: int, steps: int, runs: Array, place: int, group: Group,
         groups: Mapping[int, Group],
     ) -> bool:  # fmt: skip
-        """Whether no thread can ever get any further. since: when memory changed last, in basic
-        blocks as `steps`. group: the one that runs next, at `place`, beside all others."""
+        """Whether no thread can ever go on. since: when memory changed last, in basic blocks as
+        `steps`. group: the one that runs next, at `place`, beside all others."""
         if since != self._since:
             self._since = since
             self._kept, self._kept_looks, self._most_looks = None, 0, 1
@@ -160,14 +160,14 @@ class Standstill:
         return list(found.values())
 
     def polls(self, number: int) -> bool:
-        """Whether a block looks at what others do meanwhile."""
+        """Whether a block reads what other threads may change."""
         if number not in self._polls:
             self._polls[number] = any(map(_is_poll, self.kernel.instructions[number]))
         return self._polls[number]
 
 
 def _is_poll(instruction: Instruction) -> bool:
-    """Whether it is written to see what others do meanwhile."""
+    """Whether an instruction reads what other threads may change."""
     parts = instruction.parts
     if parts[0] == "mbarrier":
         return "test_wait" in parts or "try_wait" in parts

@@ -65,7 +65,8 @@ def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane:
 
 
 def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array, hears: bool) -> None:
-    """Atomics at these addresses, which are checked. hears: the threads learn what was there."""
+    """Record atomics at these addresses, which have been checked. hears: whether they return the
+    old value."""
     races = batch.launch.races
     if races is None:
         return
@@ -378,7 +379,7 @@ def overrun(at: LaneSite, buffer: Buffer, offset: int) -> tuple[str, str | None]
 
 
 Formula = tuple[str, int, str]
-"""How an index came about, in words; how many indices a CTA covers; the axis of the grid."""
+"""The origin of an index in words; how many indices a CTA covers; the axis of the grid."""
 
 
 def _as_meant(

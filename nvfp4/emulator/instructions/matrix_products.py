@@ -222,7 +222,7 @@ _SHAPES = {
 
 
 def _form(site: Site) -> Product:
-    """Raises UnsupportedInstruction."""
+    """Return the product that an instruction names. Raises UnsupportedInstruction."""
     shape = site.parts[3:4]
     types = [part for part in site.parts[4:] if part not in ("row", "col", "satfinite")]
     form = None

@@ -115,7 +115,7 @@ class Use:
                 return
 
     def _cause(self, ex: Execution, bits: str) -> Origin:
-        """Where the bits come from; the place is a clause."""
+        """Return the origin of undefined bits, whose place is a clause."""
         launch = ex.batch.launch
         unset, lines = self.origins.of(self.register, launch.undefined_results)
         origins = launch.undefined_memory
@@ -262,7 +262,7 @@ def _located(
 
 
 def _origin(batch: Batch, space: str, byte: int) -> Origin:
-    """Why a byte is undefined."""
+    """Return the origin of an undefined byte."""
     if space == "shared":
         place = f"shared address {batch.shared.address(byte):#x}"
         if not writer_of(batch.shared.stamps, byte):

@@ -42,7 +42,7 @@ def ballot(warps: Array) -> Array:
 
 
 def by_warp(group: Group, values: Array, fill: Any = 0) -> Array:
-    """One row a warp of the batch, 32 columns."""
+    """Return values as rows of 32 lanes, one row for each warp of the batch."""
     return group.to_batch(values, fill).reshape(-1, 32)
 
 
@@ -440,7 +440,7 @@ def _rows(registers: Sequence[Array], transposed: bool) -> Array:
 
 
 def _spread(ex: Execution, warps: Array, fragments: Array) -> tuple[Array, ...]:
-    """Registers of the group, one a matrix."""
+    """Return the group's registers, one for each matrix."""
     out = np.zeros((fragments.shape[1], ex.batch.grid.lane.size // 32, 32), np.uint32)
     out[:, warps] = fragments.swapaxes(0, 1)
     return tuple(back(ex.group, rows) for rows in out)

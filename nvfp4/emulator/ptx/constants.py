@@ -96,7 +96,7 @@ LEVELS = {
     )
     for mark in marks.split()
 }
-"""How tightly each binary operator binds."""
+"""The precedence of each binary operator."""
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq,

@@ -130,8 +130,8 @@ def common_shape(words: tuple[Array, ...]) -> tuple[int, ...]:
 
 
 def flat(word: Array, shape: tuple[int, ...]) -> Array:
-    """`word` broadcast to `shape` and flat, as every compiled loop takes it: none is compiled for
-    another kind of array."""
+    """Return `word`, broadcast to `shape` and flattened. All compiled loops take such arrays, so
+    that none is compiled twice."""
     if word.shape == shape and word.flags.carray:
         return word.reshape(-1)
     whole = np.empty(shape, word.dtype)

@@ -18,23 +18,21 @@ def _noise(salt: int, nbytes: int) -> Array:
 
 @dataclass(frozen=True)
 class Order:
-    """One legal way to run a launch.
-
-    number: 0 runs all warps of a batch side by side, in order of their numbers; the others run
-    them one after the other: 1 first to last with neighbouring CTAs side by side, 2 last to first
-    with neighbours apart, 3 the first warps of all CTAs before the others, which tell that they
-    are done before they are; further ones shuffled.
-    values: the contents of unset registers and unwritten shared memory: 0 is noise; 1 its
-    complement, of which every bit differs; 2 zeros, which hardware often has there.
-    early: a programmatic launch begins before the one before it has written anything.
-    overwrites_late: who stores or exchanges a word that others see at once lets others go first,
-    and of several that do, those that are further on.
-    """
+    """One legal way to run a launch."""
 
     number: int = 0
+    """0 runs all warps of a batch side by side, in the order of their numbers. The others run them
+    one after the other: 1 from first to last, neighbouring CTAs side by side; 2 from last to first,
+    neighbouring CTAs far apart; 3 the first warp of each CTA before all other warps; larger numbers
+    in a random order."""
     values: int = 0
+    """Contents of unset registers and unwritten shared memory: 0 is noise; 1 its complement, in
+    which every bit differs; 2 zeros, which hardware often has there."""
     early: bool = False
+    """Whether a programmatic launch begins before the launch before it has written anything."""
     overwrites_late: bool = False
+    """Whether threads that store or exchange a word that others see at once wait for all others.
+    Among several such threads, those that are further on in the program go first."""
 
     def ctas(self, numbers: Array) -> Array:
         """Linear CTA numbers in the order in which their batches run."""

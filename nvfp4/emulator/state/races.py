@@ -55,7 +55,7 @@ def cells(nbytes: int) -> Array:
 
 @loop
 def _cell(stamps, byte):  # type: ignore[no-untyped-def]
-    """The cell that holds a byte: of a word if it is less than `_words`, else of the byte."""
+    """Return the index of the cell that holds a byte. Below `_words` it is the cell of a word."""
     cell = np.uint64(byte >> 2)  # unsigned, so that Numba need not ask whether it is negative
     return cell if stamps[cell, 0] != SPLIT else _words(stamps) + np.uint64(byte)
 
@@ -536,7 +536,7 @@ class Clocks:
             mine[number] += 1
 
     def hear(self, offset: Array, cluster: Array, warp: Array) -> None:
-        """Warps look at places of shared memory, and learn what atomics there have told."""
+        """Raise these warps' clocks to those that atomics have left at places of shared memory."""
         places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
         for place, row, number in places.T.tolist():
             told = self._told.get(place)

@@ -121,7 +121,8 @@ class Tally:
         batch: int,
         reads: bool,
     ) -> None:
-        """Accesses of `nbytes` each. sectors: over the requests. batch: tells batches apart."""
+        """Record accesses of `nbytes` each. sectors: of all requests together. batch: identifies
+        the batch."""
         address, request, copies = asked.address, asked.request, asked.copies
         if not address.size:
             return

@@ -91,7 +91,7 @@ CHUNK_BYTES = 16
 LANES_OF_STAMP = 16
 _WRITERS, _WARPS_READ, _PIPE_READ = range(3)
 _MOST_STAMPS = 64
-"""Different stamps of one access's words that are looked at."""
+"""The most different stamps of one access's words that are examined."""
 
 
 @loop

@@ -6,12 +6,12 @@ from nvfp4.emulator.state.batch import Batch
 
 UNKNOWN = 0
 BY_ATOMS_OF_32 = 129
-"""Stands for lines of 128 bytes in which 32 stay together."""
+"""Width that stands for a swizzle of 128 bytes in atoms of 32."""
 _CHUNK_BYTES = 16
 
 
 def swizzle_name(width: int) -> str:
-    """A swizzle for messages."""
+    """Return the name of a swizzle for messages."""
     if width == _CHUNK_BYTES:
         return "no swizzle"
     if width == BY_ATOMS_OF_32:
@@ -27,5 +27,5 @@ class TileSwizzles:
         self.width = np.zeros(batch.shared.data.size // _CHUNK_BYTES, np.uint8)
 
     def note(self, offset: int, nbytes: int, width: int) -> None:
-        """The copy engine writes a range of the batch's shared memory."""
+        """Record that the copy engine writes a range of the batch's shared memory."""
         self.width[offset // _CHUNK_BYTES : (offset + nbytes) // _CHUNK_BYTES] = width

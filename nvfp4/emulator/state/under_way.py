@@ -1,8 +1,8 @@
 """Launches that may still run when a later one of their stream begins.
 
 A programmatic launch need not wait for the one before it. Until a thread has executed
-griddepcontrol.wait, what that one writes may not be there yet, and may come later than what the
-thread writes itself. What that one reads behind its trigger, it may still have to read.
+griddepcontrol.wait, writes of the earlier launch may be missing, and may land after the thread's
+own. Reads that the earlier launch makes after its trigger may come after the thread's writes.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class UnderWay:
         return list(self._by_stream.get(stream, ())) if programmatic else []
 
     def ended(self, stream: int, programmatic: bool, left: Footprint) -> None:
-        """A launch of a stream has run. One that has not waited leaves those before it, too."""
+        """Record that a launch of a stream has run. If it has not waited, those before it stay."""
         earlier = [] if left.waits else self.met_by(stream, programmatic)
         self._by_stream[stream] = [*earlier, left]
 
@@ -112,7 +112,7 @@ class Hazards:
         return bool(self._parts or self._read)
 
     def land(self, all_of_them: bool = False) -> None:
-        """The launch before this one has ended, or all before it."""
+        """Record that the launch before this one has ended, or all before it."""
         late = []
         for launch, part, after in self._landing:
             if all_of_them or launch is self._last:
@@ -138,8 +138,9 @@ class Hazards:
         return None
 
     def find_read(self, address: Array, nbytes: int, waited: Array) -> tuple[int, str] | None:
-        """The first of these writes of what may still be read, and by which kernel. Of a sector it
-        is not known which bytes are read, so that all of them have to be written."""
+        """Return the first of these writes to bytes that an earlier launch may still read, and the
+        name of its kernel. Reads are known by sector only, so only writes of whole sectors
+        count."""
         for launch, buffer, late in self._read:
             inside = (address >= buffer.address) & (address < buffer.end)
             if launch is self._last:

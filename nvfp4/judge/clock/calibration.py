@@ -31,14 +31,16 @@ class DeviceLimits:
     settle_ns: float
 
     def floor_ns(self, nbytes: int) -> float:
-        """By the bandwidth of a long read; a short one can have a higher one."""
+        """Return the time of a read of so many bytes at the bandwidth of a long read; a short read
+        can be faster."""
         return nbytes / self.read_gbps + self.empty_ns
 
 
 def measure_limits(
     device: torch.device, flush: Flush = contest_flush, read_gbps: float | None = None
 ) -> DeviceLimits:
-    """Takes less than a second. read_gbps: where it is known."""
+    """Measure a device's limits, in less than a second. read_gbps: the bandwidth, if it is
+    known."""
     timer = call_timer(device, flush)
     for _ in range(_warm_up_calls):
         timer.time(lambda: _launch_nothing(device))
@@ -58,7 +60,7 @@ def _launch_nothing(device: torch.device) -> None:
 
 
 def _read_gbps(timer: CallTimer, device: torch.device, empty_ns: float) -> float:
-    """The best of several sums over memory far larger than any cache."""
+    """Return the best bandwidth of several sums over memory far larger than any cache."""
     if device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(device)
         words = min(4 << 30, free_bytes // 4) // 8
@@ -74,10 +76,10 @@ def _read_gbps(timer: CallTimer, device: torch.device, empty_ns: float) -> float
 KEPT_S = 3600.0
 
 AS_LONG = 0.03
-"""Largest difference with which a floor still holds."""
+"""A kept floor holds if new reads differ by this share of it at most."""
 
 _reads_each = 6
-"""To see whether a floor holds."""
+"""New reads of each size that decide whether a kept floor holds."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,7 @@ def calibrate(
     device: torch.device, flush: str, sizes: Sequence[int], anew: bool = False
 ) -> Calibration:
     """Limits, and the floor of a read of so many bytes each. flush: of ``worker.timing.flushes``.
-    anew: whatever is kept.
-    """
+    anew: measure even if floors are kept."""
     if device.type != "cuda":
         limits = measure_limits(device)
         return Calibration(limits, [limits.floor_ns(each) for each in sizes])
@@ -122,7 +123,7 @@ def calibrate(
 def _still_ns(
     kept: _Measured, device: torch.device, flush: str, sizes: Sequence[int]
 ) -> list[float] | None:
-    """The floors, if each is found again."""
+    """Return the kept floors if new reads confirm each of them."""
     timer = CudaTimer(device, flushes[flush])
     reads = Reads(device, {way for way, _ in kept.floors.values()})
     floors_ns = []
@@ -138,7 +139,7 @@ def _still_ns(
 
 
 def _path(device: torch.device, flush: str) -> Path:
-    """One file for all that is measured under the same circumstances."""
+    """Return the file of what is measured under the same circumstances."""
     uuid = str(torch.cuda.get_device_properties(device).uuid)
     same = uuid, driver_version(), torch.__version__, flush
     name = hashlib.sha256(repr(same).encode()).hexdigest()[:32]
@@ -146,7 +147,7 @@ def _path(device: torch.device, flush: str) -> Path:
 
 
 def _kept(path: Path, sizes: Sequence[int]) -> _Measured | None:
-    """The measurement that is kept, if it has all these sizes and is of the last hour."""
+    """Return the kept measurement if it has all these sizes and is at most an hour old."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(path.read_text(encoding="utf-8"))
         floors = {int(size): (Read(**way), float(ns)) for size, way, ns in found["floors"]}
@@ -157,7 +158,7 @@ def _kept(path: Path, sizes: Sequence[int]) -> _Measured | None:
 
 
 def _keep(path: Path, measured: _Measured) -> None:
-    """Replaces what is kept, at once; where nothing can be kept, nothing is."""
+    """Replace the kept measurement in one step; do nothing if the file cannot be written."""
     floors = [[size, asdict(way), ns] for size, (way, ns) in measured.floors.items()]
     text = json.dumps({"at_s": measured.at_s, "read_gbps": measured.read_gbps, "floors": floors})
     with suppress(OSError):

@@ -27,7 +27,8 @@ few_calls, many_calls, least_calls = 56, 448, 16
 single_calls = 16
 
 queue_wait_s, single_wait_s = 1.0, 0.05
-"""How long a host may take to queue calls; one that needs longer waits for the device in a call."""
+"""Seconds for a host to queue calls; a submission that needs longer waits for the device in a
+call."""
 
 error_ns = 5e3
 """Error of a call among many: what waits between calls."""
@@ -106,7 +107,7 @@ class GatedClock:
             yield Estimate(self._single_ns(opened, seeds), single_error_ns)
 
     def _mean_ns(self, opened: OpenedCase, seeds: Iterator[int], size: int) -> tuple[bool, float]:
-        """Whether so many calls could be queued, and what one took."""
+        """Return whether so many calls could be queued in time, and the mean time of one."""
         sizes = sizes_of(opened.plan.inputs, opened.plan.room_bytes)
         sets = [create_buffers(sizes, self._device) for _ in range(size)]
         clocked = self._judged(opened, sets, list(islice(seeds, size)))
@@ -188,7 +189,8 @@ class GatedClock:
         return _Clocked(all_ns, queued, outputs[: len(sets)])
 
     def _queue(self, alone: bool) -> bool:
-        """Has the calls queued and waited for; returns whether they were queued in time."""
+        """Let the worker queue the calls and wait for them; return whether they were queued in
+        time."""
         self._begin(QueueCalls(wait=alone))
         if alone:
             time.sleep(single_wait_s)
@@ -237,6 +239,6 @@ def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Es
 
 
 def _room(plan: CasePlan, device: torch.device, most: int) -> int:
-    """How many calls on contents of their own memory has room for, ``most`` at most."""
+    """Return how many calls with contents of their own fit into memory, ``most`` at most."""
     set_bytes = mapped_bytes(sizes_of(plan.inputs, plan.room_bytes))
     return min(most, int(_memory_share * free_memory_bytes(device)) // set_bytes)

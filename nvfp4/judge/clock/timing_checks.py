@@ -39,7 +39,7 @@ class Stats:
 
 
 def summarise(samples: Sequence[float]) -> Stats:
-    """Raises ValueError without samples."""
+    """Return the statistics of samples. Raises ValueError if there are none."""
     if not samples:
         raise ValueError("statistics need at least one timed call")
     runs = len(samples)
@@ -83,14 +83,14 @@ class Samples:
 
 
 def read_time(answer: Called, wall_ns: float) -> CallTime:
-    """Raises SubmissionFailed for what cannot be a time."""
+    """Return a time that was reported. Raises SubmissionFailed if it cannot be one."""
     if not 0 < answer.call_ns <= answer.settled_ns < longest_ns:
         raise SubmissionFailed("process.protocol", "the submission's process sent impossible times")
     return CallTime(answer.call_ns, answer.settled_ns, answer.late, wall_ns)
 
 
 def refuse_impossible(stats: Stats, floor_ns: float) -> None:
-    """Raises SubmissionFailed for a mean that no memory allows."""
+    """Raise SubmissionFailed for a mean that is too short for the memory."""
     if stats.mean < floor_tolerance * floor_ns:
         mean_us, floor_us = round(stats.mean / 1e3, 3), round(floor_ns / 1e3, 3)
         raise SubmissionFailed(

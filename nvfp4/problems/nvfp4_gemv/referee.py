@@ -156,4 +156,4 @@ class Gemv:
         return list(zip(first.unbind(), kept.unbind(), strict=True))
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: this referee has started no process."""

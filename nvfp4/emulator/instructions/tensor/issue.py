@@ -20,7 +20,7 @@ ONE_GROUP = "|".join(GROUPS)
 
 
 def group_of(site: Site) -> int:
-    """How many CTAs an instruction is for: 1, or 2 for a pair."""
+    """Return the number of CTAs that an instruction is for: 1, or 2 for a pair."""
     return 1 + GROUPS.index(site.one_of(*GROUPS))
 
 

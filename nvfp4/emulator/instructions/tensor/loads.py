@@ -39,12 +39,12 @@ class Fragment:
 
     @property
     def columns(self) -> int:
-        """How many columns from the address on are reached."""
+        """Number of columns that are reached, from the address on."""
         return int(self.column.max()) + 1 + self.packed
 
     @property
     def lanes(self) -> int:
-        """How many lanes."""
+        """Number of lanes that are reached."""
         return 32 if self.lane.max() > 15 else 16
 
 

@@ -111,7 +111,7 @@ def multiply(site: Site) -> Action:
 
 
 def _form(site: Site) -> _Form:
-    """Raises UnsupportedInstruction."""
+    """Return the form of a product that an instruction names. Raises UnsupportedInstruction."""
     parts = site.parts
     for refused, what in (
         ("sp", "sparse matrices"),
@@ -391,8 +391,8 @@ class _Product:
     def _origin(
         self, memory: CtaTensorMemory, first: int, lanes: Array, defined: Array
     ) -> Origin | None:
-        """Where undefined words come from, of those [column from the first on, lane] that the
-        operation reads; None if all are defined."""
+        """Return the origin of undefined words among those that the operation reads, [column from
+        the first on, lane]; None if all are defined."""
         if defined.all():
             return None
         column, i = (int(each[0]) for each in np.nonzero(~defined))
@@ -472,9 +472,10 @@ def _read_scales(words, ctas, column, first, codes):  # type: ignore[no-untyped-
 
 
 def cycles(columns: int) -> int:
-    """How long the tensor core is busy with one instruction of M = 128 (64 takes as long) and 32
-    bytes of K. Measured on a B200 by SemiAnalysis (microbench-blackwell, kind::mxf4nvf4): 48 at N =
-    64; from N = 128 on the peak rate, a column of sums in half a cycle."""
+    """Return the cycles for which one instruction with M = 128 (64 takes as long) and 32 bytes of K
+    occupies the tensor core. Measured on a B200 by SemiAnalysis (microbench-blackwell,
+    kind::mxf4nvf4): 48 at N = 64; from N = 128 on the peak rate, a column of sums in half a
+    cycle."""
     return max(columns // 2, 32 + columns // 4)
 
 

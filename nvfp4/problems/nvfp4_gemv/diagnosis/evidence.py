@@ -83,7 +83,7 @@ _worth_telling = 0.25
 _most_checked = 12
 
 Predict = Callable[[int, Array], Array]
-"""From a batch and rows what a kernel with the fault returns there: float64 [rows]."""
+"""Returns, for a batch and rows, the output of a kernel with the fault: float64 [rows]."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Mismatch:
         return np.concatenate(found) if found else np.zeros(0, bool)
 
     def agreement(self, hypothesis: Hypothesis) -> int:
-        """How many elements are as predicted, right ones included."""
+        """Number of elements that are as predicted, right ones included."""
         return int(self.explained_by(hypothesis).sum())
 
     def explained_by(self, hypothesis: Hypothesis) -> Array:
@@ -220,7 +220,7 @@ def agrees(got: Array, predicted: Array, exact: bool = False) -> Array:
 
 
 def _chance(got: Array, predicted: Array, exact: bool) -> float:
-    """How often an element agrees with the prediction for another one."""
+    """Return how often an element agrees with the prediction for another element by chance."""
     size = got.size
     shifts = {shift % size for shift in (1, 2, 3, 5, 8, 13, 21)} - {0} if size else set()
     hits = sum(int(agrees(np.roll(got, shift), predicted, exact).sum()) for shift in shifts)

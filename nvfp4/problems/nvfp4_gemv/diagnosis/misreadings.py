@@ -11,7 +11,7 @@ from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, Inputs, Operands, 
 from nvfp4.problems.nvfp4_gemv.task import n_padded
 
 _most_blocks = 8
-"""How far scales may be shifted."""
+"""The most blocks by which scales are shifted."""
 
 Read = Callable[[Inputs, int, Array], "Operands | None"]
 """The operands of some rows of a batch; None where the kernel would read past the end, or where a

@@ -18,7 +18,7 @@ from nvfp4.problems.nvfp4_gemv.diagnosis.where import Region, region
 from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
 
 most_named = 3
-"""Causes that fit equally well; of more none is named."""
+"""The most causes that are named if they fit equally well; if there are more, none is."""
 
 most_parts = 2
 """Mistakes at once, each in elements of its own."""
