@@ -203,7 +203,7 @@ class Verdict:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether a test has failed because of earlier calls, which decides on any inputs."""
+        """Whether a test fails because of earlier calls, which decides on inputs of any kind."""
         return any(map(_decides, self.tests))
 
     @property

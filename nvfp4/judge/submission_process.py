@@ -78,7 +78,7 @@ class Source:
 
     @classmethod
     def read(cls, path: Path) -> Source:
-        """Read what the worker has printed. Raises OSError."""
+        """Read a submission's file. Raises OSError."""
         return cls(path.name, path.read_bytes())
 
     @property

@@ -79,7 +79,7 @@ class NoLink:
     window = np.zeros(window_bytes, np.uint8)
 
     def ask(self, request: object, fd: int | None = None) -> Any:
-        """Send a request to the emulated GPU and return the answer. Raises UnsupportedCall."""
+        """Raise UnsupportedCall: this process has no emulated GPU."""
         raise UnsupportedCall("kernels run in a judgement only, where there is no GPU")
 
 

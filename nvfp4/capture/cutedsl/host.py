@@ -148,7 +148,7 @@ class HostRuntime(Session):
         self.run(handle, (x, y, z), block, cluster, shared_bytes, args, stream, programmatic)
 
     def _unless_refused(self, kernel: Kernel, check: Callable[..., None], *values: object) -> None:
-        """Return a result unless CUDA refuses the kernel. Raises LaunchRefused."""
+        """Check a kernel as CUDA does. Raises LaunchRefused."""
         try:
             with examined(kernel, self.examine):
                 check(kernel, self.device, *values)
