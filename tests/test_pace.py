@@ -146,6 +146,7 @@ class Slow:
 
     repeat = True
     may_emulate = False
+    options = Options()
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -276,7 +277,7 @@ class Run:
     ) -> None:
         self.started.set()
         with turn:
-            observer.loaded()
+            observer.started(0)
             self.judged.set()
             verdict.benchmarks = [BenchmarkResult(spec=CASE, status="pass")]
 

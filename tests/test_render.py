@@ -15,6 +15,7 @@ from bot import case
 from recorded_verdicts import recorded_verdict
 from rich.console import Console
 from screens.verdicts import Clock, cpu, gpu, play
+from screens.verdicts import emulated as emulated_benchmark
 from screens.verdicts import timed as benchmark_near_the_floor
 
 from gemv import plan_of
@@ -22,7 +23,7 @@ from nvfp4.capture import activity
 from nvfp4.cli.batch.progress import result_line
 from nvfp4.cli.display.benchmark_tables import benchmark_columns, title
 from nvfp4.cli.display.console import Column, fitted, new_console, say, show_table, table
-from nvfp4.cli.display.progress import _Progress
+from nvfp4.cli.display.progress import _Progress, observed
 from nvfp4.cli.display.render import show
 from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines
 from nvfp4.cli.history.database import History
@@ -341,14 +342,14 @@ def progress_on(clock: Clock) -> tuple[_Progress, io.StringIO]:
 
 
 def test_the_line_says_what_is_done_and_what_happens_now() -> None:
-    clock = Clock()
+    clock, again = Clock(), "some of them again, with other inputs or in a fresh process"
     progress, _ = progress_on(clock)
     lines = [progress.line.plain for _ in play(progress.observer(), clock)]
     assert lines == [
-        "0 of 20 cases, 3.5 s: importing",
-        "5 of 20 cases, 8.4 s: compiling 2432 x 4608 x 2, 0.8 s",
-        "20 of 20 cases, 26.2 s: two of the tests again, in a fresh process",
-        "21 of 23 cases, 47.9 s: emulating 4096 x 7168 x 8, 3.0 s",
+        "0 of 20 tests, 3.5 s, at most 2 min 50 s left: importing",
+        "5 of 20 tests, 8.4 s, about 45 s left: compiling 2432 x 4608 x 2, 0.8 s",
+        f"20 of 20 tests, 26.2 s, at most 2 min 20 s left: {again}",
+        "1 of 3 benchmarks, 47.9 s, about 70 s left: emulating 4096 x 7168 x 8, 3.0 s",
     ]
 
 
@@ -356,28 +357,62 @@ def test_a_case_is_imported_compiled_and_emulated() -> None:
     progress, _ = progress_on(Clock())
     told = progress.observer()
     assert progress.line.plain.endswith("no case yet, 0.0 s: starting")
-    told.phase("tests", [case(), case() + full_range_suffix])
-    told.device(cpu)
+    told.phase("test", [case(), case() + full_range_suffix], 100.0)
     for word in ("importing", "compiling"):
         told.activity(word)
-        assert progress.line.plain == f"0 of 2 cases, 0.0 s: {word}"
+        assert progress.line.plain == f"0 of 2 tests, 0.0 s: {word}"
+    told.device(cpu)
     told.started(1)
-    for word, shown in (("importing", "running"), ("emulating", "emulating")):
+    for word, shown, last in (
+        ("importing", "running", "0.0 s"),
+        ("emulating", "emulating", "0.0 s"),
+        ("emulating 37%", "emulating", "37%"),
+    ):
         told.activity(word)
-        assert f": {shown} 128 x 256 x 1, full-range inputs, 0.0 s" in progress.line.plain
+        line = f"at most 100 s left: {shown} 128 x 256 x 1, full-range inputs, {last}"
+        assert progress.line.plain.endswith(line)
+
+
+def test_benchmarks_that_run_side_by_side_end_in_any_order() -> None:
+    clock = Clock()
+    progress, file = progress_on(clock)
+    told = progress.observer()
+    lines = [case(512), case(256), case(1024)]
+    told.phase("benchmark", lines, 60.0)
+    told.device(cpu)
+    for number in (0, 1):
+        told.started(number)
+        clock.passes(1.0)
+    for number, line in ((1, "1 of 3"), (0, "2 of 3")):
+        told.finished(number, emulated_benchmark(lines[number]))
+        assert progress.line.plain.startswith(line)
+    assert [each.rpartition("in ")[2] for each in file.getvalue().splitlines()[1:]] == [
+        "1.0 s",
+        "2.0 s",
+    ]
+
+
+def test_a_check_shows_nothing_but_the_line() -> None:
+    file = io.StringIO()
+    with observed(Console(file=file, width=100), Clock(), brief=True) as told:
+        told.phase("test", [case()], 60.0)
+        told.device(cpu)
+        told.started(0)
+        told.finished(0, TestResult(case(), "contest", "pass"))
+    assert file.getvalue() == ""
 
 
 def test_a_case_that_fails_in_a_fresh_process_is_told_again_and_counted_once() -> None:
     clock = Clock()
     progress, file = progress_on(clock)
     told = progress.observer()
-    told.phase("tests", [case(), case() + full_range_suffix])
+    told.phase("test", [case(), case() + full_range_suffix], 60.0)
     told.started(0)
     clock.passes(2.0)
-    told.test(TestResult(case(), "contest", "pass"))
+    told.finished(0, TestResult(case(), "contest", "pass"))
     clock.passes(5.0)
-    told.test(TestResult(case(), "contest", "fail", "not repeatable"))
-    assert progress.line.plain.startswith("1 of 2 cases")
+    told.finished(0, TestResult(case(), "contest", "fail", "not repeatable"))
+    assert progress.line.plain.startswith("1 of 2 tests")
     first, second = file.getvalue().splitlines()
     assert first.endswith("pass  in 2.0 s")
     assert second.endswith("fail")

@@ -313,10 +313,11 @@ def test_an_activity_is_a_known_word_in_a_plain_file(tmp_path: Path) -> None:
     (folders[1] / "activity").symlink_to(folders[2])
     os.mkfifo(folders[2] / "activity")
     assert read_activity(tmp_path) is None
-    for number, word in ((3, "compiling"), (4, "emulating")):
+    for number, word in ((3, "compiling"), (4, "emulating 7%"), (2, "emulating 700%")):
+        (folders[number] / "activity").unlink(missing_ok=True)
         (folders[number] / "activity").write_text(word)
         os.utime(folders[number] / "activity", ns=(number, number))
-    assert read_activity(tmp_path) == "emulating"
+    assert read_activity(tmp_path) == "emulating 7%"
 
 
 # Processes and all that they have started are stopped and killed, whatever they do meanwhile.

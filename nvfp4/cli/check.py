@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli.display import render, sentences
-from nvfp4.cli.display.progress import quiet
+from nvfp4.cli.display.progress import observed
 from nvfp4.cli.invocation import Invocation, judge_and_show
 from nvfp4.cli.judging.assess import Plan
 from nvfp4.cli.problem import Problem, find_problem, shape_of
@@ -35,11 +35,12 @@ def check_plan(problem: Problem, case: str | None) -> Plan:
 
 
 def check_and_show(path: Path, case: str | None, invocation: Invocation) -> int:
-    """Judges, shows the verdict, and nothing while it runs; returns the exit code. Raises
-    SetupError."""
+    """Judges, shows the verdict, and on a terminal a line while it runs; returns the exit code.
+    Raises SetupError."""
     problem = find_problem(invocation.options.problem, path)
     shown = partial(show_check, problem=problem)
-    return judge_and_show(path, check_plan(problem, case), invocation, shown, quiet)
+    briefly = partial(observed, brief=True)
+    return judge_and_show(path, check_plan(problem, case), invocation, shown, briefly)
 
 
 def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:

@@ -179,7 +179,7 @@ def load_problem(folder: Path | None = None) -> Problem:
         for name, source in sources.items()
         if source != "@SUBMISSION@"
     }
-    described = _literals(extras.read_bytes() if extras.is_file() else b"")
+    described = _described(extras.read_bytes() if extras.is_file() else b"")
     cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
     if folder == bundled_folder():
         return Problem(folder, tests, benchmarks, files=files, cases=cases)
@@ -195,7 +195,7 @@ def load_problem(folder: Path | None = None) -> Problem:
         files,
         str(content.get("ranking_by", "last")),
         _template(folder, content),
-        _defines(files.get(_extras, b""), "generate_second_input"),
+        "generate_second_input" in described,
         cases,
     )
 
@@ -217,17 +217,17 @@ def _template(folder: Path, content: Mapping[str, Any]) -> Path | None:
     return next((path for path in (*found, folder / "submission.py") if path.is_file()), None)
 
 
-def _literals(source: bytes) -> dict[str, Any]:
-    """The names that a Python file assigns plain values to. It is not run."""
+def _described(source: bytes) -> dict[str, Any]:
+    """The names that a Python file assigns plain values to, and those of its functions, which have
+    none here. It is not run."""
     found: dict[str, Any] = {}
-    try:
-        statements = ast.parse(source).body
-    except (SyntaxError, ValueError):
-        return found
-    for each in statements:
-        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
-            with suppress(ValueError):
-                found[each.targets[0].id] = ast.literal_eval(each.value)
+    with suppress(SyntaxError, ValueError):
+        for each in ast.parse(source).body:
+            if isinstance(each, ast.FunctionDef):
+                found[each.name] = None
+            if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+                with suppress(ValueError):
+                    found[each.targets[0].id] = ast.literal_eval(each.value)
     return found
 
 
@@ -236,15 +236,6 @@ def _extra_case(case: Any) -> str:
         return case_line(case) if isinstance(case, dict) else ""
     except CaseError as error:
         raise ProblemError(f"{_extras} has a case that no line can hold: {error}") from None
-
-
-def _defines(source: bytes, name: str) -> bool:
-    """Whether a Python file defines a function of this name. It is not run."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return False
-    return any(isinstance(each, ast.FunctionDef) and each.name == name for each in tree.body)
 
 
 def leaderboard_of(folder: Path) -> str:

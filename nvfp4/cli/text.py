@@ -63,6 +63,13 @@ def seconds(value: float) -> str:
     return f"{minutes} min {rest} s"
 
 
+def roughly(value: float) -> str:
+    """A time that is foreseen: ``7 s``, ``40 s``, ``2 min 10 s``."""
+    step = 1 if value < 10 else 5 if value < 60 else 10
+    whole = step * max(1, round(value / step))
+    return f"{whole} s" if whole < 120 else seconds(whole)
+
+
 def percent(part: float | None, whole: float | None) -> str:
     """A share; a dash where one of the two is unknown or nothing."""
     if not part or not whole:

@@ -15,6 +15,7 @@ import os
 import select
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,9 @@ _margin_bytes = 4 << 30
 
 _reading_s = 5.0
 """Time for a worker to make room for an answer: it waits for each, and the judge for this."""
+
+_told_every_s = 1.0
+"""The least time between two shares of a launch that are written."""
 
 
 class Executor:
@@ -104,7 +108,8 @@ class Executor:
             worker.close()
             return Opened(False)
         window = sealed_file(window_bytes)
-        self._gpu = Gpu(request, self._memory, mmap.mmap(window.fileno(), window_bytes))
+        bytes_there = mmap.mmap(window.fileno(), window_bytes)
+        self._gpu = Gpu(request, self._memory, bytes_there, _tell_share)
         self._worker = worker
         with window:
             worker.send(pack(Window()), window.fileno())
@@ -155,15 +160,21 @@ def main() -> None:
     serve(fork_for_judges(int(fd), folder) if words else int(fd))
 
 
-_told = ""
+_told, _told_s = "", 0.0
 
 
 def _tell(word: str) -> None:
     """Write the activity to a file, for nvfp4/cli/judging/bot.py."""
-    global _told
+    global _told, _told_s
     if word != _told:
         Path("activity").write_text(word)
-        _told = word
+        _told, _told_s = word, time.monotonic()
+
+
+def _tell_share(share: float) -> None:
+    """Write the share of a launch that has run, where a launch takes long."""
+    if time.monotonic() - _told_s > _told_every_s:
+        _tell(f"emulating {share:.0%}")
 
 
 if __name__ == "__main__":

@@ -125,12 +125,18 @@ class _Call:
 class Gpu:
     """error: what was behind the last fault."""
 
-    def __init__(self, request: OpenSession, memory: Memory, window: Any) -> None:
-        """window: what bytes travel in."""
+    def __init__(
+        self,
+        request: OpenSession,
+        memory: Memory,
+        window: Any,
+        progress: Callable[[float], None],
+    ) -> None:
+        """window: what bytes travel in. progress: as of ``Launch``."""
         emulator.forget_modules()
         self._memory = memory
         self._window = np.frombuffer(window, np.uint8)
-        self._session = request
+        self._session, self._progress = request, progress
         self._submission = Path(request.path)
         if request.path:
             show_as(request.path, request.name, request.text)
@@ -380,6 +386,7 @@ class Gpu:
             programmatic=request.programmatic,
             with_suffix="" if request.with_suffix is None else self._texts[request.with_suffix],
             samples=predicts,
+            progress=self._progress,
         )
         if asked is not None and predicts:
             start_assembling(launch.ptx, launch.kernel, GPUS[asked.model].arch)

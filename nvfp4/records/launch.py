@@ -121,7 +121,8 @@ class Launch:
     it in the stream still runs (programmatic dependent launch). with_suffix: the module compiled
     for the GPU's own architecture, such as sm_100a, where `ptx` is for sm_100 and may do in
     software what that one has instructions for; empty where it is not known. samples: whether the
-    accesses of a few thread blocks are kept, for a prediction.
+    accesses of a few thread blocks are kept, for a prediction. progress: called now and then with
+    the share of the thread blocks that have run.
     """
 
     ptx: str
@@ -139,3 +140,4 @@ class Launch:
     programmatic: bool = False
     with_suffix: str = ""
     samples: bool = False
+    progress: Callable[[float], None] = lambda share: None

@@ -142,30 +142,25 @@ def verdicts() -> dict[str, Verdict]:
 def play(observer: Observer, clock: Clock) -> Iterator[str]:
     """A judgement without a GPU that passes; stops at each moment that is worth a look."""
     lines = test_lines + [line + full_range_suffix for line in test_lines]
-    observer.phase("import", [])
-    observer.phase("tests", lines)
+    observer.phase("test", lines, 170.0)
     clock.passes(2.5)
     observer.device(cpu)
     clock.passes(1.0)
     observer.activity("importing")
     yield "importing"
-    observer.loaded()
     for index, result in enumerate(all_tests()):
         observer.started(index)
         clock.passes(0.5)
         observer.activity("compiling")
         clock.passes(0.25)
-        if index == 4:
-            observer.alone(None)
         if index == 5:
             yield "compiling"
         observer.activity("emulating")
         clock.passes(elements(result.spec) / 1e7)
-        observer.test(result)
+        observer.finished(index, result)
     yield "repeating"
-    observer.phase("benchmarks", benchmark_lines)
+    observer.phase("benchmark", benchmark_lines, 170.0)
     clock.passes(4.0)
-    observer.loaded()
     for index, line in enumerate(benchmark_lines):
         observer.started(index)
         clock.passes(3.0)
@@ -173,4 +168,4 @@ def play(observer: Observer, clock: Clock) -> Iterator[str]:
         if index == 1:
             yield "emulating"
         clock.passes(elements(line) / 1e7)
-        observer.benchmark(emulated(line))
+        observer.finished(index, emulated(line))

@@ -12,21 +12,24 @@ from rich.text import Text
 from nvfp4.cli.display.console import say
 from nvfp4.cli.display.render import benchmark_line, device_line, test_line
 from nvfp4.cli.judging.assess import Observer
+from nvfp4.cli.judging.unclear_policy import Pace
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.text import seconds
-from nvfp4.cli.verdict import Device
+from nvfp4.cli.text import roughly, seconds, several
+from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult
 from nvfp4.records.cases import full_range_suffix
 
 _refresh_s = 0.25
 
-_case_activities = ("compiling", "emulating")
-"""Activities of the submission's process during a case, besides running."""
+_again_s = 30.0
+"""About the most that calls of cases that have passed take once more."""
 
 
 @contextmanager
-def observed(console: Console, clock: Callable[[], float] = time.monotonic) -> Iterator[Observer]:
-    """An observer that shows on the console where the judgement is."""
-    progress = _Progress(console, clock)
+def observed(
+    console: Console, clock: Callable[[], float] = time.monotonic, brief: bool = False
+) -> Iterator[Observer]:
+    """An observer that shows on the console where the judgement is. brief: nothing that stays."""
+    progress = _Progress(console, clock, brief)
     if not console.is_interactive:
         yield progress.observer()
         return
@@ -63,30 +66,22 @@ def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[No
             thread.join()
 
 
-@contextmanager
-def quiet(console: Console) -> Iterator[Observer]:
-    """An observer that shows only that something runs, and on a terminal alone."""
-    if not console.is_interactive:
-        yield Observer()
-        return
-    with console.status("checking"):
-        yield Observer()
-
-
 class _Progress:
     """The progress of a judgement, from the calls of an ``Observer``. clock: see time.monotonic."""
 
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
-        self._console, self._clock = console, clock
+    def __init__(self, console: Console, clock: Callable[[], float], brief: bool = False) -> None:
+        self._console, self._clock, self._brief = console, clock, brief
         self._began_s = clock()
+        self._ends_s = 0.0
         self._told_s: float | None = None
-        self._case_began_s = 0.0
-        self._total = 0
-        self._done: set[tuple[str, int]] = set()
         self._device: Device | None = None
-        self._kind, self._lines, self._index = "", [""], 0
+        self._noun, self._lines = "", [""]
+        self._done: set[int] = set()
+        self._running: dict[int, float] = {}
+        """When each case began that is not over, by its number."""
         self._case = ""
-        self._activity = "starting"
+        self._activity, self._share = "starting", ""
+        self._pace = Pace()
 
     def observer(self) -> Observer:
         """Return the callbacks that update this display."""
@@ -96,23 +91,36 @@ class _Progress:
             device=self._on_device,
             started=self._started,
             activity=self._on_activity,
-            test=lambda result: self._finished(test_line(result)),
-            benchmark=lambda result: self._finished(benchmark_line(result)),
+            finished=self._finished,
         )
 
     @property
     def line(self) -> Text:
-        """The live line: how many cases are done, the time since the start, and what happens
-        now."""
-        done, taken = len(self._done), seconds(self._clock() - self._began_s)
-        counted = f"{done} of {self._total} cases" if self._total else "no case yet"
-        if self._total and done == self._total:
-            now = "two of the tests again, in a fresh process"
-        elif self._case:
-            now = f"{self._activity} {self._case}, {seconds(self._clock() - self._case_began_s)}"
-        else:
-            now = self._activity
-        return Text(f"{counted}, {taken}: {now}", style="dim", no_wrap=True, overflow="ellipsis")
+        """The live line: how many cases are done, the time since the start, the time left, and
+        what happens now."""
+        told = ["no case yet", seconds(self._clock() - self._began_s)]
+        if self._noun:
+            told[0] = f"{len(self._done)} of {several(len(self._lines), self._noun)}"
+        if self._device is not None and self._device.kind == "cpu":
+            told.append(self._left())
+        now = f"{self._activity} {self._case}".rstrip()
+        if len(self._done) == len(self._lines):
+            now = "some of them again, with other inputs or in a fresh process"
+        elif self._running:
+            now += f", {self._share or seconds(self._clock() - max(self._running.values()))}"
+        return Text(f"{', '.join(told)}: {now}", style="dim", no_wrap=True, overflow="ellipsis")
+
+    def _left(self) -> str:
+        """How long the phase will take from now on, by the cases that have passed; where that is
+        unknown or too long, the time that it has."""
+        limit_s = max(0.0, self._ends_s - self._clock())
+        every = [self._pace.expected_s(shape_of(line).elements) or 0.0 for line in self._lines]
+        left_s = sum(s for number, s in enumerate(every) if number not in self._done)
+        for number, began_s in self._running.items():
+            left_s -= min(every[number], self._clock() - began_s)
+        left_s = left_s / max(1, len(self._running)) + min(sum(every), _again_s)
+        known = all(every) and len(self._done) < len(self._lines) and left_s < limit_s
+        return f"about {roughly(left_s)} left" if known else f"at most {roughly(limit_s)} left"
 
     def _happened(self, at_s: float | None) -> None:
         """Set the time of the events that follow; None: each happens when it is reported."""
@@ -121,31 +129,33 @@ class _Progress:
     def _now(self) -> float:
         return self._clock() if self._told_s is None else self._told_s
 
-    def _phase(self, title: str, lines: list[str]) -> None:
-        if title != "import":
-            self._kind, self._lines, self._case = title, lines, ""
-            self._total += len(lines)
+    def _phase(self, noun: str, lines: list[str], limit_s: float) -> None:
+        self._noun, self._lines, self._ends_s = noun, lines, self._now() + limit_s
+        self._done, self._running, self._case = set(), {}, ""
 
     def _on_device(self, device: Device) -> None:
-        if self._device is None or device.name != self._device.name:
+        if not self._brief and (self._device is None or device.name != self._device.name):
             say(self._console, device_line(device))
         self._device = device
 
     def _started(self, index: int) -> None:
-        line, self._index = self._lines[index], index
+        line = self._lines[index]
         inputs = ", full-range inputs" if line.endswith(full_range_suffix) else ""
-        self._case, self._case_began_s = f"{shape_of(line)}{inputs}", self._now()
-        self._activity = "running"
+        self._case, self._running[index] = f"{shape_of(line)}{inputs}", self._now()
+        self._activity, self._share = "running", ""
 
-    def _on_activity(self, word: str) -> None:
-        during_a_case = word in _case_activities
-        self._activity = word if during_a_case or not self._case else "running"
+    def _on_activity(self, told: str) -> None:
+        word, _, self._share = told.partition(" ")
+        self._activity = word if word != "importing" or not self._case else "running"
 
-    def _finished(self, line: Text) -> None:
+    def _finished(self, index: int, result: TestResult | BenchmarkResult) -> None:
         """A case is over; one that is over can fail once more, in a fresh process."""
-        case = self._kind, self._index
-        if case not in self._done:
-            line.append(f"  in {seconds(self._now() - self._case_began_s)}", style="dim")
-        self._done.add(case)
-        if not self._console.is_interactive:
+        line = test_line(result) if isinstance(result, TestResult) else benchmark_line(result)
+        began_s = self._running.pop(index, None)
+        if began_s is not None:
+            taken_s = self._now() - began_s
+            self._pace.add(result, taken_s)
+            line.append(f"  in {seconds(taken_s)}", style="dim")
+        self._done.add(index)
+        if not self._console.is_interactive and not self._brief:
             say(self._console, line)

@@ -52,22 +52,20 @@ class Observer:
     """Progress callbacks.
 
     happened: the time of the events that follow, on the monotonic clock; None: now.
-    phase: a title (import, tests, benchmarks) and the lines of its cases. alone: that the
-    submission has run by itself, and how it failed then or None. loaded: that the submission is
-    imported. started: that a case of the phase begins, by its number. activity: what the
-    submission's process is busy with, see ``cli.judging.overlap``. ended: the phase is over.
+    phase: a noun (test, benchmark), the lines of its cases, and the seconds that it may take.
+    started: a case of the phase begins, by its number. finished: it is over, with its result; one
+    that has passed may fail later. activity: what the submission's process is busy with, see
+    ``read_activity``.
     """
 
     happened: Callable[[float | None], None] = field(default=lambda at_s: None)
-    phase: Callable[[str, list[str]], None] = field(default=lambda title, lines: None)
-    alone: Callable[[str | None], None] = field(default=lambda failure: None)
+    phase: Callable[[str, list[str], float], None] = field(default=lambda noun, lines, s: None)
     device: Callable[[Device], None] = field(default=lambda device: None)
-    loaded: Callable[[], None] = field(default=lambda: None)
     started: Callable[[int], None] = field(default=lambda index: None)
     activity: Callable[[str], None] = field(default=lambda word: None)
-    ended: Callable[[], None] = field(default=lambda: None)
-    test: Callable[[TestResult], None] = field(default=lambda result: None)
-    benchmark: Callable[[BenchmarkResult], None] = field(default=lambda result: None)
+    finished: Callable[[int, TestResult | BenchmarkResult], None] = field(
+        default=lambda index, result: None
+    )
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         side_by_side(2) as pool,
         BesideTests(pool, run_benchmarks, verdict, observer) as beside,
     ):
-        alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
+        alone = pool.submit(_run_alone, bot) if plan.run_alone else None
         if plan.tests:
             on_device = beside.start if plan.benchmarks else None
             _run_tests(bot, plan, pace, verdict, observer, on_device)
@@ -192,14 +190,11 @@ def _skipped(lines: list[str], reason: str) -> list[BenchmarkResult]:
     return [BenchmarkResult(spec=line, status="skipped", message=reason) for line in lines]
 
 
-def _run_alone(bot: Bot, observer: Observer) -> tuple[str | None, bool]:
+def _run_alone(bot: Bot) -> tuple[str | None, bool]:
     """Run the submission by itself, as the bot does first and ignores how that ends. Return how it
     failed, or None, and whether it took too long."""
-    observer.phase("import", [])
     ended = bot.run_submission()
-    failure = _failure_alone(ended)
-    observer.alone(failure)
-    return failure, ended.killed
+    return _failure_alone(ended), ended.killed
 
 
 def _failure_alone(ended: ProcessResult) -> str | None:
@@ -259,9 +254,7 @@ class _Listener:
         return self.stopped
 
     def _tell(self, key: str, name: str, last: str) -> None:
-        if key in ("test-count", "benchmark-count"):
-            self._observer.loaded()
-        elif last == "complete" and name == "device":
+        if last == "complete" and name == "device":
             device = read_device(self.seen)
             if device:
                 self._observer.device(device)
@@ -280,10 +273,7 @@ class _Listener:
         now_s = time.monotonic()
         self._pace.add(result, now_s - self._began_s.get(index, now_s))
         self.stopped = result.status == self._stop_at
-        if isinstance(result, TestResult):
-            self._observer.test(result)
-        else:
-            self._observer.benchmark(result)
+        self._observer.finished(index, result)
 
     def results(self) -> list[Any]:
         """Return the result of each case once no more values come."""
@@ -320,7 +310,6 @@ def _run_mode(
     listener = _Listener(observer, lines, read, pace, stop_at, on_device)
     try:
         ended = run(mode, lines, on_result=listener, on_activity=observer.activity)
-        observer.ended()
         process = judged(ended)
     except (KeyboardInterrupt, Abandoned):
         verdict.device = read_device(listener.seen)
@@ -365,7 +354,7 @@ def _run_tests(
     on_device: Callable[[bool], None] | None,
 ) -> None:
     lines, tests = plan.all_tests, verdict.tests
-    observer.phase("tests", lines)
+    observer.phase("test", lines, bot.options.timeout_s)
     stop = plan.stop_at
     _run_mode(
         bot.run_eval, "test", lines, read_test, tests, pace, verdict, observer, stop, on_device
@@ -385,7 +374,7 @@ def _run_benchmarks(
     lines, benchmarks = plan.benchmarks, verdict.benchmarks
     if turn is not None:
         bot = replace(bot, turn=turn)
-    observer.phase("benchmarks", lines)
+    observer.phase("benchmark", lines, bot.options.timeout_s)
     fitting = min(len(lines), os.cpu_count() or 1, free_bytes() // _part_bytes)
     parts = max(1, fitting) if bot.may_emulate else 1
     run = partial(bot.run_in_parts, parts=parts, at_once=beside) if parts > 1 else bot.run_eval

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -43,11 +44,12 @@ longest_line_bytes = 64 << 10
 OnResult = Callable[[str, str], "bool | None"]
 """A callback for each result; True ends the run."""
 
-activities = ("importing", "compiling", "emulating", "running")
-"""The activities that a submission's process may report in a file in its folder. The submission
-can write to it as well: other words are ignored, and only the display depends on it."""
+_activity = re.compile(r"importing|compiling|emulating( \d\d?%)?|running")
+"""The activities that a submission's process and the emulated GPU may report in a file in their
+folders, the share of a launch that has run included. The submission can write to its own as well:
+other words are ignored, and only the display depends on it."""
 
-_longest_word_bytes = 20
+_longest_activity_bytes = 20
 
 _temporary = "tmp"
 
@@ -309,8 +311,9 @@ def _read_activity(scratch: Path) -> tuple[int, str | None]:
     """Return the time of writing in ns and the activity; 0 for an unknown activity. Raises
     OSError."""
     with open_plain_file(scratch, "activity") as file:
-        word = file.read(_longest_word_bytes).decode("ascii", "replace").strip()
-        return (os.fstat(file.fileno()).st_mtime_ns, word) if word in activities else (0, None)
+        word = file.read(_longest_activity_bytes).decode("ascii", "replace").strip()
+        known = _activity.fullmatch(word)
+        return (os.fstat(file.fileno()).st_mtime_ns, word) if known else (0, None)
 
 
 def _write_cases(folder: Path, cases: list[str]) -> Path:

@@ -146,14 +146,20 @@ class Pace:
 
     def _longest_s(self, result: TestResult | BenchmarkResult) -> float:
         """Return the seconds after which a call hangs; with compilation if cases have passed."""
+        elements = _elements(result)
+        expected_s = self.expected_s(elements)
+        return _bound_margin * _slowest_s * elements if expected_s is None else _margin * expected_s
+
+    def expected_s(self, elements: int) -> float | None:
+        """How many seconds a case would take, by those that passed; None if none has."""
         if not self._passed:
-            return _bound_margin * _slowest_s * _elements(result)
+            return None
         (least, first_s), *_, (most, last_s) = sorted([min(self._passed), *self._passed])
         if most > least and last_s > first_s:
             element_s = (last_s - first_s) / (most - least)
         else:
             element_s = min(last_s / most, _slowest_s)
-        return _margin * (last_s + element_s * max(0, _elements(result) - most))
+        return last_s + element_s * max(0, elements - most)
 
 
 def _left_out(result: Result, refusal: Refusal) -> Result:

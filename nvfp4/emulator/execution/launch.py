@@ -244,7 +244,9 @@ def run_ctas(
             state.work.add(batch.numbers, scheduler.runs_of_warps)
             state.work.waits |= together
             ran = clusters.size - len(queue) * clusters.shape[1]
-            if most_instructions is not None and int(runs @ sizes) >= most_instructions:
+            if most_instructions is None:
+                state.progress(ran / clusters.size)
+            elif int(runs @ sizes) >= most_instructions:
                 break
             if compiled_at is not None:
                 _refuse_too_slow(state, *compiled_at, ran, clusters.size)
@@ -348,6 +350,7 @@ def state_before(
         waits_not_looked_at=compiled.waits_not_looked_at,
         order=order,
         deadline=asked.deadline,
+        progress=asked.progress,
         tally=tally,
         work=WorkCounter(asked.samples),
     )

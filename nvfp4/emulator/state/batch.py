@@ -3,6 +3,7 @@ instructions tell the scheduler."""
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -90,8 +91,8 @@ class LaunchState:
     output: text that the kernel printed. fault: the error that stopped the launch. tally: counts by
     instruction, if requested. work: counts what each warp executes.
     deadline, began: when to give up and when it started, both on the monotonic clock; cpu_began: on
-    the CPU clock of the process. witness: of a race under investigation. not_started: clusters that
-    wait for the others of the launch.
+    the CPU clock of the process. progress: as of ``Launch``. witness: of a race under
+    investigation. not_started: clusters that wait for the others of the launch.
     """
 
     kernel: str
@@ -122,6 +123,7 @@ class LaunchState:
     output: list[str] = field(default_factory=list)
     fault: EmulatorError | None = None
     deadline: float | None = None
+    progress: Callable[[float], None] = lambda share: None
     witness: Witness | None = None
     began: float = field(default_factory=time.monotonic)
     cpu_began: float = field(default_factory=time.process_time)
