@@ -64,7 +64,7 @@ class Fake:
         return verdict
 
     def run_comparison(
-        self, files: Sequence[bytes], rounds: int, seed: int, cases: list[str], tell: OnResult
+        self, files: Sequence[bytes], rounds: int, cases: list[str], tell: OnResult
     ) -> ProcessResult:
         for number, text in enumerate(files):
             if b"stale" in text:
@@ -253,7 +253,7 @@ def run_judge(texts: Sequence[str], rounds: int) -> tuple[list[Any], list[Any]]:
             failures.append(json.loads(value))
 
     bot = Invocation().bot(load_problem(), b"")
-    bot.run_comparison([text.encode() for text in texts], rounds, 3, cases, note)
+    bot.run_comparison([text.encode() for text in texts], rounds, cases, note)
     return times, failures
 
 

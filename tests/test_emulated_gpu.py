@@ -19,6 +19,7 @@ from gemv import make_case, referee
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import NotAdmitted
 from nvfp4.executor.faults import Admission
+from nvfp4.executor.gpu import Gpu
 from nvfp4.judge.choose_referee import files_beside
 from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.findings import findings_of
@@ -26,7 +27,8 @@ from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.model.tools import tools
 from nvfp4.records.failures import BY_JUDGE, Finding
-from nvfp4.records.messages import Called
+from nvfp4.records.gpu_messages import AddText, Start, Started
+from nvfp4.records.messages import Begin, Called, End, OpenSession
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
 
@@ -298,3 +300,39 @@ def test_ptx_that_no_assembler_knows_is_not_said_to_be_wrong() -> None:
     assert admit("mov.u32 %r0, 1;") == ""
     said = admit("mov.u32 %r0, 1;", version="99.0")
     assert said == "no ptxas here knows the PTX of k; a newer one may"
+
+
+class HostMemory:
+    """Device memory that is this process's own."""
+
+    def map_file(self, fd: int, nbytes: int, address: int) -> None: ...
+    def is_shared(self, address: int, nbytes: int) -> bool:
+        return False
+
+
+def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
+    ptx = (
+        b".version 8.8\n.target sm_100a\n.address_size 64\n"
+        b".visible .entry k(.param .u64 p) {\n.reg .b64 %rd<3>; .reg .b32 %r<2>;\n"
+        b"ld.param.u64 %rd0, [p]; mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd1, %r0, 4;\n"
+        b"add.u64 %rd2, %rd0, %rd1; mov.u32 %r1, 1; st.global.u32 [%rd2], %r1;\nret;\n}\n"
+    )
+    window, ctas = bytearray(ptx), 1 << 16
+    samples = []
+    for _ in range(4):
+        marks = torch.zeros(ctas, dtype=torch.int32)
+        session = OpenSession([], "", "", "", True)
+        gpu = Gpu(session, HostMemory(), window, lambda share: None)  # type: ignore[arg-type]
+        gpu.answer(AddText(len(ptx)), None)
+        place = [0, 4 * ctas, True, [ctas], [4], 0, []]
+        late, far = time.monotonic() + 60, marks.data_ptr()
+        begin = Begin(far, [["a", *place]], 4 * ctas, 0, 0, late, "B200", longest_s=1e-9)
+        gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
+        shape = [ctas, 1, 1], [512, 1, 1], [1, 1, 1]
+        parameters = [far.to_bytes(8, "little").hex()]
+        start = Start(0, "k", *shape, 0, 0, False, False, parameters, [], [], None)
+        assert gpu.answer(start, None) == Started("")
+        assert "CTAs of k were run" in gpu.end(End()).sampled
+        samples.append(bytes(marks.numpy()))
+        assert 0 < marks.sum() < ctas
+    assert len(set(samples)) > 1

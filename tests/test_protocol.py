@@ -90,8 +90,6 @@ def test_whatever_is_written_fits_the_pipe_and_ends_with_the_verdict(
     lines = raw.decode().splitlines()
     assert len(raw) < 64 << 10
     assert lines[-1] == f"check: {'pass' if passed else 'fail'}"
-    cut = len([line for line in lines if line.startswith("test.")]) < len(values)
-    assert (lines.count("truncated: true") == 1) is cut
 
 
 @pytest.mark.parametrize("length", [700, 1400, 1900, 1970, 5000])

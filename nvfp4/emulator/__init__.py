@@ -93,14 +93,17 @@ def _module(ptx: str) -> LoadedModule:
     return load_module(ptx)
 
 
-def cost_of(launch: Launch, most_instructions: int, tries: bool = False) -> KernelCost:
+def cost_of(
+    launch: Launch, most_instructions: int, tries: bool = False, seed: int = 0
+) -> KernelCost:
     """Return the costs of one launch by line of source. Runs CTAs until `most_instructions` warp
-    instructions have been executed. tries: leave memory as it was. Raises EmulatorError.
+    instructions have been executed. tries: leave memory as it was. seed: decides which CTAs come
+    first. Raises EmulatorError.
     """
     from nvfp4.emulator.execution.costs import cost_of as run_for_costs
 
     with _own_failures():
-        return run_for_costs(_module(launch.ptx), launch, most_instructions, tries)
+        return run_for_costs(_module(launch.ptx), launch, most_instructions, tries, seed)
 
 
 def examine(ptx: str, kernel: str) -> None:

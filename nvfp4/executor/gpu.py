@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -420,7 +421,8 @@ class Gpu:
         except RunawayKernel:
             if limited is launch:
                 raise
-            cost = emulator.cost_of(launch, most_sampled)
+            # Which CTAs run must not be foreseeable: a kernel could do the work in others alone.
+            cost = emulator.cost_of(launch, most_sampled, seed=secrets.randbits(32))
             call.sampled = (
                 f"{cost.ctas_run:,} of {cost.ctas_total:,} CTAs of {cost.kernel} were run, and all "
                 "would take too long here: counts are scaled, and what it returns is unknown"

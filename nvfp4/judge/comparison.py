@@ -1,7 +1,7 @@
 """Submissions timed in turn on one device.
 
-Mode ``compare FOLDER ROUNDS SEED CASEFILE``. FOLDER/0, FOLDER/1, ... hold a submission.py each. In
-a round a fresh process of every file is called in turn. SEED: of the order of calls.
+Mode ``compare FOLDER ROUNDS CASEFILE``. FOLDER/0, FOLDER/1, ... hold a submission.py each. In a
+round a fresh process of every file is called in turn, in random order.
 
 Writes to the result pipe: ``round.N``, a JSON list [files][cases] of medians in microseconds; or
 ``failed``, an object of file, case (null where it was not loaded) and message; or ``error``.
@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from random import Random
 from statistics import median
 from typing import Any
 
@@ -64,7 +63,6 @@ def time_round(
     cases: Sequence[Case],
     options: Options,
     limits: DeviceLimits,
-    orders: Random,
     referee: Referee,
 ) -> list[list[float]]:
     """Time a fresh process of each file: medians in microseconds [files][cases].
@@ -81,18 +79,12 @@ def time_round(
             with _blamed(file, None):
                 process.load(seconds_left(deadline, longest_compile_s))
         setups = [CaseSetup(process, device, deadline, referee) for process in processes]
-        medians = [
-            _time_case(number, case, setups, limits, orders) for number, case in enumerate(cases)
-        ]
+        medians = [_time_case(*numbered, setups, limits) for numbered in enumerate(cases)]
     return [list(of_file) for of_file in zip(*medians, strict=True)]
 
 
 def _time_case(
-    number: int,
-    case: Case,
-    setups: Sequence[CaseSetup],
-    limits: DeviceLimits,
-    orders: Random,
+    number: int, case: Case, setups: Sequence[CaseSetup], limits: DeviceLimits
 ) -> list[float]:
     """Call every process in turn, all in the same buffers: where those lie changes a time."""
     with ExitStack() as stack:
@@ -110,7 +102,7 @@ def _time_case(
         times: list[list[CallTime]] = [[] for _ in opened]
         for _ in range(calls_in_a_round):
             data = opened[0].draw(_seed())
-            for file in orders.sample(range(len(opened)), len(opened)):
+            for file in secrets.SystemRandom().sample(range(len(opened)), len(opened)):
                 with _blamed(file, number):
                     answer, wall_ns = opened[file].judged_call(data)
                     times[file].append(timing_checks.read_time(answer, wall_ns))
@@ -126,9 +118,8 @@ def _time_case(
 
 def compare(request: Request) -> Exit:
     """Time round after round."""
-    folder, case_file = Path(request.arguments[0]), Path(request.arguments[3])
-    rounds, seed = map(int, request.arguments[1:3])
-    pipe, options, orders = request.pipe, request.options, Random(seed)
+    folder, case_file = Path(request.arguments[0]), Path(request.arguments[2])
+    rounds, pipe, options = int(request.arguments[1]), request.pipe, request.options
     files = [each / "submission.py" for each in sorted(folder.iterdir(), key=lambda e: int(e.name))]
     isolation.processes *= len(files)  # it counts those of all submissions
     limits = measure_limits(default_device(), flushes[options.flush])
@@ -137,7 +128,7 @@ def compare(request: Request) -> Exit:
         for number in range(rounds):
             cases = read_cases(case_file, None, referee.refuse)
             referee.prepare(cases)
-            found = time_round(files, cases, options, limits, orders, referee)
+            found = time_round(files, cases, options, limits, referee)
             pipe.write(f"round.{number}", json.dumps(found), longest_bytes)
         return Exit.PASSED
     except FileFailed as failed:

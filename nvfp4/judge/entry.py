@@ -5,7 +5,7 @@
     alone SCRIPT                                   a submission by itself
     build SCRIPT CAPABILITY                        its extensions alone, without a GPU
     explain INSTRUCTIONS ptx|sass|... CASEFILE TARGET    what each line costs
-    compare FOLDER ROUNDS SEED CASEFILE            files timed against each other
+    compare FOLDER ROUNDS CASEFILE            files timed against each other
 
 The current folder holds submission.py. POPCORN_FD is the pipe that takes the results, POPCORN_SEED
 a secret seed; records/options.py says what else may be set.
@@ -40,7 +40,7 @@ _least_arguments = {
     **dict.fromkeys((*_bot_modes, "info", "alone"), 1),
     "build": 2,
     "explain": 3,
-    "compare": 4,
+    "compare": 3,
 }
 """The least number of arguments of each mode."""
 

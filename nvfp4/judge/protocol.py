@@ -53,7 +53,6 @@ class ResultPipe:
         self._capacity_bytes = capacity_bytes
         self._written_bytes = 0
         self._cases_left, self._case_bytes = 0, 0
-        self._truncated = False
 
     def reserve(self, cases: int, case_bytes: int) -> None:
         """Reserve room for the essential lines of ``cases`` cases, until each is complete."""
@@ -73,9 +72,6 @@ class ResultPipe:
         line = name + b": " + encoded + b"\n"
         reserved_bytes = 0 if essential else self._cases_left * self._case_bytes
         if self._written_bytes + len(line) > self._capacity_bytes - reserved_bytes:
-            if not self._truncated:
-                self._truncated = True
-                self._put(b"truncated: true\n")
             return False
         self._put(line)
         return True

@@ -32,6 +32,7 @@ def cost(
     block: int = 32,
     most: int = 10**9,
     before: str = "",
+    seed: int = 0,
 ) -> KernelCost:
     """Of a body on arrays, named a0, a1, ..."""
     text = ptx_of(body, len(arrays), before)
@@ -39,7 +40,7 @@ def cost(
     parameters = [struct.pack("<Q", a.ctypes.data) for a in arrays]
     memory = ListedMemory(buffers)
     launch = Launch(text, "k", (grid, 1, 1), (block, 1, 1), parameters, memory=memory)
-    return emulator.cost_of(launch, most)
+    return emulator.cost_of(launch, most, seed=seed)
 
 
 def only_line(found: KernelCost) -> LineCost:
@@ -131,6 +132,19 @@ def test_a_sample_of_the_ctas_stands_for_all() -> None:
     assert part.instructions == whole.instructions
     assert access(part, "ld.global.u32") == access(whole, "ld.global.u32")
     assert only_line(part).reads == only_line(whole).reads
+
+
+def test_a_seed_decides_which_ctas_are_sampled() -> None:
+    body = """mov.u32 %r1, %ctaid.x; mul.wide.u32 %d0, %r1, 4; add.u64 %d0, %q0, %d0;
+    mov.u32 %r2, 1; st.global.u32 [%d0], %r2;"""
+    samples = []
+    for seed in range(32):
+        marks = words(1024)
+        part = cost(body, marks, grid=1024, most=1, seed=seed)
+        samples.append(tuple(np.flatnonzero(marks)))
+        assert len(samples[-1]) == part.ctas_run
+    assert len(set(samples)) == 16
+    assert {each for sample in samples for each in sample} == set(range(1024))
 
 
 def test_ctas_that_wait_for_each_other_are_not_sampled() -> None:

@@ -3,7 +3,6 @@ they count is shown side by side.
 """
 
 import json
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -237,8 +236,8 @@ class _Comparing:
                 failed.append(visible_json(value))
 
         contents = [content for _, content in self.files.values()]
-        seed, bot = secrets.randbits(32), self.judging.bot(self.problem, b"")
-        ended = bot.run_comparison(contents, self.rounds, seed, specs, on_result)
+        bot = self.judging.bot(self.problem, b"")
+        ended = bot.run_comparison(contents, self.rounds, specs, on_result)
         if failed:
             raise self._wrong(failed[0], specs)
         if len(rounds) < self.rounds:

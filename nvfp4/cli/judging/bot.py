@@ -237,7 +237,6 @@ class Bot:
         self,
         files: Sequence[bytes],
         rounds: int,
-        seed: int,
         cases: list[str],
         on_result: OnResult,
     ) -> ProcessResult:
@@ -249,8 +248,7 @@ class Bot:
             for number, content in enumerate(files):
                 (compared / str(number)).mkdir(parents=True)
                 (compared / str(number) / "submission.py").write_bytes(content)
-            command = ["compare", str(compared)]
-            command += [str(rounds), str(seed), str(_write_cases(folder, cases))]
+            command = ["compare", str(compared), str(rounds), str(_write_cases(folder, cases))]
             return _run(command, folder, self._environment(folder), math.inf, on_result)
 
     def run_explain(

@@ -34,10 +34,10 @@ _FARTHEST = 64
 
 
 def cost_of(
-    module: LoadedModule, asked: Launch, most_instructions: int, tries: bool = False
+    module: LoadedModule, asked: Launch, most_instructions: int, tries: bool, seed: int
 ) -> KernelCost:
     """Run CTAs spread over the grid until `most_instructions` warp instructions have been executed.
-    tries: leave memory as it was.
+    tries: leave memory as it was. seed: decides which CTAs come first.
 
     Batches run to their end. A launch in which CTAs wait for each other cannot be sampled and runs
     as a whole. Raises EmulatorError.
@@ -47,7 +47,7 @@ def cost_of(
     def sample(most: int | None, together: bool = False) -> tuple[Tally, LaunchState, Array, int]:
         tally = Tally(len(compiled.blocks))
         state = state_before(module, compiled, asked, tally=tally)
-        return tally, state, *run_ctas(state, compiled, together, most)
+        return tally, state, *run_ctas(state, compiled, together, most, seed)
 
     tally, state, runs, ran = sample(most_instructions)
     if state.fault is not None:

@@ -212,11 +212,13 @@ def run_ctas(
     compiled: CompiledKernel,
     together: bool = False,
     most_instructions: int | None = None,
+    seed: int = 0,
 ) -> tuple[Array, int]:
     """Run the CTAs of a launch in batches. An error that stops it is left in the state.
 
     together: as many at once as a device holds, for CTAs that wait for each other.
-    most_instructions: batches spread over the grid, until that many warp instructions are executed.
+    most_instructions: batches spread over the grid, until that many warp instructions are executed;
+    seed: decides which come first.
     Returns how many warps ran each block, and of how many CTAs the work is done.
     """
     clusters = ctas_by_cluster(state.grid, state.cluster)
@@ -229,7 +231,7 @@ def run_ctas(
         size = min(size, -(-clusters.size // _SHARE_OF_DEVICE))
     if most_instructions is not None:
         size = _whole_clusters(state, min(size, _SAMPLED_TOGETHER))
-        clusters = _spread(clusters, size // clusters.shape[1])
+        clusters = _spread(clusters, size // clusters.shape[1], seed)
     queue = state.not_started = ClusterQueue(clusters)
     ran = 0
     compiled_at: tuple[float, int] | None = None
@@ -271,16 +273,16 @@ def _refuse_too_slow(state: LaunchState, since: float, before: int, ran: int, ct
         )
 
 
-def _spread(clusters: Array, size: int) -> Array:
+def _spread(clusters: Array, size: int, seed: int) -> Array:
     """Return the clusters in runs of `size`, in an order in which the first runs, however many, are
-    spread over the grid. The last run may be shorter."""
+    spread over the grid; the seed shifts them. The last run may be shorter."""
     whole = len(clusters) // size
     if not whole:
         return clusters
     number, mirrored = np.arange(whole), np.zeros(whole, np.int64)
     for bit in range(whole.bit_length()):
         mirrored = mirrored << 1 | number >> bit & 1
-    order = np.argsort(mirrored)
+    order = np.argsort(mirrored ^ seed % (1 << whole.bit_length()))
     runs = clusters[: whole * size].reshape(whole, size, -1)[order]
     return np.concatenate([runs.reshape(whole * size, -1), clusters[whole * size :]])
 
