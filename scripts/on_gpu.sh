@@ -158,7 +158,7 @@ for part in "${@:-tests}"; do
         ;;
     ladder) # what compiles is tested beside each other, at the first try; then times of all rungs
         mapfile -t files < <(grep -l load_inline ladder/*/*.py)
-        run ladder-first-try xargs -P 8 -n 1 python3 -m nvfp4 test -k 128x256x1 --no-log \
+        run ladder-first-try xargs -P 8 -n 1 python3 -m nvfp4 test --case 128x256x1 --no-log \
             < <(printf '%s\n' "${files[@]}")
         run ladder python3 -m nvfp4 batch ladder submission.py --jsonl "$out/ladder.jsonl"
         ;;

@@ -312,11 +312,11 @@ def bot_of(content: bytes, options: Options | None = None) -> Bot:
 @pytest.mark.parametrize(
     ("cores", "gib", "gpus", "builds", "gib_each"),
     [
-        (16, 128, 1, 6, 12),
+        (16, 128, 1, 8, 12),
         (16, 30, 1, 4, 6),
         (4, 128, 1, 1, 12),
         (1, 2, 1, 1, 5),
-        (32, 128, 2, 12, 9),
+        (32, 128, 2, 16, 7),
     ],
 )
 def test_cores_and_memory_bound_how_many_are_built_at_once(

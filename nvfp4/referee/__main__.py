@@ -36,10 +36,12 @@ class Service:
         import torch
 
         from nvfp4.capture import standin
+        from nvfp4.capture.standin.scaled_mm import multiply_fp4_here
 
         self._on_gpu = torch.cuda.is_available()
         self._device = torch.device("cuda" if self._on_gpu else "cpu")
         if self._on_gpu:
+            multiply_fp4_here()
             self._on_host: Any = lambda tensor: tensor
             self._adopt: Any = lambda tensor, device: tensor
         else:

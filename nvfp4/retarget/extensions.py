@@ -47,6 +47,8 @@ _OF_THE_MACHINE = re.compile(
     re.IGNORECASE,
 )
 """Errors that may not recur in the next build of the same source."""
+_MISSING_HEADER = re.compile(r"error: [^:\n]+: No such file or directory|compilation terminated")
+"""Recurs as long as compilers look into the same folders."""
 
 _FAILED_STEP = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+?)(?:\.o)? *$", re.MULTILINE)
 _NEXT_STEP = re.compile(r"^(?:FAILED: |\[\d+/\d+\] |ninja: )", re.MULTILINE)
@@ -160,10 +162,9 @@ def _explained(
                 # Otherwise torch prints what the compilers say, and leaves it out of the error.
                 return original(*arguments, **{**named, "verbose": False})
         except RuntimeError as error:
-            said = str(error)
-            image_headers.refuse_if_missing(said, Path(builder.CUDA_HOME or "", "include"))
-            words = _in_the_compiler_s_words(said, named)
+            words = _in_the_compiler_s_words(str(error), named)
             failure.remember(words)
+            image_headers.refuse_if_missing(words, Path(builder.CUDA_HOME or "", "include"))
             raise CompileError(words) from None
 
     return build
@@ -191,7 +192,8 @@ class Failure:
     def of(cls, named: Mapping[str, Any]) -> Failure:
         """named: arguments of torch's function that builds."""
         asked = {name: each for name, each in named.items() if name != "verbose"}
-        digest = hashlib.sha256(repr(sorted(asked.items())).encode())
+        searched = os.environ.get(_INCLUDED)
+        digest = hashlib.sha256(repr((searched, sorted(asked.items()))).encode())
         for source in named.get("sources", ()):
             with contextlib.suppress(OSError):  # which the build tells
                 digest.update(Path(source).read_bytes())
@@ -210,7 +212,8 @@ class Failure:
     def remember(self, said: str) -> None:
         """If the source alone is to blame."""
         errors = said.rpartition(CANNOT_BE_COMPILED)[2]
-        if _OF_THE_SOURCE.search(errors) and not _OF_THE_MACHINE.search(errors):
+        others = _MISSING_HEADER.sub("", errors)
+        if _OF_THE_SOURCE.search(errors) and not _OF_THE_MACHINE.search(others):
             with contextlib.suppress(OSError):
                 text = json.dumps({"asked": self.asked, "said": said})
                 self.file.write_text(text, encoding="utf-8")

@@ -241,7 +241,7 @@ def test_a_missing_header_is_told_in_short_and_each_time(
 BROKEN = """
 from torch.utils.cpp_extension import load_inline
 
-load_inline("broken", cpp_sources="int f() { return g(); }", no_implicit_headers=True)
+load_inline("broken", cpp_sources="{source}", no_implicit_headers=True)
 """
 
 
@@ -251,10 +251,11 @@ exec g++ "$@"
 """
 
 
+@pytest.mark.parametrize("source", ["int f() { return g(); }", "#include <cutlass/no.h>"])
 def test_what_can_never_be_compiled_is_compiled_once_and_told_each_time(
-    pretended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: str, pretended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretended.write_text(BROKEN)
+    pretended.write_text(BROKEN.replace("{source}", source))
     compiler = tmp_path / "hooks/c++"
     compiler.write_text(COMPILER)
     compiler.chmod(0o755)
@@ -292,7 +293,7 @@ def test_cuda_cpp_for_another_gpu_passes_at_the_first_try(tmp_path: Path) -> Non
     homes = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CACHE", "DATA")}
     for _ in range(2):
         ended = subprocess.run(
-            [*command, "-k", "128x256x1", "--json"],
+            [*command, "--case", "128x256x1", "--json"],
             env={**with_the_judge, **homes, "HOME": str(tmp_path)},
             capture_output=True,
             text=True,
@@ -319,7 +320,7 @@ def test_on_a_gpu_a_judgement_finds_built_what_was_built_ahead_without_it(
     before = log.read_text()
     assert "cuda.cuda.o" in before
     ended = subprocess.run(
-        [sys.executable, "-m", "nvfp4", "test", str(file), "-k", "128x256x1", "--json"],
+        [sys.executable, "-m", "nvfp4", "test", str(file), "--case", "128x256x1", "--json"],
         env={**with_the_judge, **homes},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""`torch._scaled_mm` as the tensor cores of Blackwell compute it, on CPU tensors.
+"""`torch._scaled_mm` as the tensor cores of Blackwell compute it, on other devices.
 
 Operands are FP4 with a scale for every 16 (E4M3) or 32 (E8M0) elements of k, or FP8 with one scale
 a tensor or a row. Products and sums are float64, so each result is rounded once, to `out_dtype`:
@@ -9,6 +9,8 @@ contiguous one: tiles of 128 rows by 4 blocks, row tiles outermost, and in a til
 row i, block j at [i % 32, i // 32, j].
 """
 
+from typing import Any
+
 import torch
 
 from nvfp4.records.launch_errors import NeedsGpu
@@ -16,6 +18,8 @@ from nvfp4.records.launch_errors import NeedsGpu
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _CODES = torch.tensor([*_E2M1, *(-value for value in _E2M1)], dtype=torch.float64)
 _PAIRS = torch.stack([_CODES.repeat(16), _CODES.repeat_interleave(16)], dim=1)
+
+_OF_TORCH = torch._scaled_mm
 
 _BLOCK = {torch.float8_e4m3fn: 16, torch.float8_e8m0fnu: 32}
 _OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -41,7 +45,7 @@ def scaled_mm(
     _check(mat1, mat2, scale_a, scale_b, bias, scale_result, out_dtype)
     dtype = out_dtype or mat1.dtype
     columns = _decoded(mat2.t(), scale_b)
-    result = torch.empty(mat1.shape[0], mat2.shape[1], dtype=dtype)
+    result = torch.empty(mat1.shape[0], mat2.shape[1], dtype=dtype, device=mat1.device)
     for start in range(0, mat1.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         exact = _decoded(mat1, scale_a, rows) @ columns.t()
@@ -53,6 +57,18 @@ def scaled_mm(
             exact += bias.double()
         result[rows] = rounded(exact, dtype)
     return result
+
+
+def multiply_fp4_here() -> None:
+    """Have `torch._scaled_mm` multiply FP4 by `scaled_mm` from now on, where the GPU is older than
+    Blackwell and cannot."""
+    if torch.cuda.get_device_capability() < (10, 0):
+        torch._scaled_mm = _either
+
+
+def _either(mat1: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    by = scaled_mm if mat1.dtype == torch.float4_e2m1fn_x2 else _OF_TORCH
+    return by(mat1, *args, **kwargs)
 
 
 def _check(
@@ -69,7 +85,7 @@ def _check(
         torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="meta")
         for each in (mat1, mat2, scale_a, scale_b)
     ]
-    torch._scaled_mm(*shapes, out_dtype=out_dtype)
+    _OF_TORCH(*shapes, out_dtype=out_dtype)
     if mat1.shape[1] != mat2.shape[0]:
         raise RuntimeError(
             "mat1 and mat2 shapes cannot be multiplied "
@@ -116,7 +132,8 @@ def _decoded(
     chosen = operand[rows]
     if operand.dtype == torch.float4_e2m1fn_x2:
         codes = chosen.view(torch.uint8)
-        values = _PAIRS.index_select(0, codes.flatten().int()).view(len(codes), -1)
+        pairs = _PAIRS.to(codes.device)
+        values = pairs.index_select(0, codes.flatten().int()).view(len(codes), -1)
     else:
         values = chosen.double()
     block = _BLOCK.get(scales.dtype)

@@ -26,7 +26,9 @@ build may take.
 
 _GIB_OF_A_JUDGEMENT = 6
 
-_CORES_EACH = 2
+_CORES_EACH = 1.5
+"""The mean over a build: its last step, of the host's code, is one process."""
+
 _CORES_OF_A_JUDGEMENT = 4
 
 _MOST_S = 180.0
@@ -47,7 +49,7 @@ def room(gpus: int = 1) -> tuple[int, int]:
     GPUs, and the GiB that each may take such that the judgements keep theirs."""
     cores = core_count() - _CORES_OF_A_JUDGEMENT * gpus
     gib = (free_bytes() >> 30) - _GIB_OF_A_JUDGEMENT * gpus
-    many = max(1, min(cores // _CORES_EACH, gib // _GIB_EACH))
+    many = max(1, min(int(cores / _CORES_EACH), gib // _GIB_EACH))
     return many, min(_MOST_GIB, max(_GIB_EACH, gib // many))
 
 
