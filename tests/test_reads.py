@@ -15,7 +15,7 @@ from bot import root
 from conftest import run_python
 
 from nvfp4 import emulator
-from nvfp4.gpu.timing import CallTime, flushes
+from nvfp4.gpu.timing import CallTime
 from nvfp4.judge.clock import calibration
 from nvfp4.judge.clock import reads as reads_module
 from nvfp4.judge.clock.calibration import DeviceLimits, calibrate
