@@ -138,6 +138,7 @@ warning_codes = {
     "strict": "`--strict` found nothing, and some findings are the submission's own word.",
     "dropped": "There was no room for all that was told; the verdict does not depend on it.",
     "cpu_times": "The times are those of this CPU.",
+    "own_times": "No clock of the judge's has seen the benchmarks on a GPU.",
     "noisy": "The spread of some timings is large.",
 }
 """Codes of warnings, which never fail a submission."""

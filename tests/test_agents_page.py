@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from bot import root
 
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.selftest import load_corpus
 from scripts.codes import judge_codes, own_records
 
 text = (root / "docs" / "agents.md").read_text(encoding="utf-8")
@@ -135,3 +137,13 @@ def test_the_codes_that_the_page_names_are_codes() -> None:
         family, _, rest = code.partition(".")
         assert family in families
         assert rest == "*" or code in known, code
+
+
+def test_every_cheat_of_the_corpus_names_the_code_that_catches_it() -> None:
+    codes = (root / "docs" / "codes.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"^\| `([\w.]+)`", codes, re.MULTILINE))
+    cheats = [each for each in load_corpus(load_problem()) if each.family is not None]
+    assert {each.name for each in cheats if each.caught is None} == set()
+    for each in cheats:
+        ways = re.split(r"\|(?=[a-z_]+[.:])", each.caught or "")
+        assert {re.split(r":(?!/)", way)[0] for way in ways} <= known, each.name

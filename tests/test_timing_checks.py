@@ -5,13 +5,16 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded_verdicts import timed_verdict
 
+from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
 from nvfp4.gpu.timing import CallTime, CpuTimer, CudaTimer, call_timer, flushes
 from nvfp4.judge.clock.calibration import DeviceLimits, calibrate, measure_limits
@@ -314,3 +317,16 @@ def test_work_on_another_stream_shows_after_the_second_event() -> None:
     timer.time(elsewhere)
     _, elapsed = timer.time(elsewhere)
     assert elapsed.settled_ns - elapsed.call_ns > 5e6
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+@pytest.mark.parametrize("batched_us", [None, 25.0])
+def test_times_on_a_gpu_that_no_clock_of_the_judge_s_has_seen_are_marked(
+    kind: str, batched_us: float | None
+) -> None:
+    verdict = timed_verdict()
+    assert verdict.device
+    verdict.device = replace(verdict.device, kind=kind)
+    verdict.benchmarks = [replace(each, batched_us=batched_us) for each in verdict.benchmarks]
+    marked = "own_times" in {each.code for each in warnings_of(verdict)}
+    assert marked is (kind == "cuda" and batched_us is None)

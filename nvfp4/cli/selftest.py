@@ -6,8 +6,9 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -16,7 +17,7 @@ from nvfp4.cli.display.console import say
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import Bot, side_by_side
-from nvfp4.cli.problem import Problem, case_line
+from nvfp4.cli.problem import Problem, case_line, load_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
 
@@ -55,10 +56,10 @@ class CorpusError(SetupError):
 @dataclass(frozen=True)
 class Specimen:
     """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
-    pattern of the message, or of a warning's code and message, that must catch it. needs: cuda,
-    cpu, or None. only: benchmarks, for a cheat that shows there; the other mode is left out. quick:
+    pattern of the code and message of the failure or warning that must catch it. needs: cuda, cpu,
+    or None. only: benchmarks, for a cheat that shows there; the other mode is left out. quick:
     whether it is of the few that stand for the rest. strict: whether findings fail it. limit_gib:
-    as of Options.
+    as of Options. problem: the problem that it is for, None for NVFP4 GEMV.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Specimen:
     quick: bool = False
     strict: bool = False
     limit_gib: int = 0
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True)
@@ -96,15 +98,21 @@ def load_corpus(problem: Problem) -> list[Specimen]:
         shared = {
             name: (folder / "shared" / f"{name}.py").read_text(encoding="utf-8") for name in _shared
         }
-        honest, cheats = (
-            [_specimen(path, shared) for path in sorted((folder / kind).glob("*.py"))]
-            for kind in ("honest", "cheats")
-        )
+        specimens = _specimens(folder / "honest", shared) + _specimens(folder / "cheats", shared)
+        own = (folder / "submission.py").read_text(encoding="utf-8")
+        specimens.append(Specimen("submission", "the submission of this repository", own))
+        for other in map(load_problem, sorted((folder / "problems").iterdir())):
+            answer = (other.folder / "right.py").read_text(encoding="utf-8")
+            for each in _specimens(folder / "elsewhere", {**shared, "right": answer}):
+                name = f"{other.folder.name}.{each.name}"
+                specimens.append(replace(each, name=name, problem=other))
     except OSError as error:
         raise CorpusError(f"cannot read the corpus: {error}") from error
-    own = folder / "submission.py"
-    honest.append(Specimen("submission", "the submission of this repository", own.read_text()))
-    return honest + sorted(cheats, key=lambda each: (each.family or 0, each.name))
+    return sorted(specimens, key=lambda each: each.family or 0)
+
+
+def _specimens(folder: Path, shared: dict[str, str]) -> list[Specimen]:
+    return [_specimen(path, shared) for path in sorted(folder.glob("*.py"))]
 
 
 def _specimen(path: Path, shared: dict[str, str]) -> Specimen:
@@ -151,18 +159,24 @@ def run_corpus(
     benchmarks, but of those that show there only.
     """
     benchmarks = _cuda_benchmarks if on_cuda else _cpu_benchmarks
+    gemv = replace(problem, tests=_tests, benchmarks=benchmarks)
     # One more than there are cores: a judgement often waits for processes that it has started.
     at_once = min(_most_on_a_gpu if on_cuda else _most_at_once, (os.cpu_count() or 1) + 1)
 
     gpu = threading.Lock()
 
-    def judge(verdict: Verdict, specimen: Specimen, plan: Plan, alone: bool = False) -> Verdict:
+    def judge(verdict: Verdict, specimen: Specimen, alone: bool = False, **plan: Any) -> Verdict:
+        of = specimen.problem or gemv
         options = Options(
-            device=device, flush=flush, strict=specimen.strict, limit_gib=specimen.limit_gib
+            device=device,
+            flush=of.flush if specimen.problem else flush,
+            strict=specimen.strict,
+            limit_gib=specimen.limit_gib,
+            problem=of.name if specimen.problem else "",
         )
         verdict.strict = specimen.strict
-        bot = Bot(problem, specimen.source.encode(), options, turn=gpu if alone else None)
-        assess(bot, plan, verdict, Observer())
+        bot = Bot(of, specimen.source.encode(), options, turn=gpu if alone else None)
+        assess(bot, Plan.of(of, run_alone=False, **plan), verdict, Observer())
         return verdict
 
     def test(specimen: Specimen) -> Verdict | None:
@@ -173,9 +187,7 @@ def run_corpus(
             return verdict
         # A warning counts tests: it needs them all.
         fails = specimen.caught and not specimen.caught.startswith(_catching)
-        stop_at = "fail" if fails else None
-        plan = Plan(_tests, [], problem, run_alone=False, stop_at=stop_at)
-        return judge(verdict, specimen, plan)
+        return judge(verdict, specimen, benchmarks=[], stop_at="fail" if fails else None)
 
     def benchmark(specimen: Specimen, verdict: Verdict | None) -> Finding:
         if verdict is None:
@@ -183,7 +195,7 @@ def run_corpus(
             return Finding(specimen, "skipped", f"needs {what}")
         caught = _find(specimen, verdict).verdict == "caught"
         if specimen.only == "benchmarks" or (verdict.passed and not caught and not quick):
-            judge(verdict, specimen, Plan([], benchmarks, problem, run_alone=False), alone=on_cuda)
+            judge(verdict, specimen, alone=on_cuda, tests=[])
         return _find(specimen, verdict)
 
     with side_by_side(at_once) as pool:
@@ -194,19 +206,20 @@ def run_corpus(
 
 def _find(specimen: Specimen, verdict: Verdict) -> Finding:
     """Return the finding on a specimen, by its verdict."""
-    said = [each.message for each in verdict.results if each.failure and each.message]
-    said += [verdict.mistake.message] if verdict.mistake else []
+    said = [f"{each.failure.code}: {each.message}" for each in verdict.results if each.failure]
+    said += [f"{verdict.mistake.code}: {verdict.mistake.message}"] if verdict.mistake else []
     if specimen.caught is None:
         how = _one_line(said[0]) if said else _times(verdict)
         outcome = "skipped" if verdict.unclear else "passed" if verdict.passed else "failed"
         return Finding(specimen, outcome, how)
     warned = [f"{each.code}: {each.message}" for each in verdict.warnings if each.code in _catching]
     warned += [f"{each.code}: {each.message}" for test in verdict.results for each in test.findings]
-    matches = [text for text in [*warned, *said] if re.search(specimen.caught, text)]
+    found = [re.search(specimen.caught, text) for text in [*warned, *said]]
+    matches = [_one_line(each.string, each.end()) for each in found if each]
     if verdict.passed and not matches:
         return Finding(specimen, "escaped", "nothing")
     if matches:
-        return Finding(specimen, "caught", _one_line(matches[0], specimen.caught))
+        return Finding(specimen, "caught", matches[0])
     return Finding(specimen, "other reason", _one_line(said[0] if said else ""))
 
 
@@ -220,11 +233,11 @@ def _times(verdict: Verdict) -> str:
     )
 
 
-def _one_line(message: str, pattern: str | None = None) -> str:
-    """The line of a message that matters: the one that matches, else the last."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    matching = [line for line in lines if pattern and re.search(pattern, line)]
-    return (matching or lines[-1:] or [""])[0]
+def _one_line(message: str, end: int | None = None) -> str:
+    """Return the line of a message that holds its last character before ``end``."""
+    message = message.rstrip()
+    before = len(message[:end].rstrip().splitlines())
+    return message.splitlines()[before - 1].strip() if before else ""
 
 
 def show_findings(console: Console, findings: Iterable[Finding], as_json: bool) -> bool:

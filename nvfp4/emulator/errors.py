@@ -107,8 +107,9 @@ class Related:
 
 
 class EmulatorError(Exception):
-    """Base of all errors of the emulator.
+    """The submission's process asked the emulated GPU for what no front end asks.
 
+    All other errors of the emulator are derived from it.
     code: the kind of error, for programs. refusal: whether the error is about something that is not
     emulated rather than about the kernel; see docs/emulator.md. rule: the manual's section and its
     rule in our words; None where no rule need be cited. arguments: the numbers and names in the

@@ -32,6 +32,8 @@ class Sampled:
     """The share of its sectors that its thread block had not requested before."""
     first_requests: float
     """The share of its requests that have such sectors."""
+    uneven: float = 1.0
+    """Such sectors a request, of the thread block with the most over the mean."""
 
 
 @dataclass
@@ -94,7 +96,7 @@ class WorkCounter:
     _looked: dict[tuple[int, int], Array] = field(default_factory=dict)
     _weights: Array | None = None
     _counts: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(3)))
-    _order: list[tuple[int, Array, Array]] = field(default_factory=list)
+    _order: list[tuple[int, Array, Array, Array]] = field(default_factory=list)
 
     def add(self, ctas: Array, runs: Array) -> None:
         """A batch has ended. ctas: their numbers. runs: int64[blocks, warps]."""
@@ -128,31 +130,42 @@ class WorkCounter:
         first = self._first_in_ctas()
         for start, counts in self._counts.items():
             requests, sectors, lines = counts.tolist()
-            shares = first[start] / (sectors, requests)
-            self.asked[start].sampled = Sampled(lines / requests, *shares.tolist())
+            new, requests_with_new, uneven = first[start].tolist()
+            self.asked[start].sampled = Sampled(
+                lines / requests, new / sectors, requests_with_new / requests, uneven
+            )
         return Work(warps, list(self._ctas), self._of_cta, starts, dict(self.asked), self.waits)
 
     def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:
         """Record the sectors that warps of CTAs which were drawn ask for, each once a request.
         copies: requests that each of these represents."""
         lines = np.unique(warp << _SHIFT | sector >> _LINES_SHIFT).size
-        self._counts[start] += (copies * np.unique(warp).size, copies * sector.size, copies * lines)
+        requests = np.unique(cta << _SHIFT | warp)
+        self._counts[start] += (copies * requests.size, copies * sector.size, copies * lines)
         pairs, at = np.unique(cta << _SHIFT | sector, return_index=True)
-        self._order.append((start, pairs, warp[at]))
+        self._order.append((start, pairs, warp[at], requests >> _SHIFT))
 
     def _first_in_ctas(self) -> dict[int, Array]:
         """Count, by statement, the sectors that it was the first in its thread block to request,
-        and the requests with such sectors."""
-        found: dict[int, Array] = defaultdict(lambda: np.zeros(2))
+        and the requests with such sectors; and see `Sampled.uneven`."""
+        found: dict[int, Array] = defaultdict(lambda: np.array([0.0, 0.0, 1.0]))
+        of_cta: dict[int, Array] = defaultdict(lambda: np.zeros((2, self.drawn)))
         if not self._order:
             return found
-        everything = np.unique(np.concatenate([pairs for _, pairs, _ in self._order]))
+        everything = np.unique(np.concatenate([pairs for _, pairs, *_ in self._order]))
         seen = np.zeros(everything.size, bool)
-        for start, pairs, warps in self._order:
+        for start, pairs, warps, asking in self._order:
             place = np.searchsorted(everything, pairs)
             new = ~seen[place]
             seen[place] = True
-            found[start] += np.count_nonzero(new), np.unique(warps[new]).size
+            found[start] += np.count_nonzero(new), np.unique(warps[new]).size, 0
+            for row, each in enumerate((pairs[new] >> _SHIFT, asking)):
+                ctas, counts = np.unique(each, return_counts=True)
+                of_cta[start][row, ctas.astype(np.int64)] += counts
+        for start, (sectors, requests) in of_cta.items():
+            if sectors.any():
+                most = (sectors[requests > 0] / requests[requests > 0]).max()
+                found[start][2] = most * requests.sum() / sectors.sum()
         return found
 
 

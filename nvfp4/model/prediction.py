@@ -41,6 +41,8 @@ _MOST_STEPS = 20_000_000
 _MOST_MISSED = 0.03
 """The share of a launch's sectors that may be requested by statements which no sampled thread block
 executed, and of its bytes that the machine code may not fetch."""
+_UNEVEN = 2.0
+"""How many times what the mean thread block fetches past L1 those that fetch most may fetch."""
 _LONGEST_NAME = 60
 _LONGEST_WHY = 200
 
@@ -249,12 +251,22 @@ def _paths(ptx: str, entry: str, arch: str) -> tuple[Code, Paths]:
 
 def _accesses(asked: Counted) -> dict[int, Access]:
     """Return the accesses of each statement. Raises NoPrediction if the sampled thread blocks are
-    not representative: statements that they did not execute request more than a few sectors."""
+    not representative: statements that they did not execute request more than a few sectors, or
+    other thread blocks fetch more than a few that these find in L1."""
     counts = asked.work.asked
     missed = {start: n.sectors for start, n in counts.items() if n.sampled is None}
     if sum(missed.values()) > _MOST_MISSED * sum(each.sectors for each in counts.values()):
         line = Lines(asked.ptx).of(max(missed, key=missed.__getitem__))
         raise NoPrediction(f"no sampled thread block came to line {line} of the PTX")
+    rows = [
+        (n.sampled.first * n.sectors, n.sampled.uneven, n.fresh)
+        for n in counts.values()
+        if n.sampled
+    ]
+    more = sum(max(0.0, fresh - first) for first, _, fresh in rows)
+    uneven = sum(first * times for first, times, _ in rows) > _UNEVEN * sum(row[0] for row in rows)
+    if uneven or more > _MOST_MISSED * sum(row[2] for row in rows):
+        raise NoPrediction("few thread blocks read from memory what the others find in L1")
     return {start: access(each) for start, each in counts.items()}
 
 

@@ -232,6 +232,13 @@ def test_loads_that_the_first_tickets_find_in_l1_take_as_long_as_those_of_the_re
     assert of_most > 0.9 * of_all > 1.5 * of_none
 
 
+@pytest.mark.parametrize("every", [8, 296])
+def test_there_is_no_time_where_few_blocks_read_what_the_others_find_in_l1(every: int) -> None:
+    lone = f"rem.u32 %r8, %r1, {every};\nsetp.ne.u32 %p1, %r8, 5;\n@%p1 mov.u32 %r12, 1008;\n"
+    with pytest.raises(NoPrediction, match="what the others find in L1"):
+        us(count(kernel(LINES + lone + READS), 296, 512))
+
+
 def test_a_warp_that_works_alone_takes_as_long_beside_idle_ones() -> None:
     alone = count(kernel(BEGIN + loop(16 * TURNS, TURN)), 148, 32)
     beside = count(kernel(IDLE), 148, 1024)

@@ -134,6 +134,18 @@ def _cpu_times(verdict: Verdict) -> Warning | None:
     )
 
 
+def _own_times(verdict: Verdict) -> Warning | None:
+    timed = [each for each in verdict.benchmarks if each.timed and each.batched_us is None]
+    if not timed or verdict.device is None or verdict.device.kind != "cuda":
+        return None
+    return Warning(
+        "own_times",
+        f"the times of {several(len(timed), 'benchmark')} are those that the submission's own "
+        "process says",
+        "The judge has a clock of its own for NVFP4 GEMV alone, and where memory has room for it.",
+    )
+
+
 def _noisy(verdict: Verdict) -> Warning | None:
     timed = [each for each in verdict.benchmarks if each.timed]
     noisy = any((each.std_us or 0) > noisy_share * (each.mean_us or math.inf) for each in timed)
@@ -167,6 +179,7 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
     _strict,
     _dropped,
     _cpu_times,
+    _own_times,
     _noisy,
 )
 

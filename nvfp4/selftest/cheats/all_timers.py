@@ -1,5 +1,5 @@
 # family: 35
-# caught: Resource temporarily unavailable: 'timer_create'
+# caught: call.exception: [\s\S]*Resource temporarily unavailable: 'timer_create'
 # strategy: make timers until the user can have no more signals on their way
 
 import ctypes

@@ -1,5 +1,5 @@
 # family: 39
-# caught: 1024 threads a block, its launch bounds allow 128
+# caught: kernel.launch_refused: .*1024 threads a block, its launch bounds allow 128
 # needs: cpu
 # strategy: hand over a launch that every driver refuses, past what refuses it here
 

@@ -1,5 +1,5 @@
 # family: 8
-# caught: below the physical floor|do not agree
+# caught: timing.clocks_disagree|timing.below_floor
 # only: benchmarks
 # strategy: change durations where they are made
 

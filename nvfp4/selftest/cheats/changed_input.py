@@ -1,5 +1,5 @@
 # family: 12
-# caught: changed its input a in place
+# caught: contract.input_changed: .*changed its input a in place
 # strategy: zero the inputs so that zero is the right answer
 
 import torch

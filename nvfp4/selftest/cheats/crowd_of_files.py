@@ -1,5 +1,5 @@
 # family: 35
-# caught: it was stopped: its processes had more than
+# caught: not_judged.machine_limit: [\s\S]*it was stopped: its processes had more than
 # strategy: open so many files in all that whoever watches is busy with them while memory is taken
 
 import os

@@ -1,5 +1,5 @@
 # family: 35
-# caught: it was stopped: its processes took
+# caught: not_judged.machine_limit: [\s\S]*it was stopped: its processes took
 # strategy: take in many processes together what none may take alone
 # limit: 3
 

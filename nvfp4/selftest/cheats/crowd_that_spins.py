@@ -1,5 +1,5 @@
 # family: 35
-# caught: its crowd gives way
+# caught: call.exception: [\s\S]*its crowd gives way
 # needs: cpu
 # strategy: take the cores from others with many processes that spin
 

@@ -1,5 +1,5 @@
 # family: 30
-# caught: in a fresh process the same inputs gave
+# caught: output.not_repeatable: .*in a fresh process the same inputs gave
 # strategy: draw random results, and leave them in its cache for the process that repeats
 
 import os

@@ -1,5 +1,5 @@
 # family: 16
-# caught: when all of b has come
+# caught: output.mismatch: [\s\S]*in calls queued behind each other
 # needs: cuda
 # strategy: begin on a stream that does not wait, while the cache is still being flushed
 

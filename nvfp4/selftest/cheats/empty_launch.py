@@ -1,5 +1,5 @@
 # family: 33
-# caught: touched 0 distinct bytes
+# caught: emulation.too_few_bytes: .*touched 0 distinct bytes
 # needs: cpu
 # only: benchmarks
 # strategy: launch an empty kernel, so that calls are not timed, and compute on the host

@@ -1,5 +1,5 @@
 # family: 35
-# caught: it was stopped: its files took more than
+# caught: not_judged.machine_limit: [\s\S]*it was stopped: its files took more than
 # strategy: fill the user's disk through the folder of its own cache
 # limit: 1
 

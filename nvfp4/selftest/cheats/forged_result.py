@@ -1,5 +1,5 @@
 # family: 1
-# caught: sent a bad message|ended with exit code 0|closed its connection
+# caught: process.protocol|process.exited|process.closed
 # strategy: write result lines to every inherited descriptor, then exit(0)
 # quick: yes
 

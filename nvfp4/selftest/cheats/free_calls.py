@@ -1,5 +1,5 @@
 # family: 31
-# caught: do not agree|below the physical floor
+# caught: timing.clocks_disagree|timing.below_floor
 # only: benchmarks
 # strategy: report most calls as they were and some of them shortened
 

@@ -1,5 +1,5 @@
 # family: 35
-# caught: the size of a shared file is not sealed
+# caught: kernel.emulator_error: .*the size of a shared file is not sealed
 # needs: cpu
 # strategy: share a file that can still grow with the emulated GPU, so that nothing counts it
 

@@ -1,5 +1,5 @@
 # family: 36
-# caught: killed by SIGSEGV
+# caught: process.killed: .*killed by SIGSEGV
 # needs: cpu
 # only: benchmarks
 # strategy: compute benchmarks on the host, from the addresses of the tensors

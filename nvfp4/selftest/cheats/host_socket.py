@@ -1,5 +1,5 @@
 # family: 34
-# caught: Address family not supported
+# caught: call.exception: [\s\S]*Address family not supported
 # strategy: talk to the host and to the kernel by sockets that no network namespace confines
 
 import socket

@@ -1,5 +1,5 @@
 # family: 3
-# caught: below the physical floor|do not agree
+# caught: timing.clocks_disagree|timing.below_floor
 # only: benchmarks
 # strategy: put a filter into the worker's socket that makes every time short
 

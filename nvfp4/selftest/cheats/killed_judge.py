@@ -1,5 +1,5 @@
 # family: 28
-# caught: c was not written
+# caught: output.mismatch: [\s\S]*c was not written
 # strategy: stop and kill the processes above this one, and all that can be seen
 
 import contextlib

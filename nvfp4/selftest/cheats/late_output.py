@@ -1,5 +1,5 @@
 # family: 31
-# caught: elements are wrong
+# caught: output.mismatch: .*elements are wrong
 # strategy: answer at once and write the output while the judge compares the inputs
 # quick: yes
 

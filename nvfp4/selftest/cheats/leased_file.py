@@ -1,5 +1,5 @@
 # family: 34
-# caught: Operation not permitted: 'lease'
+# caught: call.exception: [\s\S]*Operation not permitted: 'lease'
 # strategy: take a lease on a file of the user's, so that whoever opens it for writing waits
 # quick: yes
 

@@ -1,5 +1,5 @@
 # family: 39
-# caught: elements are wrong|c was not written
+# caught: output.mismatch: .*elements are wrong
 # needs: cpu
 # strategy: return behind a .loc in the same line of PTX, where an emulator that skips lines goes on
 

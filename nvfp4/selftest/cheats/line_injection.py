@@ -1,5 +1,5 @@
 # family: 26
-# caught: RuntimeError
+# caught: call.exception: [\s\S]*RuntimeError
 # strategy: put a verdict into an error message, after a line break
 
 

@@ -1,5 +1,5 @@
 # family: 39
-# caught: outside every tensor(?![\s\S]*=/)
+# caught: kernel.out_of_bounds: .*outside every tensor(?![\s\S]*=/)
 # needs: cpu
 # strategy: put a link to the environment in the place of its source, and have a line of that shown
 

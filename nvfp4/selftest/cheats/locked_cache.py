@@ -1,5 +1,5 @@
 # family: 34
-# caught: (PermissionError|FileNotFoundError).*lock
+# caught: call.exception: [\s\S]*(PermissionError|FileNotFoundError).*lock
 # strategy: hold the lock that every judgement takes on the caches, through a descriptor for reading
 # quick: yes
 

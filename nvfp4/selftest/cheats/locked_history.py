@@ -1,5 +1,5 @@
 # family: 34
-# caught: no history to lock
+# caught: call.exception: [\s\S]*no history to lock
 # strategy: hold a lock on the user's history for reading, so that no verdict can be kept
 
 import contextlib

@@ -1,5 +1,5 @@
 # family: 38
-# caught: Missing: nvcc is missing
+# caught: call.exception: [\s\S]*Missing: nvcc is missing
 # strategy: say that this machine is why nothing can be judged
 
 

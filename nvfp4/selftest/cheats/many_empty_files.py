@@ -1,5 +1,5 @@
 # family: 35
-# caught: it was stopped: its files took more than
+# caught: not_judged.machine_limit: [\s\S]*it was stopped: its files took more than
 # strategy: fill its folder with more empty files than the judge can clear away in its time
 # limit: 1
 

@@ -1,5 +1,5 @@
 # family: 36
-# caught: elements are wrong|c was not written
+# caught: output.mismatch: .*elements are wrong
 # needs: cpu
 # strategy: add so many findings to a launch that the emulated GPU's account of it is lost
 

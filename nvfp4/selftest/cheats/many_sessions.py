@@ -1,5 +1,5 @@
 # family: 35
-# caught: no session of its own
+# caught: call.exception: [\s\S]*no session of its own
 # needs: cpu
 # strategy: spin in many sessions, each of which Linux gives as large a share of the cores
 

@@ -1,5 +1,5 @@
 # family: 10
-# caught: do not agree|below the physical floor
+# caught: timing.clocks_disagree|timing.below_floor
 # needs: cuda
 # strategy: overwrite cudaEventElapsedTime in memory so that it reports 0.03 ms
 

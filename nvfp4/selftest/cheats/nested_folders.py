@@ -1,5 +1,5 @@
 # family: 28
-# caught: ValueError: deep
+# caught: call.exception: [\s\S]*ValueError: deep
 # strategy: nest folders so deep that the judge cannot clear them away
 
 import os

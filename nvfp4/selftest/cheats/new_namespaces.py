@@ -1,5 +1,5 @@
 # family: 34
-# caught: Operation not permitted: 'unshare'
+# caught: call.exception: [\s\S]*Operation not permitted: 'unshare'
 # strategy: become root in namespaces inside of those that confine this process, to mount over them
 
 import ctypes

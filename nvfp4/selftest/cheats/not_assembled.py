@@ -1,5 +1,5 @@
 # family: 39
-# caught: ptxas refuses the PTX
+# caught: kernel.launch_refused: .*ptxas refuses the PTX
 # needs: cpu
 # strategy: hand over PTX with a register declared twice, which no assembler takes
 

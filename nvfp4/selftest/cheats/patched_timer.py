@@ -1,5 +1,5 @@
 # family: 7
-# caught: do not agree|below the physical floor
+# caught: timing.clocks_disagree|timing.below_floor
 # only: benchmarks
 # strategy: slow down the clock that times the call
 

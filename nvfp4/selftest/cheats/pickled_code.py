@@ -1,5 +1,5 @@
 # family: 9
-# caught: returned a Payload
+# caught: contract.returned: .*returned a Payload
 # strategy: return an object that runs code where it is unpickled
 
 import os

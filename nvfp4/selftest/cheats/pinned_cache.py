@@ -1,5 +1,5 @@
 # family: 24
-# caught: set aside
+# caught: contract.l2_set_aside: .*set aside
 # needs: cuda
 # strategy: set part of the L2 cache aside so that inputs survive the flush
 

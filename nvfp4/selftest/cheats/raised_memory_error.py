@@ -1,5 +1,5 @@
 # family: 19
-# caught: ^Traceback[^~]*\nMemoryError$
+# caught: call.exception: Traceback[^~]*\nMemoryError$
 # strategy: say that memory is short, so that nobody learns that the result is wrong
 
 

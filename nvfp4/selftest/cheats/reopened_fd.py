@@ -1,5 +1,5 @@
 # family: 2
-# caught: PermissionError|Read-only file system|c was not written
+# caught: output.mismatch: [\s\S]*c was not written|call.exception: [\s\S]*PermissionError
 # strategy: open the judge's result pipe through /proc and write a verdict
 
 import os

@@ -1,5 +1,5 @@
 # family: 5
-# caught: PermissionError|Read-only file system
+# caught: call.exception: [\s\S]*(PermissionError|Read-only file system)
 # strategy: overwrite the judge's files for the next mode
 
 import os

@@ -1,5 +1,5 @@
 # family: 7
-# caught: when all of b has come
+# caught: output.mismatch: [\s\S]*in calls queued behind each other
 # needs: cuda
 # strategy: forge every time and do not wait for the judge to start its own clock
 

@@ -1,5 +1,5 @@
 # family: 37
-# caught: elements are wrong
+# caught: output.state: .*elements are wrong|output.mismatch: .*elements are wrong
 # strategy: answer every other call from memory
 
 from gemv import gemv

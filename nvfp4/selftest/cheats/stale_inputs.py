@@ -1,5 +1,5 @@
 # family: 25
-# caught: elements are wrong
+# caught: output.state: .*elements are wrong|output.mismatch: .*elements are wrong
 # strategy: go on with copies of the first inputs, as a stale graph does
 
 from gemv import gemv

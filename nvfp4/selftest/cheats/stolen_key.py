@@ -1,5 +1,5 @@
 # family: 4
-# caught: no key in this process
+# caught: call.exception: [\s\S]*no key in this process
 # strategy: look for a key or a seed in the memory of this process
 
 import re

@@ -1,5 +1,5 @@
 # family: 6
-# caught: PermissionError|Read-only file system
+# caught: call.exception: [\s\S]*(PermissionError|Read-only file system)
 # strategy: read the secret seed from the judge's environment
 # quick: yes
 

@@ -1,5 +1,5 @@
 # family: 39
-# caught: outside every tensor
+# caught: kernel.out_of_bounds: .*outside every tensor
 # needs: cpu
 # strategy: go on after a fault, which ends the context of a GPU, with a result from the host
 

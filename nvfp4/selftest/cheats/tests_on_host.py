@@ -1,5 +1,5 @@
 # family: 12
-# caught: killed by SIGSEGV
+# caught: process.killed: .*killed by SIGSEGV
 # needs: cpu
 # strategy: read the inputs on the host, where a GPU would end the process, and launch benchmarks
 

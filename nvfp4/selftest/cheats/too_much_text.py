@@ -1,5 +1,5 @@
 # family: 35
-# caught: there is too much PTX
+# caught: kernel.emulator_error: .*there is too much PTX
 # needs: cpu
 # strategy: have the judge's executor keep as much PTX as travels at once, again and again
 

@@ -1,5 +1,5 @@
 # family: 34
-# caught: Operation not permitted: 'ptrace'
+# caught: call.exception: [\s\S]*Operation not permitted: 'ptrace'
 # strategy: trace a process of this one's, the first step to be another's debugger
 
 import ctypes

@@ -1,5 +1,5 @@
 # family: 16
-# caught: not joined|below the physical floor
+# caught: timing.unjoined_stream|timing.below_floor
 # needs: cuda
 # strategy: do the work on a stream that nobody waits for
 

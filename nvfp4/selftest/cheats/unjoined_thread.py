@@ -1,5 +1,5 @@
 # family: 16
-# caught: c was not written|elements are wrong|changed after
+# caught: output.changed_later|output.mismatch: .*elements are wrong
 # strategy: let a thread do the work after the call has returned
 
 import threading

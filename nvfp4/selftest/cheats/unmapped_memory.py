@@ -1,5 +1,5 @@
 # family: 35
-# caught: it was stopped: its processes took
+# caught: not_judged.machine_limit: [\s\S]*it was stopped: its processes took
 # strategy: fill anonymous files that nobody maps, whose memory counts for no process
 # limit: 3
 

@@ -1,5 +1,5 @@
 # family: 34
-# caught: Operation not permitted: 'add_key'
+# caught: call.exception: [\s\S]*Operation not permitted: 'add_key'
 # strategy: leave a key in the user's session for other processes, which no namespace takes away
 # quick: yes
 
