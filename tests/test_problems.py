@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from kept import Outcome, invoke, is_error, judged
 from problem_folder import REFERENCE, RIGHT, TASK, make_problem
 
+from nvfp4.cli.history.judgements import keep
 from nvfp4.cli.problem import add_problems, find_problem, known_problems, load_problem
+from nvfp4.cli.verdict import Submission, TestResult, Verdict
 from nvfp4.contract.tree import (
     TreeError,
     build,
@@ -128,6 +130,30 @@ def test_a_folder_says_what_is_judged(tmp_path: Path) -> None:
     assert problem.case("rows=2,sizes=[1, 2],kind=normal", problem.tests) == (
         "rows: 2; sizes: [1, 2]; kind: normal; seed: 1"
     )
+
+
+@pytest.mark.parametrize(
+    ("took_s", "said"),
+    [
+        ((None, None), ""),
+        ((2.0, 4.0), "tests ~20 s, benchmarks ~20 s"),
+        ((100.0, 200.0), "1 of 2 tests in time, 1 of 1 benchmarks sampled"),
+    ],
+)
+def test_the_list_says_what_there_is_time_for_by_what_was_judged(
+    tmp_path: Path, data: Path, took_s: tuple[float | None, ...], said: str
+) -> None:
+    own = make_problem(tmp_path)
+    add_problems(tmp_path)
+    verdict = Verdict(Submission("mine.py", "0" * 64), problem="scaled_v2")
+    verdict.tests = [
+        TestResult(line, "contest", "pass", emulated=True, elapsed_s=each)
+        for line, each in zip(load_problem(own).tests, took_s, strict=True)
+    ]
+    keep(verdict, b"")
+    listed = invoke("problems").output.splitlines()
+    (row,) = (line for line in listed if line.startswith("scaled_v2"))
+    assert row.partition("last")[2].strip() == said
 
 
 def test_a_leaderboard_that_a_file_names_decides(

@@ -79,6 +79,9 @@ class Problem:
     """Whether there is a second kind of inputs."""
     cases: tuple[str, str] = ("", "")
     """Lines of the case that is checked first, and of an awkward one; "" for none."""
+    emulated_per_s: float = 0.0
+    """About how many elements, as of ``elements_of``, a kernel gets through in a second without a
+    GPU; 0 if unknown."""
 
     @property
     def check_case(self) -> str:
@@ -181,8 +184,12 @@ def load_problem(folder: Path | None = None) -> Problem:
     }
     described = _described(extras.read_bytes() if extras.is_file() else b"")
     cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
+    speed = described.get("emulated_per_s")
+    emulated_per_s = float(speed) if isinstance(speed, int | float) else 0.0
     if folder == bundled_folder():
-        return Problem(folder, tests, benchmarks, files=files, cases=cases)
+        return Problem(
+            folder, tests, benchmarks, files=files, cases=cases, emulated_per_s=emulated_per_s
+        )
     if "reference.py" not in files:
         raise ProblemError(f"{path} names no reference.py")
     if extras.is_file():
@@ -197,6 +204,7 @@ def load_problem(folder: Path | None = None) -> Problem:
         _template(folder, content),
         "generate_second_input" in described,
         cases,
+        emulated_per_s,
     )
 
 

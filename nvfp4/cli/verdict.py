@@ -55,7 +55,7 @@ class TestResult:
     """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
     error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
     failed test has a failure. emulated: whether it launched kernels that were emulated, as the
-    judge says. unverified: see BenchmarkResult.
+    judge says. unverified, elapsed_s: see BenchmarkResult.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -71,6 +71,7 @@ class TestResult:
     emulated: bool = False
     unverified: str | None = None
     dropped: list[str] = field(default_factory=list)
+    elapsed_s: float | None = None
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -87,7 +88,8 @@ class BenchmarkResult:
     time of such a call on another GPU.
     unverified: why counts may leave out work, or that there were few calls; None where neither is
     so. full_range: whether a call with full-range inputs was right, pass
-    or fail; None where there was none. dropped: which of these there was no room for.
+    or fail; None where there was none. dropped: which of these there was no room for. elapsed_s:
+    how long the case took, without later calls.
     """
 
     spec: str
@@ -117,6 +119,7 @@ class BenchmarkResult:
     full_range: str | None = None
     dropped: list[str] = field(default_factory=list)
     samples_us: list[float] | None = None
+    elapsed_s: float | None = None
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -440,6 +443,7 @@ def _of_any_case(values: dict[str, str], key: str) -> dict[str, Any]:
         "output": unescape(values.get(f"{key}.output", "")) or None,
         "unverified": unescape(values.get(f"{key}.unverified", "")) or None,
         "dropped": [name for name in dropped if name in _droppable],
+        "elapsed_s": number(values, f"{key}.elapsed_s"),
     }
 
 

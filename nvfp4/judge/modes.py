@@ -45,7 +45,7 @@ longest_value_bytes = 3000
 
 longest_essential_bytes = 240
 
-test_bytes, benchmark_bytes = 360, 1000
+test_bytes, benchmark_bytes = 390, 1030
 """Room for what a verdict depends on: a case's line, whether it passed, times, a code, marks."""
 
 _rest = ("failure", "error", "emulation", "predicted", "findings", "output", "samples")
@@ -104,6 +104,7 @@ class Judge:
         self._hooks = hooks
         self._secret = os.urandom(16)
         self._failures: list[Exit] = []
+        self._began_s = 0.0
         self._unloaded: SubmissionFailed | None = None
         self._draws_beside = device.type == "cpu" and referee.draws_beside
         self._ahead = Ahead(self._draws_beside)
@@ -373,6 +374,7 @@ class Judge:
         """Writes what the block puts into the report, or why it failed. complete: whether that is
         all about it."""
         report: dict[str, str] = {}
+        self._began_s = time.monotonic()
         try:
             yield report
         except CaseFailed as failed:
@@ -403,6 +405,8 @@ class Judge:
     def _write(self, key: str, report: dict[str, str], complete: bool = True) -> None:
         """Write the fields that a verdict depends on first, then the others while there is room."""
         self._hooks.end_case(report)
+        if report and complete:
+            report["elapsed_s"] = f"{time.monotonic() - self._began_s:.3f}"
         for name, value in report.items():
             if name not in _rest:
                 self._write_essential(f"{key}.{name}", value)

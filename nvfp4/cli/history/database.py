@@ -189,6 +189,16 @@ class History:
             "sha256 = ? AND tests > 0 AND benchmarks != '' AND outcome != 'interrupted'", sha256
         )
 
+    def emulated(self, problem: str) -> Record | None:
+        """The last judgement of a problem whose tests launched kernels that were emulated; None
+        where there is none.
+        """
+        return self._newest(
+            "json_valid(verdict) AND json_extract(verdict, '$.problem') = ? "
+            "AND json_extract(verdict, '$.tests[0].emulated')",
+            problem,
+        )
+
     def _newest(self, condition: str, value: Any) -> Record | None:
         newest = f"judgements.id = (SELECT MAX(id) FROM judgements WHERE {condition})"
         return self._find(newest, value)

@@ -85,6 +85,12 @@ _margin = 4.0
 _slowest_s = 1 / 20_000
 """Seconds for an element at worst, in a kernel that computes with a single thread."""
 
+again_s = 30.0
+"""About the most that all cases that have passed take to be called again."""
+
+_shortest_case_s = 0.1
+"""Least that a case is expected to take."""
+
 _bound_margin = 2.0
 """If no case has passed, a call hangs after this many times that."""
 
@@ -147,7 +153,7 @@ class Pace:
     def _longest_s(self, result: TestResult | BenchmarkResult) -> float:
         """Return the seconds after which a call hangs; with compilation if cases have passed."""
         elements = _elements(result)
-        expected_s = self.expected_s(elements)
+        expected_s = self.expected_s(max([elements, *(each for each, _ in self._passed)]))
         return _bound_margin * _slowest_s * elements if expected_s is None else _margin * expected_s
 
     def expected_s(self, elements: int) -> float | None:
@@ -159,7 +165,7 @@ class Pace:
             element_s = (last_s - first_s) / (most - least)
         else:
             element_s = min(last_s / most, _slowest_s)
-        return last_s + element_s * max(0, elements - most)
+        return max(_shortest_case_s, last_s + element_s * (elements - most))
 
 
 def _left_out(result: Result, refusal: Refusal) -> Result:

@@ -29,6 +29,9 @@ flush that leaves the L2 to be written back (5.35 TB/s), plus an empty kernel.""
 _bytes_per_us = 8e6
 """8 TB/s, the memory bandwidth of a B200 by its datasheet."""
 
+emulated_per_s = 5e7
+"""About how many of its elements are emulated in a second: two cores of an AMD EPYC."""
+
 
 def least_bytes(m: int, k: int, l: int, **_: int) -> int:
     """The least a kernel must move: a, row 0 of b, their scales, and c."""
