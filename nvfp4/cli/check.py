@@ -71,7 +71,7 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
     known = shape_of(test.spec) in map(shape_of, problem.tests + problem.benchmarks)
     if test.status == "fail" and not known and not render.returned_wrongly(test):
         shape = str(shape_of(problem.tests[-1])).replace(" x ", ",")
-        hint = f"none of the contest's shapes: --shape {shape} is one"
+        hint = f"none of the contest's shapes, such as --shape {shape}"
         console.print(Text(f"{shape_of(test.spec)} is valid, but {hint}", style="dim"))
 
 

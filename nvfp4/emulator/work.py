@@ -72,7 +72,8 @@ class Work:
     waits: bool = False
 
     def by_statement(self, kind: int) -> dict[int, int]:
-        """How often a warp of a kind executed each statement, by its position in the PTX text."""
+        """Return how often a warp of a kind executed each statement, by its position in the PTX
+        text."""
         runs: dict[int, int] = defaultdict(int)
         for starts, times in zip(self.starts, self.warps[kind].tolist(), strict=True):
             for start in starts:

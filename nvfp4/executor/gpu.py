@@ -74,8 +74,8 @@ _IMPLICIT = (0, 1, 2)
 
 _OWN_STREAM = Note(
     "own_stream",
-    "the kernel ran on a stream of its own; that something waits for it is what the submission's "
-    "own process says",
+    "the kernel ran on a stream of its own; only the submission's own process says that something "
+    "waits for it",
     "on a GPU the judge's clock sees work that no stream joins",
 )
 
@@ -466,7 +466,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _predicted(request: Begin, counts: list[Counted], copied: list[int]) -> dict[str, Any]:
-    """The time of a call on another GPU, or why there is none."""
+    """Return the predicted time of a call on another GPU, or why there is no prediction."""
     try:
         found = predict(GPUS[request.model], counts, request.flush == "clean", copied)
     except NoPrediction as error:

@@ -27,7 +27,7 @@ _size, _none = ctypes.c_size_t, ctypes.c_uint64()
 
 
 class _Mapping:
-    """Mapped for as long as a tensor lies in it."""
+    """A mapping of device memory that lasts as long as a tensor uses it."""
 
     def __init__(self, handle: ctypes.c_uint64, nbytes: int, device: torch.device) -> None:
         """handle: released."""

@@ -108,9 +108,9 @@ class CudaTimer:
 
     @contextmanager
     def _memory_kept(self) -> Iterator[None]:
-        """A synchronize in here gives no memory of cudaFreeAsync back to the system, which takes
-        time and looks as if a kernel were still running. The next one does, as in the contest.
-        """
+        """Keep memory of cudaFreeAsync while the block runs: a synchronize that returns it to the
+        system takes time, and looks as if a kernel were still running. The next synchronize returns
+        it, as in the contest."""
         device, pool, asked = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
         self._driver.cuCtxGetDevice(ctypes.byref(device))
         if self._driver.cuDeviceGetMemPool(ctypes.byref(pool), device):  # there are no pools

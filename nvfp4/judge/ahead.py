@@ -35,6 +35,6 @@ class Ahead:
         return drawn
 
     def wait(self) -> None:
-        """Return when nothing is being drawn."""
+        """Wait until nothing is being drawn."""
         if self._next is not None:
             wait([self._next[1]])

@@ -117,7 +117,7 @@ def _time_case(
 
 
 def compare(request: Request) -> Exit:
-    """Time round after round."""
+    """Time the files in rounds, and write each round's result."""
     folder, case_file = Path(request.arguments[0]), Path(request.arguments[2])
     rounds, pipe, options = int(request.arguments[1]), request.pipe, request.options
     files = [each / "submission.py" for each in sorted(folder.iterdir(), key=lambda e: int(e.name))]

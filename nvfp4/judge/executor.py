@@ -17,7 +17,8 @@ from nvfp4.sandbox.workers import Process, start_executor
 T = TypeVar("T")
 
 _start_s = 120.0
-"""The first of a user compiles for ten seconds; another waits for it."""
+"""Seconds for an executor to start. A user's first one compiles for ten seconds, and others wait
+for it."""
 
 
 class ExecutorFailed(Exception):

@@ -177,7 +177,7 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
 
 
 def _pieces(ptx: str, each: Instruction) -> float:
-    """Return how many machine instructions one access of the PTX becomes."""
+    """Return how many machine instructions one memory access of the PTX becomes."""
     if each.name not in _WIDE:
         return 1.0
     wide = _PTX_WIDTH.search(ptx, each.statement, each.statement + 200)

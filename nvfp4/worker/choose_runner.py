@@ -11,8 +11,8 @@ from nvfp4.worker.runner import Runner, send_lines_at_once
 
 
 def make_runner(submission: Path, options: Options) -> Runner:
-    """Sends kernels to an emulator where there is no GPU; on one it may rewrite them, and queues
-    calls."""
+    """Return the runner of a submission: without a GPU it sends kernels to the emulator; on a GPU
+    it may rewrite them, and queues calls."""
     send_lines_at_once()
     if torch.cuda.is_available():
         from nvfp4.retarget.extensions import watch_compilers

@@ -1,4 +1,4 @@
-"""The failure that an exception is, for programs."""
+"""Failures, as records for programs, from exceptions of a submission."""
 
 import traceback
 from collections.abc import Mapping

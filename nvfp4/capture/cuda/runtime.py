@@ -139,7 +139,7 @@ class CudaRuntime(Session):
         return f"{error_text(code)} ({said})" if said else error_text(code)
 
     def raise_if_lost(self) -> None:
-        """Raises CudaError after a fault, as every call does on a GPU."""
+        """Raise CudaError after a fault, as every call does on a GPU."""
         if self._broken is not None:
             raise CudaError(Code.LAUNCH_FAILURE)
 
@@ -164,7 +164,7 @@ class CudaRuntime(Session):
             )
 
     def text(self, said: str) -> int:
-        """The address of a C string that stays."""
+        """Return the address of a C string that is never freed."""
         if said not in self._texts:
             self._texts[said] = ctypes.create_string_buffer(said.encode())
         return ctypes.addressof(self._texts[said])
@@ -172,11 +172,11 @@ class CudaRuntime(Session):
     # Modules
 
     def loading(self, built: Built | None) -> None:
-        """Which build the modules belong to that this thread registers from now on."""
+        """Set the build that modules belong to which this thread registers from now on."""
         self._loading.built, self._loading.registered = built, 0
 
     def register_module(self) -> int:
-        """A handle for a module of the library that is being loaded."""
+        """Return a handle for a module of the library that is being loaded."""
         built = getattr(self._loading, "built", None)
         if built is None:
             raise UnsupportedCall("a library with kernels was loaded that was not built here")
@@ -193,7 +193,7 @@ class CudaRuntime(Session):
     def add_module(
         self, ptx: tuple[str, ...], resources: dict[str, Resources], made_for: tuple[str, ...] = ()
     ) -> int:
-        """A handle for a module; see `_Module`."""
+        """Return a handle for a module; see `_Module`."""
         handle = self.new_handle()
         self._modules[handle] = _Module(ptx, resources, made_for)
         return handle
@@ -204,13 +204,13 @@ class CudaRuntime(Session):
         return self._modules[handle]
 
     def register_function(self, module: int, function: int, name: str) -> None:
-        """The host's address of a kernel."""
+        """Record the host's address of a kernel."""
         kernel = self._module(module).kernel(name)
         if kernel is not None:
             self._kernels[function] = kernel
 
     def register_variable(self, module: int, address: int, name: str) -> None:
-        """The host's shadow of a __device__ or __constant__ variable."""
+        """Record the address of the host's shadow of a __device__ or __constant__ variable."""
         for text in self._module(module).ptx:
             if name in text:
                 self._variables[address] = (text, name)
@@ -234,7 +234,8 @@ class CudaRuntime(Session):
             )
 
     def kernel(self, function: int) -> Kernel:
-        """Raises CudaError for a function that is no kernel, or none of this device."""
+        """Return a kernel. Raises CudaError for a function that is no kernel, or not one of this
+        device."""
         if function not in self._kernels:
             raise CudaError(Code.INVALID_DEVICE_FUNCTION, "no such kernel in a loaded module")
         kernel = self._kernels[function]
@@ -243,7 +244,7 @@ class CudaRuntime(Session):
         return kernel
 
     def variable(self, symbol: int) -> Buffer:
-        """The memory behind a shadow. Raises CudaError."""
+        """Return the memory of a variable by its shadow. Raises CudaError."""
         if symbol not in self._variables or self.find_variable is None:
             raise CudaError(Code.INVALID_SYMBOL, "no such variable in a loaded module")
         found = self.find_variable(*self._variables[symbol])
@@ -253,8 +254,8 @@ class CudaRuntime(Session):
     # Memory
 
     def allocate(self, size: int, by: str = "cudaMalloc", shared: bool = False) -> int:
-        """The address of new memory, aligned as cudaMalloc aligns. by: for messages. shared: host
-        code may use it without a word."""
+        """Return the address of new memory, aligned as cudaMalloc aligns. by: for messages. shared:
+        host code may use it without a call of the runtime."""
         owner = host_access.owner
         if shared and isinstance(owner, EmulatedGpu):
             space: Any = None
@@ -268,14 +269,14 @@ class CudaRuntime(Session):
         return address
 
     def free(self, address: int) -> bool:
-        """Whether there was memory to free."""
+        """Free memory; return whether there was any at this address."""
         found = self._allocated.pop(address, None)
         if found is not None:
             self._freed = [found[1], *self._freed[: _REMEMBERED - 1]]
         return found is not None
 
     def freed(self) -> list[Buffer]:
-        """Memory that has been given back, the latest first."""
+        """Return the memory that was freed, the latest first."""
         return [*self._freed, *self.memory.freed()]
 
     def buffer_at(self, address: int) -> Buffer | None:
@@ -341,7 +342,7 @@ RUNTIME = CudaRuntime()
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of compiled code that raises what the runtime had to keep."""
+    """Wrap a function of compiled code, so that it raises the error that the runtime has stored."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -150,7 +150,8 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
 
 
 def _mark_tests_without_kernels(verdict: Verdict) -> None:
-    """Mark tests without a kernel unverified if a benchmark has one: they show nothing of it."""
+    """Mark tests without a kernel unverified if a benchmark has one, because they do not test
+    it."""
     if not any(each.emulation for each in verdict.benchmarks):
         return
     for number, test in enumerate(verdict.tests):

@@ -121,7 +121,8 @@ class Scheduler:
         return late, -place if late else place
 
     def _polls_in_vain(self, place: int) -> bool:
-        """Whether this group has polled since memory changed last, so that others are to go on."""
+        """Whether this group has polled memory since it changed last, so that other groups run
+        first."""
         in_vain = self._last_run.get(place, -1) > self._changed_at
         in_vain = in_vain and self._vain_polls > self._patience
         return in_vain and self._standstill.polls(place % len(self.kernel.blocks))

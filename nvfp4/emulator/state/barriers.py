@@ -149,7 +149,8 @@ class ClusterBarrier:
         return divmod(warps, self.grid.warps)
 
     def seen(self, lanes: Array) -> Array:
-        """How many phases these lanes have waited for, or passed without arriving: int64[lanes]."""
+        """Return how many phases these lanes have waited for, or passed without arriving:
+        int64[lanes]."""
         where = self.grid.cta[lanes], self.grid.thread[lanes]
         seen: Array = self.phases[where[0]] - (self.owes[where] & ~self.came[where])
         return seen

@@ -37,8 +37,8 @@ class _Allocations:
         self.granted: dict[tuple[int, int], tuple[int, int]] = {}
 
     def ready(self, rows: range, row: int, count: int) -> bool:
-        """Whether a warp of a CTA need not wait: a warp of the other one of the pair is there, too,
-        and there is room. rows: of the CTA, or of the pair."""
+        """Whether a warp of a CTA can allocate now: enough columns are free, and a warp of the
+        other CTA of a pair allocates, too. rows: of the CTA, or of the pair."""
         number = self.done[row] + 1
         if self.asked[row] < number:
             self.asked[row] = number

@@ -19,8 +19,8 @@ from nvfp4.emulator.state.tile_swizzles import TileSwizzles, swizzle_name
 
 @dataclass(frozen=True)
 class Plan:
-    """Where a matrix lies in the shared memory of any CTA: offsets of its 16-byte chunks,
-    int64[rows, chunks of a row], or transposed [K, chunks of rows]; or what is wrong with that.
+    """The place of a matrix in the shared memory of any CTA: offsets of its 16-byte chunks,
+    int64[rows, chunks of a row], or transposed [K, chunks of rows]; or what is wrong with it.
 
     problem: (kind of error, message, hint); a kind of None is for what is not emulated.
     """

@@ -92,7 +92,8 @@ def _scales_of_b(inputs: Inputs, batch: int, rows: Array) -> Operands:
 
 
 def _halves(elements: int) -> Callable[[Array], Array]:
-    """Low nibbles as the first half of each so many elements, high nibbles as the second."""
+    """Return a misreading of nibbles: of each `elements`, the low nibbles come first, then the high
+    ones."""
 
     def change(packed: Array) -> Array:
         nbytes = elements // 2
@@ -126,7 +127,8 @@ def _halves_of(k: int) -> Iterator[Misreading]:
 
 
 def _shifted(names: tuple[str, ...], blocks: int, wraps: bool) -> Read:
-    """Scales so many blocks further. wraps: within their row, else in the storage."""
+    """Return a misreading of scales, shifted by some blocks. wraps: within their row, else in the
+    storage."""
 
     def read(inputs: Inputs, batch: int, rows: Array) -> Operands:
         m, k_blocks = inputs.sfa.shape[1:]
