@@ -66,37 +66,6 @@ COMPILED = "cuda", "triton"
 """Compilers take seconds for each case of these folders: `make test` judges those that call themselves
 quick."""
 
-NIGHTLY = {
-    "bounds/b_row_128": "bounds/a_word_past_the_end",
-    "bounds/misaligned_scales": "bounds/misaligned_vector",
-    "bounds/null_pointer": "checks.ptx: A null pointer is an error and no crash",
-    "bounds/sfa_byte_past_the_end": "bounds/a_word_past_the_end",
-    "bounds/tail_unguarded": "bounds/row_past_the_end_stored",
-    "host/cache_of_the_first_shape": "host/cache_forgets_k",
-    "template/accumulator_tensor": "unset/dynamic_fragment",
-    "unset/bit_fields_too_narrow": "unset/packed_scales_wrong_selector",
-    "unset/dynamic_fragment_all_added": "unset/scratch_padding_added",
-    "unset/other_half_of_a_pair": "unset/packed_scales_wrong_selector",
-    "unset/scratch_padding_added_by_torch": "unset/scratch_padding_added",
-    "pipelines/cp_async_no_barrier_after": "copies.ptx: A stage that is filled again too early",
-    "pipelines/cp_async_waits_for_too_little": "copies.ptx: cp.async arrives once it is waited for",
-    "pipelines/tma_no_wait": "copies.ptx: A bulk copy completes its mbarrier",
-    "pipelines/tma_phase_never_flips": "copies.ptx: A bulk copy into a stage that others still read",
-    "pipelines/tma_swizzle_ignored": "test_tiles.py: a swizzle moves pieces by the row",
-    "races/atomic_nobody_reads": "races/split_k_workspace",
-    "races/counter_without_atomic": "races/split_k_no_atomics",
-    "races/number_of_the_last_split": "races/number_nobody_reads",
-    "races/same_value_from_two_ctas": "global_races.ptx: Two CTAs that store two values race",
-    "shared/barrier_counts_too_many": "shared/barrier_one_warp_missing",
-    "shared/block_reduce_no_barrier": "shared/lookup_table_no_barrier",
-    "warps/shared_tree_no_syncwarp": "warps/lane_zero_adds_up_no_syncwarp",
-    "warps/shared_tree_stores_dropped": "warps/shared_tree_too_wide",
-    "warps/shared_tree_unwritten_half": "warps/lane_zero_adds_up_no_syncwarp",
-    "warps/two_rows_own_mask": "warps/two_rows_full_mask",
-}
-"""Cases that `make corpus` alone judges, and the one, here or in tests/emulator, that goes through the
-same checks each time."""
-
 
 @dataclass(frozen=True)
 class Expectation:
@@ -167,8 +136,7 @@ def cases_of(*folders: str) -> list[Any]:
     judges them."""
     found = []
     for case in all_cases():
-        compiled = case.folder.name in COMPILED
-        nightly = "quick" not in case.directives if compiled else name_of(case) in NIGHTLY
+        nightly = case.folder.name in COMPILED and "quick" not in case.directives
         if case.folder.name in folders:
             marks = [pytest.mark.corpus] if nightly else []
             found.append(pytest.param(case, id=name_of(case), marks=marks))
