@@ -25,7 +25,7 @@ pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").r
 measured = {"kernel.md"}
 """Pages whose commands name files that they make, such as plot.png."""
 
-examples = {"mine.py"}
+examples = {"mine.py", "right.py"}
 """Files that the pages tell a reader to make."""
 
 

@@ -164,7 +164,7 @@ def check_cluster(kernel: str, grid: Dim3, cluster: Dim3, required: Dim3 | None)
     if any(extent % by for extent, by in zip(grid, cluster, strict=True)):
         raise LaunchError(
             f"a grid of {grid} CTAs cannot be divided into clusters of {cluster}",
-            hint="a grid counts CTAs, not clusters: each of its extents is a multiple of the cluster's",
+            hint="a grid counts CTAs: each of its extents is a multiple of the cluster's",
         )
 
 
