@@ -191,53 +191,62 @@ def flatten(
     on_host: gives a tensor of a stand-in device on the same memory of the CPU. Raises TreeError
     for what is neither a tensor, a plain value, a tuple, a list nor a dict.
     """
-    leaves: list[Leaf] = []
-    storages: list[Storage] = []
-    flat: list[torch.Tensor] = []
-    numbers: dict[int, int] = {}
+    found = _Flattened(on_host)
+    skeleton = found.walk(data, root, _deepest)
+    return Tree(skeleton, found.leaves, found.storages), found.flat
 
-    def storage_of(tensor: torch.Tensor) -> int:
-        held = on_host(tensor)
+
+class _Flattened:
+    """A class, since a nested function that calls itself keeps the tensors that it knows until
+    Python collects garbage."""
+
+    def __init__(self, on_host: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.leaves: list[Leaf] = []
+        self.storages: list[Storage] = []
+        self.flat: list[torch.Tensor] = []
+        self._numbers: dict[int, int] = {}
+        self._on_host = on_host
+
+    def _storage_of(self, tensor: torch.Tensor) -> int:
+        held = self._on_host(tensor)
         storage = held.untyped_storage()
         key = storage.data_ptr() or id(tensor)
-        if key not in numbers:
-            numbers[key] = len(flat)
-            flat.append(torch.empty(0, dtype=torch.uint8, device=held.device).set_(storage))
-            storages.append(Storage(storage.nbytes(), tensor.device.type))
-        return numbers[key]
+        if key not in self._numbers:
+            self._numbers[key] = len(self.flat)
+            self.flat.append(torch.empty(0, dtype=torch.uint8, device=held.device).set_(storage))
+            self.storages.append(Storage(storage.nbytes(), tensor.device.type))
+        return self._numbers[key]
 
-    def walk(value: Any, path: str, depth: int) -> Any:
+    def walk(self, value: Any, path: str, depth: int) -> Any:
+        """Return the skeleton of a value; depth: how deep it may be nested."""
         if depth == 0:
             raise TreeError(f"{path} is nested too deeply")
         if isinstance(value, torch.Tensor):
             if value.layout != torch.strided or value.is_quantized:
                 raise TreeError(f"{path} is a tensor with layout {value.layout}")
-            leaves.append(
+            self.leaves.append(
                 Leaf(
                     path,
-                    storage_of(value),
+                    self._storage_of(value),
                     name_of(value.dtype),
                     list(value.shape),
                     list(value.stride()),
                     value.storage_offset(),
                 )
             )
-            return {"leaf": len(leaves) - 1}
+            return {"leaf": len(self.leaves) - 1}
         if type(value) in _plain:
             return {"value": value}
         if isinstance(value, (tuple, list)):
             kind = "tuple" if isinstance(value, tuple) else "list"
-            listed = [walk(e, f"{path}[{n}]", depth - 1) for n, e in enumerate(value)]
+            listed = [self.walk(e, f"{path}[{n}]", depth - 1) for n, e in enumerate(value)]
             return {kind: listed}
         if isinstance(value, dict):
             pairs = [
-                [key, walk(each, f"{path}[{key!r}]", depth - 1)] for key, each in value.items()
+                [key, self.walk(each, f"{path}[{key!r}]", depth - 1)] for key, each in value.items()
             ]
             return {"dict": pairs}
         raise TreeError(f"{path} is a {type(value).__name__}")
-
-    skeleton = walk(data, root, _deepest)
-    return Tree(skeleton, leaves, storages), flat
 
 
 def view(leaf: Leaf, flat: torch.Tensor) -> torch.Tensor:
@@ -261,18 +270,18 @@ def build(
         adopt(view(leaf, flat[leaf.storage]), tree.storages[leaf.storage].device)
         for leaf in tree.leaves
     ]
+    return _made(tree.skeleton, tensors)
 
-    def made(skeleton: Any) -> Any:
-        ((kind, content),) = skeleton.items()
-        if kind == "leaf":
-            return tensors[content]
-        if kind == "value":
-            return content
-        if kind == "dict":
-            return {key: made(each) for key, each in content}
-        return (tuple if kind == "tuple" else list)(made(each) for each in content)
 
-    return made(tree.skeleton)
+def _made(skeleton: Any, tensors: list[torch.Tensor]) -> Any:
+    ((kind, content),) = skeleton.items()
+    if kind == "leaf":
+        return tensors[content]
+    if kind == "value":
+        return content
+    if kind == "dict":
+        return {key: _made(each, tensors) for key, each in content}
+    return (tuple if kind == "tuple" else list)(_made(each, tensors) for each in content)
 
 
 def tensors_of(data: Any) -> list[torch.Tensor]:

@@ -44,6 +44,8 @@ judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeo
 interrupted = "not judged: interrupted"
 
 _part_bytes = 3 << 30
+_least_shared = 4
+"""Tests that are worth a second judge."""
 """Memory that a judge of large benchmarks and its processes may take."""
 
 
@@ -357,9 +359,10 @@ def _run_tests(
     lines, tests = plan.all_tests, verdict.tests
     observer.phase("test", lines, bot.options.timeout_s)
     stop = plan.stop_at
-    _run_mode(
-        bot.run_eval, "test", lines, read_test, tests, pace, verdict, observer, stop, on_device
-    )
+    # A GPU waits for compilers and for processes: the tests are two judges'.
+    halves = not bot.may_emulate and len(lines) >= _least_shared
+    run = partial(bot.run_in_parts, parts=2) if halves else bot.run_eval
+    _run_mode(run, "test", lines, read_test, tests, pace, verdict, observer, stop, on_device)
 
 
 def _run_benchmarks(

@@ -22,7 +22,7 @@ from nvfp4.judge.opened_case import OpenedCase, seconds_left
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
 
-few_calls, many_calls, least_calls = 56, 448, 16
+few_calls, many_calls, least_calls = 32, 448, 16
 
 single_calls = 16
 
@@ -39,7 +39,7 @@ waiting_error_ns = 100e3
 single_error_ns = 250e3
 """Error of a call that is clocked by itself."""
 
-_empty_queues = 7
+_empty_queues = 5
 _memory_share = 0.6
 
 _circumstances = "(in calls queued behind each other, which begin when all inputs have come)"
