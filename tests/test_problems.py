@@ -1,8 +1,10 @@
 """Problems of the user's: read from a folder, and judged as that folder says."""
 
+import gc
 import importlib
 import json
 import re
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from nvfp4.contract.tree import (
     packed,
     parts,
     places,
+    tensors_of,
     tree_of,
 )
 from nvfp4.referee.problem import FolderProblem
@@ -481,3 +484,15 @@ def test_a_wrong_output_of_any_strides_is_judged(
     raw.view(torch.uint8)[:2] = 0xFF
     said = problem.never_written(raw.as_strided(shape, strides))
     assert said.startswith("never written: 1 elements")
+
+
+def test_nested_data_free_their_storages_without_a_search_for_garbage() -> None:
+    gc.disable()
+    try:
+        tree, storages = flatten(([torch.zeros(4)], {"a": torch.ones(2)}))
+        data = build(tree, storages)
+        left = [weakref.ref(each) for each in (*storages, *tensors_of(data))]
+        del tree, storages, data
+        assert [each() for each in left] == [None] * 4
+    finally:
+        gc.enable()

@@ -44,9 +44,10 @@ judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeo
 interrupted = "not judged: interrupted"
 
 _part_bytes = 3 << 30
+"""Memory that a judge of large benchmarks and its processes may take."""
+
 _least_shared = 4
 """Tests that are worth a second judge."""
-"""Memory that a judge of large benchmarks and its processes may take."""
 
 
 @dataclass
