@@ -313,7 +313,7 @@ def test_a_time_limit_that_ends_before_the_first_queue_is_reported_case_by_case(
     monkeypatch.setattr(hooks, "end_case", lambda report: None)
     late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, hooks, referee)
     calibration = Calibration(DeviceLimits(1000.0, 0.0, 0.0), [0.0])
-    assert late.benchmark([case], calibration, True) == Exit.TIMED_OUT
+    assert late.benchmark([case], lambda: calibration, True) == Exit.TIMED_OUT
     values = recorder.values()
     assert values["benchmark.0.error"] == "not judged: the time limit was reached"
     assert values["check"] == "fail"

@@ -24,7 +24,7 @@ from nvfp4.executor.gpu import Gpu
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable
 from nvfp4.executor.server import fork_for_judges
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed
-from nvfp4.records.files import sealed_file
+from nvfp4.records.files import overwrite, sealed_file
 from nvfp4.records.gpu_messages import Fault, Start, Window, window_bytes
 from nvfp4.records.messages import (
     Begin,
@@ -167,7 +167,7 @@ def _tell(word: str) -> None:
     """Write the activity to a file, for nvfp4/cli/judging/bot.py."""
     global _told, _told_s
     if word != _told:
-        Path("activity").write_text(word)
+        overwrite(Path("activity"), word)
         _told, _told_s = word, time.monotonic()
 
 

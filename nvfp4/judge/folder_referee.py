@@ -4,6 +4,7 @@ import itertools
 import shutil
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,13 +58,14 @@ class FolderReferee:
     """See ``contract.referee.Referee``."""
 
     draws_full_range = False
-    draws_beside = False
+    draws_beside = True
     repeatable = False
     withholds = False
 
     def __init__(self, files: Mapping[str, bytes], options: Options) -> None:
         """files: the problem's, by name. Raises RefereeFailed."""
         self._deadline = time.monotonic() + options.timeout_s
+        self._lock = threading.RLock()  # inputs are drawn ahead in a thread of their own
         self._numbers = itertools.count()
         self._requests = 0
         self._ready: tuple[Case, int, CaseDrawn] | None = None
@@ -89,7 +91,8 @@ class FolderReferee:
         self._greeted = False
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, also while it draws."""
+        self._preparation = None
         self._stop()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -149,32 +152,35 @@ class FolderReferee:
         if "seed" in arguments and seed != case.seed:
             arguments["seed"] = _near(case.seed, seed)
         number = next(self._numbers)
-        return number, self._ask(Draw(arguments, case.full_range, number), CaseDrawn)
+        found = self._ask(Draw(arguments, case.full_range, number), CaseDrawn)
+        plan = _plan(found, self.published(case).least_bytes)
+        self._plans.setdefault((case.spec, case.full_range), plan)
+        return number, found
 
     def plan(self, case: Case) -> CasePlan:
-        key = case.spec, case.full_range
-        if key not in self._plans:
-            number, found = self._draw(case, case.seed)
-            self._ready = case, number, found
-            self._plans[key] = _plan(found, self.published(case).least_bytes)
-        return self._plans[key]
+        with self._lock:
+            key = case.spec, case.full_range
+            if key not in self._plans:
+                self._ready = case, *self._draw(case, case.seed)
+            return self._plans[key]
 
     def draw(self, case: Case, seed: int) -> Drawn:
-        if self._ready is not None and self._ready[0] == case and seed == case.seed:
-            _, number, found = self._ready
-            self._ready = None
-        else:
-            number, found = self._draw(case, seed)
-        tree, device = _tree(found.inputs), default_device()
-        held: dict[str, torch.Tensor] = {}
-        for host, sizes in ((False, sizes_of(tree, 0)), (True, host_sizes_of(tree))):
-            if not sizes:
-                continue
-            buffers = create_buffers(sizes, torch.device("cpu") if host else device)
-            self._ask(Put(number, host), Done, buffers.fd)
-            held |= buffers.tensors
-            buffers.close_fd()
-        return Drawn(tree, [held[name] for name in tree.names], number)
+        with self._lock:
+            if self._ready is not None and self._ready[0] == case and seed == case.seed:
+                _, number, found = self._ready
+                self._ready = None
+            else:
+                number, found = self._draw(case, seed)
+            tree, device = _tree(found.inputs), default_device()
+            held: dict[str, torch.Tensor] = {}
+            for host, sizes in ((False, sizes_of(tree, 0)), (True, host_sizes_of(tree))):
+                if not sizes:
+                    continue
+                buffers = create_buffers(sizes, torch.device("cpu") if host else device)
+                self._ask(Put(number, host), Done, buffers.fd)
+                held |= buffers.tensors
+                buffers.close_fd()
+            return Drawn(tree, [held[name] for name in tree.names], number)
 
     redraw = draw
 
@@ -188,7 +194,8 @@ class FolderReferee:
         for there, storage in zip(parts_there, output.storages, strict=True):
             there.copy_(storage)
         request = Check(drawn.contents, output.tree.to_plain(), nbytes)
-        found = self._ask(request, OutputChecked, buffers.fd)
+        with self._lock:
+            found = self._ask(request, OutputChecked, buffers.fd)
         buffers.close()
         return Checked(**{**vars(found), "causes": []})
 

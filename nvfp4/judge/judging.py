@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ def judge_cases(request: Request) -> Exit:
         SubmissionProcess(submission, options, gpu, files) as process,
         closing(referee_of(options)) as referee,
     ):
-        from nvfp4.judge.clock.calibration import calibrate
+        from nvfp4.judge.clock.calibration import Calibration, calibrate
         from nvfp4.judge.fresh_process import Repetition
         from nvfp4.judge.modes import Judge
         from nvfp4.judge.observing import Hooks
@@ -81,12 +81,17 @@ def judge_cases(request: Request) -> Exit:
             request.mode == "info",
             [referee.published(each).least_bytes for each in cases],
         )
-        calibration = calibrate(device, options.flush, sizes, anew)
-        for name, value in vars(calibration.limits).items():
-            pipe.write(f"device.{name}", value)
+
+        @cache
+        def calibrated() -> Calibration:
+            found = calibrate(device, options.flush, sizes, anew)
+            for name, value in vars(found.limits).items():
+                pipe.write(f"device.{name}", value)
+            return found
+
         if request.mode == "info":
-            return judge.describe(cases, calibration)
-        return judge.benchmark(cases, calibration, fresh_contents=request.mode == "leaderboard")
+            return judge.describe(cases, calibrated())
+        return judge.benchmark(cases, calibrated, fresh_contents=request.mode == "leaderboard")
 
 
 def _cases(case_file: Path, secret_seed: int | None, referee: Referee) -> list[Case]:

@@ -68,10 +68,11 @@ schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
 
 @dataclass(frozen=True)
 class _Measured:
-    """Measured on the device before the submission is loaded. fresh_contents: whether every
-    call sees new contents."""
+    """Measured on the device. calibrated: returns what does not depend on the submission. It is
+    measured before that is loaded on a GPU, and when first needed without one, as emulated
+    kernels have no time. fresh_contents: whether every call sees new contents."""
 
-    calibration: Calibration
+    calibrated: Callable[[], Calibration]
     own_clock: GatedClock | None
     fresh_contents: bool
 
@@ -145,14 +146,17 @@ class Judge:
                         report["unverified"] = "there was no time for calls in a fresh process"
         return self._end()
 
-    def benchmark(self, cases: list[Case], calibration: Calibration, fresh_contents: bool) -> Exit:
+    def benchmark(
+        self, cases: list[Case], calibrated: Callable[[], Calibration], fresh_contents: bool
+    ) -> Exit:
         """Each case on its schedule, whose floors the calibration has.
 
-        fresh_contents: every call sees new contents and every output is checked; otherwise the
-        first and the last.
+        calibrated: see ``_Measured``. fresh_contents: every call sees new contents and every output
+        is checked; otherwise the first and the last.
         """
+        floors_ns = calibrated().floors_ns if self._device.type == "cuda" else []
         own_clock = self._own_clock()  # before the submission is loaded
-        measured = _Measured(calibration, own_clock, fresh_contents)
+        measured = _Measured(calibrated, own_clock, fresh_contents)
         ordered = self._by_cost(cases)
         draw = self._redraw if fresh_contents else self._referee.draw
         seeds = [self._call_seed(i, 0) if fresh_contents else case.seed for i, case in ordered]
@@ -171,7 +175,7 @@ class Judge:
                     key = f"benchmark.{index}"
                     left_s = self._deadline - time.monotonic()
                     longest_s = _share_of_emulation * left_s / (len(cases) - start - place)
-                    self._write_floor(key, case, calibration.floors_ns[index])
+                    self._write_floor(key, case, floors_ns[index : index + 1])
                     with self._reported(key) as report:
                         opening = self._opened(case, OpenedCase)
                         opened = open_cases.enter_context(opening)
@@ -225,9 +229,12 @@ class Judge:
         if untimed:
             return call_s
         self._ahead.wait()  # nothing else runs while it is timed
+        if self._device.type == "cpu":
+            floor_ns = measured.calibrated().floors_ns[index]
+            self._write_essential(f"benchmark.{index}.floor", floor_ns)
         stats = self._time(opened, data, index, measured)
-        limits, floors_ns = measured.calibration.limits, measured.calibration.floors_ns
-        floor_ns = min(floors_ns[index], limits.floor_ns(opened.plan.least_bytes))
+        floor_ns = measured.calibrated().limits.floor_ns(opened.plan.least_bytes)
+        floor_ns = min(measured.calibrated().floors_ns[index], floor_ns)
         timing_checks.refuse_impossible(stats, floor_ns)
         if measured.own_clock is not None:
             seeds = (self._call_seed(index, -1 - call) for call in count())
@@ -252,7 +259,7 @@ class Judge:
     def describe(self, cases: list[Case], calibration: Calibration) -> Exit:
         """The floor of each case, without a call."""
         for index, floor_ns in enumerate(calibration.floors_ns):
-            self._write_floor(f"benchmark.{index}", cases[index], floor_ns)
+            self._write_floor(f"benchmark.{index}", cases[index], [floor_ns])
         return self._end()
 
     def profile(self, cases: list[Case]) -> Exit:
@@ -269,14 +276,15 @@ class Judge:
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
 
-    def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
-        """Write the facts about a case that are known before it runs."""
+    def _write_floor(self, key: str, case: Case, floors_ns: Sequence[float]) -> None:
+        """Write the facts about a case that are known before it runs, and its floor if that is."""
         self._write_essential(f"{key}.spec", case.spec)
         published = self._referee.published(case)
         self._write_essential(f"{key}.bytes", published.least_bytes)
         for name, value in published.figures.items():
             self._write_essential(f"{key}.{name}", value)
-        self._write_essential(f"{key}.floor", floor_ns)
+        for floor_ns in floors_ns:
+            self._write_essential(f"{key}.floor", floor_ns)
 
     def _load(self, draws: Sequence[Callable[[], Drawn]] = ()) -> None:
         """Load the submission; if that fails, so does every case. draws: return the inputs of the
@@ -317,7 +325,7 @@ class Judge:
         times = samples.times
         opened.times_ns = [each.call_ns for each in times]
         stats = summarise(opened.times_ns)
-        timing_checks.refuse_unfinished(stats, times, measured.calibration.limits)
+        timing_checks.refuse_unfinished(stats, times, measured.calibrated().limits)
         if self._device.type == "cpu":
             try:
                 timing_checks.refuse_slow_clock(stats, times, 9 // attempts**2)

@@ -91,6 +91,14 @@ def clear(folder: Path, within_s: float = _clearing_s) -> subprocess.Popen[bytes
     return process
 
 
+def overwrite(path: Path, text: str) -> None:
+    """Write a small file again and again. Not emptied before, as ext4 writes a file that was
+    emptied to the disk when it is closed, which takes milliseconds. Does nothing where that fails.
+    """
+    with suppress(OSError), open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb", 0) as file:
+        file.truncate(file.write(text.encode()))
+
+
 def write_whole(path: Path, text: str) -> None:
     """Replaces a file in one step, so that an interruption leaves the old or the new one."""
     target = path.resolve()

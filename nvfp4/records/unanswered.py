@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nvfp4.records.channel import record
-from nvfp4.records.files import read_plain_file
+from nvfp4.records.files import overwrite, read_plain_file
 from nvfp4.records.texts import plain
 
 _state_name = "request"
@@ -69,8 +69,7 @@ class StateWriter:
 
     def _write(self) -> None:
         if self._path is not None:
-            with contextlib.suppress(OSError):
-                self._path.write_text(json.dumps(asdict(self._state)))
+            overwrite(self._path, json.dumps(asdict(self._state)))
 
 
 def last_state(folder: Path) -> RequestState:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.tree import Tree, build, dtype_of, flatten, packed, tensors_of, view
+from nvfp4.contract.tree import Tree, build, dtype_of, flatten, packed, same_bytes, tensors_of, view
 
 OnHost = Callable[[torch.Tensor], torch.Tensor]
 Adopt = Callable[[torch.Tensor, str], torch.Tensor]
@@ -130,7 +130,7 @@ class FolderProblem:
             result = self._kernel(build(tree, copies, self._adopt))
             result_tree, result_storages = flatten(result, "output", self._on_host)
         pairs = enumerate(zip(storages, copies, strict=True))
-        written = {number for number, pair in pairs if not torch.equal(*pair)}
+        written = {number for number, pair in pairs if not same_bytes(*pair)}
         own = {each.data_ptr(): number for number, each in enumerate(copies) if each.numel()}
         written |= {own[e.data_ptr()] for e in result_storages if e.data_ptr() in own}
         kept = [each.clone() for each in result_storages]

@@ -108,6 +108,7 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
     os.dup2(err, 2)
     kept = [executors.fileno()] if executors else []
     close_all_but([0, 1, 2, channel, *kept], open_files())
+    atexit._clear()  # unloading torch takes half a second
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         _become_server_of_workers(theirs.detach())
@@ -125,16 +126,11 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
         runpy.run_module("nvfp4.judge", run_name="__main__")
     except SystemExit as ended:
         if isinstance(ended.code, int):
-            _end_at_once(ended.code)
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ended.code)
         raise
-
-
-def _end_at_once(code: int) -> None:
-    """End without unloading torch, which takes half a second."""
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _share_cores() -> None:

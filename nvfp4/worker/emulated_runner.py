@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, 
 from nvfp4.capture.interception import Interception, unordered_notes
 from nvfp4.contract.tree import Tree, outermost_first, places, tensors_of
 from nvfp4.gpu.buffers import SharedBuffers, buffers_in, mapped_bytes, sizes_of
+from nvfp4.records.files import overwrite
 from nvfp4.records.gpu_messages import window_bytes
 from nvfp4.records.launch import Buffer, Launch, View
 from nvfp4.records.launch_errors import UnsupportedCall, tell_refusals
@@ -133,8 +133,7 @@ class EmulatedRunner(Runner):
     def _note(self, word: str) -> None:
         """Write the activity for nvfp4/cli/judging/bot.py; the submission can change the file."""
         self.state.busy(word)
-        with contextlib.suppress(OSError):
-            (self._submission.parent / "activity").write_text(word)
+        overwrite(self._submission.parent / "activity", word)
 
     def data(self, buffers: SharedBuffers) -> Any:
         """Return the inputs of custom_kernel and begin a call of the emulation."""

@@ -1,8 +1,9 @@
 """`torch._scaled_mm` as the tensor cores of Blackwell compute it, on other devices.
 
 Operands are FP4 with a scale for every 16 (E4M3) or 32 (E8M0) elements of k, or FP8 with one scale
-a tensor or a row. Products and sums are float64, so each result is rounded once, to `out_dtype`:
-for NVFP4 every partial sum below 2**33 is exact. A GPU adds in float32.
+a tensor or a row. Products and sums are float64, or float32 where that is exact, too, so each
+result is rounded once, to `out_dtype`: for NVFP4 every partial sum below 2**33 is exact. A GPU adds
+in float32.
 
 Block scales come in the layout of cuBLAS and the tensor cores, as a flat tensor or any other
 contiguous one: tiles of 128 rows by 4 blocks, row tiles outermost, and in a tile the scale of
@@ -11,6 +12,7 @@ row i, block j at [i % 32, i // 32, j].
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from nvfp4.records.launch_errors import NeedsGpu
@@ -24,6 +26,8 @@ _OF_TORCH = torch._scaled_mm
 _BLOCK = {torch.float8_e4m3fn: 16, torch.float8_e8m0fnu: 32}
 _OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _ROWS_AT_ONCE = 512
+_LEAST_DEPTH = 256
+"""Elements of k from which on a product in float32 is faster than one in float64."""
 
 
 def scaled_mm(
@@ -44,11 +48,17 @@ def scaled_mm(
     """
     _check(mat1, mat2, scale_a, scale_b, bias, scale_result, out_dtype)
     dtype = out_dtype or mat1.dtype
-    columns = _decoded(mat2.t(), scale_b)
+    depth = _depth_in_float32(mat1, scale_a, scale_b)
+    wide = torch.float32 if depth >= _LEAST_DEPTH else torch.float64
+    columns = _decoded(mat2.t(), scale_b, wide)
+    parts = range(0, columns.shape[1], depth if wide == torch.float32 else columns.shape[1])
     result = torch.empty(mat1.shape[0], mat2.shape[1], dtype=dtype, device=mat1.device)
     for start in range(0, mat1.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
-        exact = _decoded(mat1, scale_a, rows) @ columns.t()
+        own = _decoded(mat1, scale_a, wide, rows)
+        exact = torch.zeros(len(own), len(columns), dtype=torch.float64, device=own.device)
+        for k in parts:
+            exact += own[:, k : k + parts.step] @ columns[:, k : k + parts.step].t()
         if scale_a.dtype == torch.float32:
             factors = scale_a.double().reshape(-1, 1)
             exact *= factors if scale_a.numel() == 1 else factors[rows]
@@ -125,21 +135,36 @@ def _refuse(condition: bool, what: str) -> None:
         )
 
 
+def _depth_in_float32(operand: torch.Tensor, *scales: torch.Tensor) -> int:
+    """How many products of FP4 with these E4M3 scales float32 adds in any order without rounding:
+    all are multiples of the least one that there can be. 0 for other operands and scales, and on
+    a GPU, which may round operands."""
+    fits = operand.dtype == torch.float4_e2m1fn_x2 and scales[0].dtype == torch.float8_e4m3fn
+    if not fits or operand.is_cuda:
+        return 0
+    most, least = 36.0, 0.25
+    for each in scales:
+        units = (each.float().abs() * 512).int().flatten().numpy()  # of the least subnormal number
+        bits = int(np.bitwise_or.reduce(units))
+        most, least = most * max(int(units.max()), 0), least * (bits & -bits)
+    return int(2**24 * least / most) if most else 0
+
+
 def _decoded(
-    operand: torch.Tensor, scales: torch.Tensor, rows: slice = slice(None)
+    operand: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype, rows: slice = slice(None)
 ) -> torch.Tensor:
-    """Rows of an operand [rows, k] as float64, multiplied by its block scales if it has some."""
+    """Rows of an operand [rows, k] as floats, multiplied by its block scales if it has some."""
     chosen = operand[rows]
     if operand.dtype == torch.float4_e2m1fn_x2:
         codes = chosen.view(torch.uint8)
-        pairs = _PAIRS.to(codes.device)
+        pairs = _PAIRS.to(codes.device, dtype)
         values = pairs.index_select(0, codes.flatten().int()).view(len(codes), -1)
     else:
-        values = chosen.double()
+        values = chosen.to(dtype)
     block = _BLOCK.get(scales.dtype)
     if block is None:
         return values
-    by_row = unblocked(scales, operand.shape[0], values.shape[1] // block)[rows].double()
+    by_row = unblocked(scales, operand.shape[0], values.shape[1] // block)[rows].to(dtype)
     return (values.unflatten(1, (-1, block)) * by_row.unsqueeze(2)).flatten(1)
 
 

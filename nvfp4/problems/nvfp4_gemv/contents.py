@@ -111,8 +111,8 @@ class _Draw:
             magnitudes = (codes.to(torch.int16) * (cap + 1) >> 8).to(torch.uint8)
             codes = torch.where(plain, small * (small <= cap), magnitudes | signs)
         packed = blocks[:, :rows].contiguous().view(torch.uint8).view(torch.float4_e2m1fn_x2)
-        by_tile = codes.view(l, padded // 128, 4, 32, self._k_blocks // 4, 4)
-        permuted = by_tile.permute(0, 1, 4, 3, 2, 5).contiguous()
+        by_tile = codes.view(torch.int32).view(l, padded // 128, 4, 32, self._k_blocks // 4, 1)
+        permuted = by_tile.permute(0, 1, 4, 3, 2, 5).contiguous().view(torch.uint8)
         scales = codes[:, :rows].contiguous()
         return (
             packed.permute(1, 2, 0),
@@ -122,10 +122,12 @@ class _Draw:
 
     def _contest_scales(self, shape: torch.Size) -> torch.Tensor:
         """0, 1 or 2 as E4M3, each as often as the contest draws it."""
-        drawn = torch.randint(
-            0, 3, shape, dtype=torch.uint8, generator=self._generator, device=self._generator.device
-        )
-        return (drawn > 0).to(torch.uint8) * _one + (drawn > 1).to(torch.uint8) * (_two - _one)
+        if self._raw is not None:
+            numbers = np.random.Generator(self._raw).integers(3, size=shape, dtype=np.uint8)
+            return (torch.from_numpy(numbers) * _one).clamp_(max=_two)
+        device = self._generator.device
+        drawn = torch.randint(3, shape, dtype=torch.uint8, generator=self._generator, device=device)
+        return (drawn * _one).clamp_(max=_two)
 
     def _words(self, count: int) -> torch.Tensor:
         if self._raw is not None:
