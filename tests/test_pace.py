@@ -276,7 +276,7 @@ class Run:
         self, verdict: Verdict, observer: Any, turn: AbstractContextManager[None], beside: bool
     ) -> None:
         self.started.set()
-        with turn:
+        with turn, turn:  # each judge of a part has it
             observer.started(0)
             self.judged.set()
             verdict.benchmarks = [BenchmarkResult(spec=CASE, status="pass")]

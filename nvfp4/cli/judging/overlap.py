@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import fields
@@ -57,6 +57,19 @@ class Held:
             self._told.happened(None)
 
 
+class _Turn(AbstractContextManager[None]):
+    """Entered, by each judge of a part, when judges may judge."""
+
+    def __init__(self, given: threading.Event) -> None:
+        self._given = given
+
+    def __enter__(self) -> None:
+        self._given.wait()
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
 class BesideTests:
     """Runs benchmarks from ``start`` on, if that is called before ``finish``. At the end of its
     with block none runs or waits."""
@@ -89,14 +102,8 @@ class BesideTests:
         if judges:
             self._may_judge.set()
         if self._future is None and (os.cpu_count() or 1) > 1:
-            held = self._verdict, self._held.observer(), self._turn()
+            held = self._verdict, self._held.observer(), _Turn(self._may_judge)
             self._future = self._pool.submit(self._run, *held, judges)
-
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Entered when judges may judge."""
-        self._may_judge.wait()
-        yield
 
     @property
     def started(self) -> bool:
