@@ -58,7 +58,7 @@ class FolderReferee:
     """See ``contract.referee.Referee``."""
 
     draws_full_range = False
-    draws_beside = True
+    draws_beside = False
     repeatable = False
     withholds = False
 
