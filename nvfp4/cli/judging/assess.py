@@ -46,7 +46,7 @@ interrupted = "not judged: interrupted"
 _part_bytes = 3 << 30
 """Memory that a judge of large benchmarks and its processes may take."""
 
-_least_shared = 4
+_least_shared = 8
 """Tests that are worth a second judge."""
 
 
