@@ -35,9 +35,9 @@ def default_device() -> torch.device:
 
 
 def _permute_scales(scales: torch.Tensor, permuted_storage: torch.Tensor) -> torch.Tensor:
-    """Writes scales [rows, k//16, l] over their permuted storage [l, rest_m, rest_k, 32, 4, 4].
+    """Write scales [rows, k//16, l] to their permuted storage [l, rest_m, rest_k, 32, 4, 4].
 
-    Returns its view as in ``task.input_t``. Rows past the last keep what the storage held.
+    Returns the storage's view as in ``task.input_t``. Rows past the last keep what it held.
     """
     rows, k_blocks, _ = scales.shape
     i = torch.arange(rows, device=scales.device)[:, None]
@@ -93,7 +93,7 @@ def _draw(m: int, k: int, l: int, seed: int, codes: int) -> tuple[torch.Tensor, 
 def _as_scales(
     codes: torch.Tensor, permuted_storage: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """E4M3 codes uint8 [l, rows, k//16] as the plain and the permuted tensor."""
+    """Return E4M3 codes, uint8 [l, rows, k//16], as the plain and the permuted tensor."""
     plain = codes.permute(1, 2, 0)
     permuted = _permute_scales(plain, permuted_storage.view(torch.uint8))
     return plain.view(torch.float8_e4m3fn), permuted.view(torch.float8_e4m3fn)
@@ -154,7 +154,7 @@ def generate_full_range_input(m: int, k: int, l: int, seed: int) -> input_t:
 
 
 chunk_bytes = {"cpu": 8 << 20, "cuda": 1 << 30}
-"""Working memory of a chunk of rows: what the caches of a CPU hold, what fills a GPU."""
+"""Working memory of a chunk of rows: as much as a CPU's caches hold, or as fills a GPU."""
 
 _bytes_per_packed = 24  # two float32 or float64 values, their float16 forms, and slack
 
@@ -222,16 +222,16 @@ def _sums_on_gpu(
 
 
 def round_once_to_fp16(exact: torch.Tensor) -> torch.Tensor:
-    """float64 to float16, to nearest even. torch goes through float32 and rounds twice."""
+    """Round float64 to float16, to nearest even. torch would go through float32 and round twice."""
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = exact.cpu().numpy().astype(np.float16)
     return torch.from_numpy(rounded).to(exact.device)
 
 
 def close_enough(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Where the contest's check passes an output, bool of the same shape. expected: float16.
+    """Return where the contest's check passes an output: bool of its shape. expected: float16.
 
-    As the contest computes it: every step of ``atol + rtol * |ref|`` is rounded to float16,
+    As in the contest, every step of ``atol + rtol * |ref|`` is rounded to float16, and
     ``|out - ref|`` to the common dtype.
     """
     common = torch.promote_types(output.dtype, expected.dtype)

@@ -61,11 +61,11 @@ n_padded = 128
 """Rows of b and sfb."""
 
 k_multiple = 64
-"""Four scale blocks: one 4-byte group of the permuted layout."""
+"""k is a multiple of this: four scale blocks, one 4-byte group of the permuted layout."""
 
 _e2m1_magnitudes = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 e2m1_values = _e2m1_magnitudes + tuple(-value for value in _e2m1_magnitudes)
-"""By code."""
+"""The value of each E2M1 code."""
 
 rtol = 1e-3
 atol = 1e-3

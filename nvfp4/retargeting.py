@@ -19,7 +19,8 @@ from nvfp4.retarget.translator import Translator
 
 
 class Retargeting:
-    """Rewrites what is compiled for `arch`; a context manager that uninstalls."""
+    """Rewrites what is compiled for `arch`. As a context manager, it uninstalls itself at the
+    end."""
 
     def __init__(self, arch: str, translator: Translator) -> None:
         self.arch = arch
@@ -28,7 +29,7 @@ class Retargeting:
         self._stop = ExitStack()
 
     def start(self) -> None:
-        """Takes over CuTe DSL and Triton once they are imported, and says that the GPU is one of
+        """Take over CuTe DSL and Triton once they are imported, and report the GPU as one of
         `arch`."""
         asked = torch.cuda.get_device_capability
         torch.cuda.get_device_capability = lambda device=None: self._capability
@@ -51,7 +52,7 @@ class Retargeting:
         self._stop.callback(start(self._translator.translate, self._translator.explain, self.arch))
 
     def uninstall(self) -> None:
-        """Leaves CuTe DSL, Triton and torch as they were."""
+        """Leave CuTe DSL, Triton and torch as they were."""
         self._stop.close()
 
     def __enter__(self) -> Retargeting:

@@ -33,5 +33,5 @@ def users_line() -> tuple[str | None, int | None]:
 
 
 def users_file() -> Path:
-    """That of the user's code on the stack, or the program."""
+    """Return the file of the user's code on the stack, or the program."""
     return Path(next((frame.f_code.co_filename for frame in users_frames()), sys.argv[0]))

@@ -97,9 +97,8 @@ def examined(kernel: Kernel, examine: Examine) -> Iterator[None]:
 
 
 def dynamic_shared_said(kernel: Kernel, device: Device) -> int:
-    """Bytes that CUDA says a launch may have: what host code has asked for, else what the static
-    ones leave of 48 KiB.
-    """
+    """Bytes of dynamic shared memory that CUDA says a launch may have: what host code has asked
+    for, else what static shared memory leaves of 48 KiB."""
     if kernel.shared_asked_for is not None:
         return kernel.shared_asked_for
     return max(0, device.attributes[_DEFAULT_SHARED] - kernel.resources.shared_bytes)

@@ -107,6 +107,6 @@ class Session:
             self._trials -= 1
 
     def note(self, note: Note) -> None:
-        """Say something with the next launch that is no trial, once."""
+        """Attach a note to the next launch that is no trial, once."""
         if note not in self._notes:
             self._notes.append(note)

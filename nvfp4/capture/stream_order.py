@@ -76,7 +76,7 @@ def follows_a_kernel(stream: int) -> bool:
 
 
 def interrupt() -> None:
-    """Something else than a kernel is put into a stream, or the host waits."""
+    """Record that something other than a kernel enters a stream, or that the host waits."""
     _kernel_last.clear()
 
 

@@ -59,7 +59,7 @@ class LiveTensors:
         return list(largest.values())
 
     def remember(self, tensor: Any) -> None:
-        """Now, as it may be gone before a search finds it."""
+        """Remember a tensor now, as it may be freed before a search finds it."""
         try:
             if tensor.device.type != kernel_memory() or tensor.layout is not _torch().strided:
                 return

@@ -6,7 +6,8 @@ from nvfp4.records.launch_errors import NeedsGpu, UnsupportedCall
 
 
 def no_time() -> NeedsGpu:
-    """The error where a number is wanted: one from here would be taken for a time."""
+    """Return the error for a function that returns a time: any number from here would be taken for
+    one."""
     return NeedsGpu(
         "no time can be measured: this machine has no GPU, kernels run in an emulator",
         hint="choose a configuration by the shape where no time can be measured",

@@ -62,7 +62,7 @@ class Findings:
         return iter(self._first.values())
 
     def note(self, error: EmulatorError, count: int = 1) -> None:
-        """One more occurrence: `count` threads did what the error says."""
+        """Add an occurrence: `count` threads did what the error says."""
         place = place_of(error)
         self._first.setdefault(place, error)
         self._counts[place] = self._counts.get(place, 0) + count

@@ -33,7 +33,7 @@ class Sampled:
     first_requests: float
     """The share of its requests that have such sectors."""
     uneven: float = 1.0
-    """Such sectors a request, of the thread block with the most over the mean."""
+    """Such sectors per request: those of the thread block with the most, over the mean."""
 
 
 @dataclass
@@ -100,7 +100,8 @@ class WorkCounter:
     _order: list[tuple[int, Array, Array, Array]] = field(default_factory=list)
 
     def add(self, ctas: Array, runs: Array) -> None:
-        """A batch has ended. ctas: their numbers. runs: int64[blocks, warps]."""
+        """Add the work of a batch that has ended. ctas: their numbers. runs: int64[blocks,
+        warps]."""
         if self._weights is None:
             # Random, so that no kernel can be written whose warps are taken for equal.
             drawn = np.frombuffer(secrets.token_bytes(8 * runs.shape[0]), np.uint64)
@@ -147,8 +148,8 @@ class WorkCounter:
         self._order.append((start, pairs, warp[at], requests >> _SHIFT))
 
     def _first_in_ctas(self) -> dict[int, Array]:
-        """Count, by statement, the sectors that it was the first in its thread block to request,
-        and the requests with such sectors; and see `Sampled.uneven`."""
+        """Count for each statement the sectors that it was the first in its thread block to
+        request, and the requests with such sectors; also compute `Sampled.uneven`."""
         found: dict[int, Array] = defaultdict(lambda: np.array([0.0, 0.0, 1.0]))
         of_cta: dict[int, Array] = defaultdict(lambda: np.zeros((2, self.drawn)))
         if not self._order:

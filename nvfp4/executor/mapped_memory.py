@@ -31,8 +31,8 @@ class NotShareable(Exception):
 
 
 class MappedMemory:
-    """Zeroed pages, which keep their contents for as long as they are requested, and one file.
-    Other mappings of this process are never replaced."""
+    """Zeroed pages, which keep their contents for as long as they are requested, and one mapped
+    file. Other mappings of this process are never replaced."""
 
     def __init__(self) -> None:
         self._pages = Ranges()
@@ -40,8 +40,8 @@ class MappedMemory:
         self._shared: list[tuple[int, int]] = []
 
     def map_file(self, fd: int, nbytes: int, address: int) -> None:
-        """The one file, at the start of a page, in place of zeros that lie there: the other process
-        has given those back. Raises NotMappable."""
+        """Map the one file at the start of a page, in place of the zeros there, which the other
+        process has given back. Raises NotMappable."""
         self.drop_file()
         for start, end in self._pages.within(address, address + nbytes):
             self._give_back(start, end)

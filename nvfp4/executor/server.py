@@ -56,14 +56,14 @@ def _fork_for_requests(asked: socket.socket, folder: Path) -> tuple[dict[str, An
 
 
 def _end(folder: Path) -> NoReturn:
-    """End, after what a later server would wait for was compiled. Other processes wait for the
-    lock of the cache meanwhile, so that this one does not give way to them."""
+    """Compile what a later server would wait for, then end. Other processes wait for the cache's
+    lock meanwhile, so this one does not give way to them."""
     machine_code.compile_missed(folder)
     os._exit(0)
 
 
 def _end_with(judge: int) -> None:
-    """Go on in a child, which ends when this process does, and when the judge does."""
+    """Go on in a child, which ends when this process or the judge does."""
     isolation.die_with_parent()
     try:
         judge_ended = os.pidfd_open(judge)

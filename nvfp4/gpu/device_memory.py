@@ -133,7 +133,7 @@ _greater_or_equal = 0  # CU_STREAM_WAIT_VALUE_GEQ of the CUDA driver
 
 
 class Gate:
-    """The side that opens it. ``fd`` is what the other side needs to wait at it."""
+    """The side that opens the gate. ``fd`` is what the other side needs to wait there."""
 
     def __init__(self, device: torch.device) -> None:
         self.fd, place = allocate(_flag_bytes, device)
@@ -146,7 +146,7 @@ class Gate:
         torch.cuda.synchronize(self._flag.device)
 
     def open(self) -> None:
-        """Lets go what waits, as soon as what this stream has to do is done; asynchronous."""
+        """Release what waits, as soon as this stream's work is done; asynchronous."""
         self._flag.fill_(1)
 
 

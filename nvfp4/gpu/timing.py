@@ -20,7 +20,7 @@ import torch
 T = TypeVar("T")
 
 Flush = Callable[[torch.device], Callable[[], None]]
-"""Sets up what replaces the contents of a device's L2, asynchronously."""
+"""Sets up a function that replaces the contents of a device's L2, asynchronously."""
 
 spin_cycles = 1_000_000  # about half a millisecond
 _event_sets = 32
@@ -32,8 +32,8 @@ _no_release = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class CallTime:
-    """call: between the events around it. settled: until the device was idle. late: whether the
-    device waited for the host to queue the call. wall: from request to answer by the judge's
+    """call: time between the events around it. settled: until the device was idle. late: whether
+    the device waited for the host to queue the call. wall: from request to answer by the judge's
     clock."""
 
     call_ns: float

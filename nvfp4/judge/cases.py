@@ -8,7 +8,7 @@ from nvfp4.records.cases import Case, CaseError, parse_case
 
 
 class CaseFileError(ValueError):
-    """A case file is not as it should be."""
+    """A case file breaks the format or has no case."""
 
 
 def combine_seed(case_seed: int, secret_seed: int) -> int:

@@ -51,7 +51,7 @@ class FileFailed(Exception):
 
 @contextmanager
 def _blamed(file: int, case: int | None) -> Iterator[None]:
-    """A failure in the block is that of this file."""
+    """Blame this file for a failure in the block."""
     try:
         yield
     except SubmissionFailed as failed:

@@ -43,7 +43,7 @@ _scaled = (
     "tensor_instructions",
     "tensor_cycles",
 )
-"""The counts that are known where only some thread blocks ran."""
+"""Counts that are also known if only some thread blocks ran."""
 
 
 def total_counts(launches: object) -> dict[str, Any]:

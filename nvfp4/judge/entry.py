@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _carried_out(request: Request) -> int:
-    """Each mode loads what it needs and nothing else."""
+    """Carry out a mode, which loads only what it needs."""
     if request.mode in ("alone", "build"):
         script, *capability = request.arguments[:2]
         return _run_confined(Path(script).resolve(), request.options, *capability)
@@ -109,7 +109,7 @@ def _run_confined(script: Path, options: Options, builds_for: str = "") -> int:
 
 
 def _ended(process: Process) -> int:
-    """The exit code, or minus the signal that killed it."""
+    """Return the exit code of a process, or minus the signal that killed it."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(_look_s)
@@ -138,7 +138,7 @@ def _options() -> Options:
 
 
 def _secret_seed() -> int | None:
-    """Removes it, too."""
+    """Return the secret seed and remove it from the environment."""
     seed = os.environ.pop("POPCORN_SEED", None)
     try:
         return int(seed) if seed else None

@@ -17,12 +17,12 @@ from nvfp4.sandbox.workers import Process, start_executor
 T = TypeVar("T")
 
 _start_s = 120.0
-"""Seconds for an executor to start. A user's first one compiles for ten seconds, and others wait
+"""Seconds for an executor to start. A user's first one compiles for ten seconds, while others wait
 for it."""
 
 
 class ExecutorFailed(Exception):
-    """It died, or did not answer in time."""
+    """The executor died, or did not answer in time."""
 
 
 class Executor:
@@ -49,7 +49,7 @@ class Executor:
         return self._process is not None
 
     def start(self) -> None:
-        """Returns before it is ready."""
+        """Start it, and return before it is ready."""
         if self._process is not None:
             return
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))

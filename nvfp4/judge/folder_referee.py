@@ -46,7 +46,7 @@ class RefereeFailed(CaseFailed):
 
 
 _widest_bytes = 8
-"""The size of the widest element of an output."""
+"""Bytes of the widest element of an output."""
 
 _least_room_bytes = 1 << 20
 
@@ -121,7 +121,7 @@ class FolderReferee:
         return self._published.get(case.spec, Published())
 
     def refuse(self, case: Case) -> None:
-        """All are refused together, in ``prepare``."""
+        """Refuse nothing here: ``prepare`` refuses all cases together."""
 
     def _ask(self, request: object, answer: type[T], fd: int | None = None) -> T:
         self._requests += 1

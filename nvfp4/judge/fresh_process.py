@@ -99,7 +99,7 @@ class Repetition:
 
 
 def _ordered(values: torch.Tensor) -> torch.Tensor:
-    """float16 as integers in the order of the values; neighbours differ by one."""
+    """Return float16 as integers in the order of the values; neighbours differ by one."""
     bits = values.contiguous().view(torch.int16).int()
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
 

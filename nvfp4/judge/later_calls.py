@@ -26,13 +26,14 @@ longest_s = 30.0
 include compilation."""
 
 _margin = 3.0
-"""A later call that had less than this many times the time of the first may need more time."""
+"""A later call that times out within this many times the time of the first may just need more
+time."""
 
 least_left_s = 5.0
 """Time left in the judge's time limit for what comes after them."""
 
 _out_of_steps = ("kernel.runaway_kernel", "kernel.too_slow")
-"""Codes of an emulated kernel that ran out of time, which says nothing of its inputs."""
+"""Codes of an emulated kernel that ran out of time, which does not depend on its inputs."""
 
 _more = "(in another call with other inputs of the same shape)"
 
@@ -108,8 +109,8 @@ class LaterCalls:
         return failed.end is Exit.TIMED_OUT and had_s < _margin * self.call_s
 
     def _is_right_on_full_range(self, opened: OpenedCase, drawn: Drawn) -> bool:
-        """Whether a full-range call is right. Raises SubmissionFailed if it is wrong for another
-        reason than its inputs."""
+        """Return whether a full-range call is right. Raises SubmissionFailed if it is wrong for a
+        reason other than its inputs."""
         try:
             opened.call_again(drawn)
             return True

@@ -111,7 +111,8 @@ class Judge:
         self._ahead = Ahead(device.type == "cpu")
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
-        """Each case once; those that decide again, and a few of them in another process."""
+        """Judge each case once, those that decide once more, and a few of these in another
+        process."""
         outputs: dict[int, Output] = {}
         ordered = self._by_cost(cases)
         later: dict[int, LaterCalls] = {}
@@ -149,10 +150,10 @@ class Judge:
     def benchmark(
         self, cases: list[Case], calibrated: Callable[[], Calibration], fresh_contents: bool
     ) -> Exit:
-        """Each case on its schedule, whose floors the calibration has.
+        """Judge each case on its schedule; the calibration has the cases' floors.
 
         calibrated: see ``_Measured``. fresh_contents: every call sees new contents and every output
-        is checked; otherwise the first and the last.
+        is checked; otherwise only the first and the last.
         """
         floors_ns = calibrated().floors_ns if self._device.type == "cuda" else []
         own_clock = self._own_clock()  # before the submission is loaded
@@ -186,8 +187,8 @@ class Judge:
         return self._end()
 
     def _by_cost(self, cases: list[Case]) -> list[tuple[int, Case]]:
-        """The cases with their numbers. Where a large one may take all the time, those whose inputs
-        decide come first, and the cheapest of them first."""
+        """Return the cases with their numbers. If a large one may take all the time, those whose
+        inputs decide come first, the cheapest of them first."""
         numbered = list(enumerate(cases))
         if self._device.type != "cpu":
             return numbered
@@ -214,8 +215,8 @@ class Judge:
         longest_s: float,
         report: dict[str, str],
     ) -> float:
-        """Counts or times of a case, for its report. draw: returns the inputs of the first call.
-        longest_s: of an emulation. Returns how many seconds a call takes."""
+        """Report counts or times of a case, and return how many seconds a call takes. draw: returns
+        the inputs of the first call. longest_s: of an emulation."""
         opened.is_benchmark, opened.longest_s = True, longest_s
         data = draw()
         first, _ = opened.judged_call(data, check=False)
@@ -348,12 +349,13 @@ class Judge:
         return own_clock
 
     def _redraw(self, case: Case, seed: int) -> Drawn:
-        """Inputs of a call; a GPU draws them as the contest does in no time."""
+        """Return the inputs of a call; a GPU draws them as the contest does, in no time."""
         draw = self._referee.draw if self._device.type == "cuda" else self._referee.redraw
         return draw(case, seed)
 
     def _first(self, draw: Callable[[Case, int], Drawn], case: Case, seed: int) -> Drawn:
-        """Inputs of a first call, and what is expected of it where that is computed beside."""
+        """Return the inputs of a first call, and the expected output if it is computed
+        meanwhile."""
         drawn = draw(case, seed)
         return self._referee.expect(drawn) if self._draws_beside else drawn
 
@@ -362,7 +364,7 @@ class Judge:
         return self._ahead.take_of(draws if self._draws_beside else draws[: place + 1], place)
 
     def _call_seed(self, case_index: int, call: int) -> int:
-        """Unforeseeable."""
+        """Return a seed that cannot be foreseen."""
         text = f"{case_index}/{call}".encode()
         digest = hashlib.blake2b(text, key=self._secret, digest_size=8).digest()
         return int.from_bytes(digest, "little") % 2**63
@@ -383,8 +385,8 @@ class Judge:
 
     @contextmanager
     def _reported(self, key: str, complete: bool = True) -> Iterator[dict[str, str]]:
-        """Writes what the block puts into the report, or why it failed. complete: whether that is
-        all about it."""
+        """Write what the block puts into the report, or why the case failed. complete: whether the
+        report is then complete."""
         report: dict[str, str] = {}
         self._began_s = time.monotonic()
         try:

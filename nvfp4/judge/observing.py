@@ -1,4 +1,4 @@
-"""Observations of a call besides whether it was right."""
+"""What is observed of a call, besides whether it was right."""
 
 import json
 import os
@@ -90,7 +90,7 @@ class Hooks:
         return report
 
     def end_case(self, report: dict[str, str]) -> None:
-        """Adds what the case has printed to its report, and shows it."""
+        """Add what the case has printed to its report, and show it."""
         worker = self._process.submission
         printed = taken(self._process.stdout)
         if not report:
@@ -102,7 +102,7 @@ class Hooks:
 
 
 def _strictly(finding: Finding) -> SubmissionFailed:
-    """The failure that a finding is, with its place."""
+    """Return the failure that a finding amounts to, with its place."""
     message = f"{finding.message} (--strict)"
     failed = SubmissionFailed("finding.strict", message, finding=finding.code)
     place = {name: each for name, each in vars(finding).items() if name not in _not_of_the_place}
@@ -137,7 +137,8 @@ class RetargetedKernels:
 
 
 def _entry(report: Any) -> dict[str, Any] | None:
-    """The known fields, each of its type; None for what is no report of a rewritten kernel."""
+    """Return the known fields, each of its type; None if this is no report of a rewritten
+    kernel."""
     if not isinstance(report, dict) or not isinstance(report.get("rewritten"), dict):
         return None
     plain: dict[str, Any] = {

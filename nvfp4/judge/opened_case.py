@@ -44,14 +44,15 @@ T = TypeVar("T")
 
 
 longest_compile_s = 150.0
-"""An import, or the first call of a case: CUDA C++ with torch's own headers takes a minute."""
+"""Limit of an import, or of the first call of a case: CUDA C++ with torch's own headers takes a
+minute."""
 
 longest_call_s = 60.0
-"""Another call."""
+"""Limit of any other call."""
 
 
 _margin_s = 3.0
-"""Before the end of a call, after which a kernel is given up."""
+"""Seconds before the end of a call from which a kernel is given up."""
 
 _numbers = itertools.count(1)
 
@@ -134,7 +135,7 @@ class OpenedCase:
         return device.type == "cpu"
 
     def resume(self) -> None:
-        """Goes on with this case after another one. Raises SubmissionFailed, OutOfTime."""
+        """Return to this case after another one. Raises SubmissionFailed, OutOfTime."""
         plan = self.plan
         expected = plan.expected.to_plain() if plan.checks_shape else {}
         inputs = plan.inputs.to_plain()
@@ -148,7 +149,7 @@ class OpenedCase:
 
     @contextmanager
     def resumed(self) -> Iterator["OpenedCase"]:
-        """The case, after another one."""
+        """Return to the case after another one; the block gets it."""
         self.resume()
         yield self
 
@@ -163,8 +164,8 @@ class OpenedCase:
         return {"unverified": str(self.unverified)} if said else {}
 
     def judged_call(self, data: Drawn, check: bool = True) -> tuple[Called, float]:
-        """A call on ``data`` with inputs and output checked, and its nanoseconds by the judge's
-        clock. Raises SubmissionFailed."""
+        """Make a call on ``data``, check inputs and output, and return its nanoseconds by the
+        judge's clock. Raises SubmissionFailed."""
         return self.judged_request(data, Call(), Called, check)
 
     def judged_request(
@@ -244,8 +245,8 @@ class OpenedCase:
         )
 
     def _as_the_gpu_tells(self, failed: SubmissionFailed) -> SubmissionFailed:
-        """Return a failure with the executor's record of the fault, which replaces the word of the
-        submission's process."""
+        """Return a failure with the executor's record of the fault in place of the submission's
+        process's own."""
         gpu = self._process.gpu
         if not self._emulates or gpu is None or not gpu.runs:
             return failed
@@ -259,8 +260,8 @@ class OpenedCase:
         return SubmissionFailed.of(failure, ended.fault)
 
     def call_again(self, drawn: Drawn) -> None:
-        """One more call, with other contents; of a large output a part is checked, drawn at
-        random. Raises SubmissionFailed, OutOfTime."""
+        """Make one more call, with other contents; a random part of a large output is checked.
+        Raises SubmissionFailed, OutOfTime."""
         before = self.unverified
         self.judged_call(drawn, check=False)
         if before is None and self.unverified:
@@ -332,7 +333,7 @@ class OpenedCase:
         raise failed
 
     def returned(self) -> Output:
-        """The last output as it was when the answer came."""
+        """Return the last output as it was when the answer came."""
         return self.output_in(self._output)
 
     def output(self) -> Any:
@@ -375,7 +376,7 @@ class OpenedCase:
 
 
 Open = Callable[[CaseSetup, Case], OpenedCase]
-"""OpenedCase, or what else opens a case."""
+"""OpenedCase, or another function that opens a case."""
 
 
 def changed_input(name: str) -> SubmissionFailed:

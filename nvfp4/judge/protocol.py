@@ -26,7 +26,7 @@ class Exit(IntEnum):
 
 
 streamed_bytes = sys.maxsize
-"""The capacity of a pipe that is read while the judge runs."""
+"""The capacity of a pipe that is read while the judge runs: unlimited."""
 
 
 class PipeLost(Exception):
@@ -61,7 +61,8 @@ class ResultPipe:
     def write(
         self, key: str, value: object, longest_bytes: int | None = None, essential: bool = False
     ) -> bool:
-        """One line, in which line breaks become a literal backslash-n. Whether there was room."""
+        """Write a line, in which line breaks become a literal backslash-n. Returns whether there
+        was room."""
         limit = self.longest_value_bytes if longest_bytes is None else longest_bytes
         text = escape(str(value))
         encoded = text.encode("utf-8", "replace")
@@ -77,12 +78,12 @@ class ResultPipe:
         return True
 
     def complete(self, key: str) -> None:
-        """Says that everything about a key, such as ``test.0``, is written."""
+        """Note that everything about a key, such as ``test.0``, is written."""
         self.write(f"{key}.complete", "true", essential=True)
         self._cases_left = max(0, self._cases_left - 1)
 
     def verdict(self, passed: bool) -> None:
-        """The closing line, for which there is always room."""
+        """Write the closing line, for which there is always room."""
         self._put(b"check: pass\n" if passed else b"check: fail\n")
 
     def _put(self, line: bytes) -> None:

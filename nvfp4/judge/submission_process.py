@@ -50,7 +50,7 @@ greeting_timeout_s = 30.0
 """Time for a worker to start."""
 
 _look_s = 0.2
-"""Seconds between two looks at a silent worker."""
+"""Seconds between two checks of a silent worker."""
 
 
 _told_by_workers = (
@@ -61,7 +61,7 @@ _told_by_workers = (
 own."""
 
 _attempts = 4
-"""To find an executor in which the worker's addresses are free."""
+"""Attempts to find an executor in which the worker's addresses are free."""
 
 _least_s = 0.1
 """The least time of compiling and emulating that is reported."""
@@ -100,7 +100,7 @@ class CaseFailed(Exception):
 
 
 class SubmissionFailed(CaseFailed):
-    """The submission is why. by_import: whether importing it has raised."""
+    """A case cannot pass because of the submission. by_import: whether importing it has raised."""
 
     by_import = False
 
@@ -237,8 +237,8 @@ class SubmissionProcess:
     def begin(
         self, request: object, timeout_s: float, fd: int | None = None, load: bool = True
     ) -> None:
-        """Sends a request, after the submission is loaded; ``finish`` waits for the answer. Raises
-        SubmissionFailed."""
+        """Load the submission if needed, then send a request; ``finish`` waits for the answer.
+        Raises SubmissionFailed."""
         deadline = time.monotonic() + timeout_s
         if self._process is None:
             self.start()
@@ -274,7 +274,7 @@ class SubmissionProcess:
         self._loaded = True
 
     def _connect(self, timeout_s: float) -> None:
-        """Give the worker a GPU where there is no other. Raises SubmissionFailed."""
+        """Connect the worker to an emulated GPU if there is no other. Raises SubmissionFailed."""
         import torch
 
         if torch.cuda.is_available() or self._connected:
@@ -334,7 +334,7 @@ class SubmissionProcess:
             raise self._died() from None
 
     def finish(self, answer: type[T], timeout_s: float) -> T:
-        """The answer to what was asked last. Raises SubmissionFailed."""
+        """Wait for the answer to the last request. Raises SubmissionFailed."""
         try:
             message = self._receive(timeout_s)
             if message.get("id") != self._requests:
@@ -403,7 +403,7 @@ class SubmissionProcess:
         return failed
 
     def _receive(self, timeout_s: float) -> Message:
-        """The next message. A fork can hold the socket open when the worker has ended."""
+        """Return the next message. A fork may hold the socket open after the worker has ended."""
         assert self._process
         deadline = time.monotonic() + timeout_s
         while True:
@@ -451,13 +451,13 @@ class SubmissionProcess:
 
 
 def no_gpu(error: ExecutorFailed) -> SubmissionFailed:
-    """The failure that the emulated GPU is gone, which says nothing of the submission."""
+    """Return the failure that the emulated GPU is gone, which says nothing of the submission."""
     message = f"the emulated GPU is gone: {error}"
     return SubmissionFailed("kernel.emulator_failed", message)
 
 
 def _signal(number: int) -> tuple[str, str]:
-    """Its name, and what that means."""
+    """Return a signal's name, and what it means."""
     try:
         meaning = (signal.strsignal(number) or "").lower()
         return signal.Signals(number).name, f" ({meaning})"

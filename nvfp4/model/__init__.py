@@ -1,1 +1,2 @@
-"""A time for a GPU that is not here: machine code, executed counts and published constants."""
+"""Predicts times for a GPU that is not here, from machine code, executed counts and published
+constants."""

@@ -1,4 +1,5 @@
-"""The ways that a warp can take through machine code: every call of a function has its own copy.
+"""The ways that a warp can take through machine code; every call of a function has a copy of its
+own.
 
 The threads of a warp that part at a branch go one way after the other. So an edge also leads from
 where one way of a branch ends to where the other begins.
@@ -50,7 +51,8 @@ def graph_of(code: Code) -> Graph:
 def _add_function(
     code: Code, entry: int, graph: Graph, exits: list[int], callers: tuple[int, ...]
 ) -> tuple[int, list[int]]:
-    """A copy of what can be reached from a block; its first node and those that return."""
+    """Add a copy of what can be reached from a block; return its first node and the nodes that
+    return."""
     if entry in callers:
         raise NoPrediction("a function calls itself")
     nodes: dict[int, int] = {}
@@ -95,7 +97,7 @@ def _add_function(
 
 
 def _between_ways(graph: Graph) -> list[tuple[int, int, int]]:
-    """Edges from where one way of a branch ends to where the other begins."""
+    """Return edges from where one way of a branch ends to where the other begins."""
     successors: dict[int, list[int]] = defaultdict(list)
     for start, stop, _ in graph.edges:
         successors[start].append(stop)

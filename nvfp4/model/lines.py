@@ -1,4 +1,5 @@
-"""The machine code of a kernel by line of source, the time of a line, and the time without it."""
+"""The machine code of a kernel by line of source, and the time of a call with and without each
+line."""
 
 from collections import defaultdict
 from typing import Any

@@ -15,8 +15,8 @@ FIXED, VARIABLE, LOAD, STORE, SHARED, BARRIER, ASYNC, COMMIT, AWAIT, BULK, BULK_
 """Kinds of instructions."""
 
 ISSUE, EITHER, BOTH, HEAVY, ALU, XU, LSU, UNIFORM, TENSOR = range(9)
-"""Pipes; what uses none of them only takes its turn. The pipe for multiplications has a heavy and a
-light half: an instruction takes either, both, or the heavy one."""
+"""Pipes; an instruction that uses none only takes its issue slot. The pipe for multiplications has
+a heavy and a light half: an instruction takes either, both, or the heavy one."""
 
 _FMA = frozenset(("FFMA", "FMUL", "FADD"))
 _PACKED = frozenset(("FFMA2", "FMUL2", "FADD2"))
@@ -116,7 +116,7 @@ def machine(
 
 
 def _words(each: Instruction) -> float:
-    """The 32-bit words that an access moves for a thread."""
+    """Return the number of 32-bit words that an access moves for a thread."""
     wide = _WIDTH.search(each.opcode)
     return int(wide[1]) / 32 if wide else 1.0
 
@@ -180,7 +180,7 @@ def _global_use(
 
 
 def _issue(gpu: Gpu, each: Instruction) -> float:
-    """Cycles for which an instruction keeps its scheduler busy."""
+    """Return the cycles for which an instruction keeps its scheduler busy."""
     return gpu.unpack_issue if each.name == "F2FP" and "UNPACK" in each.opcode else 1.0
 
 

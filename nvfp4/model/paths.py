@@ -30,7 +30,7 @@ MEMORY = frozenset(
 )  # fmt: skip
 """Instructions that access memory which the emulator has counted."""
 _COMPILERS_OWN = frozenset(("LDL", "STL", "MOV", "BRA", "BSSY", "BSYNC", "NOP", "WARPSYNC"))
-"""Instructions that say little of how often a statement is executed."""
+"""Instructions that a compiler adds: they say little about how often a statement is executed."""
 _WIDE = frozenset(("LDG", "STG", "LDS", "STS", "LD", "ST"))
 _PTX_WIDTH = re.compile(r"(?:\.v([248]))?\.[busf](8|16|32|64|128)(?=\s|\{)")
 _SASS_WIDTH = re.compile(r"\.(256|128|64|U16|S16|U8|S8)\b")
@@ -51,7 +51,7 @@ _TOLERANCE, _TOLERANCE_OF_OTHERS = 0.03, 0.5
 shuffles and barriers, and for others, which compilers remove, join or move out of loops."""
 _SMALL = 0.05
 _NEGLIGIBLE = 4.0
-"""Executions of a warp."""
+"""A number of executions by a warp that is too small to matter."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ class _Flow:
         return executed[True] <= _SMALL * executed[False]
 
     def _island(self, taken: list[int]) -> set[int]:
-        """Nodes of taken edges that are not reached from the first node."""
+        """Return the nodes of taken edges that cannot be reached from the first node."""
         reached, todo = {0}, [0]
         while todo:
             for edge in self._leaving[todo.pop()]:
@@ -322,9 +322,9 @@ class _Flow:
 
 
 def _trail(graph: Graph, taken: list[int]) -> list[int]:
-    """A way that takes each edge so often (Hierholzer's algorithm). Where there is a choice, the
-    edge of which the largest part is left goes first, so that turns of loops and ways of branches
-    alternate as evenly as they can."""
+    """Return a way that takes each edge as often as asked (Hierholzer's algorithm). Where there is
+    a choice, the edge of which the largest part is left goes first, so that turns of loops and ways
+    of branches alternate as evenly as they can."""
     edges: dict[int, list[list[int]]] = defaultdict(list)
     for (start, stop, _), times in zip(graph.edges, taken, strict=True):
         if times:

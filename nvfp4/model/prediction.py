@@ -42,12 +42,12 @@ _MOST_MISSED = 0.03
 """The share of a launch's sectors that may be requested by statements which no sampled thread block
 executed, and of its bytes that the machine code may not fetch."""
 _UNEVEN = 2.0
-"""How many times what the mean thread block fetches past L1 those that fetch most may fetch."""
+"""How many times the mean thread block's fetches past L1 the greatest may be."""
 _LONGEST_NAME = 60
 _LONGEST_WHY = 200
 
 Simulated = tuple[float, Any, Any]
-"""Cycles of an SM: in all, by instruction and by reason."""
+"""Cycles of an SM: total, by instruction, and by reason."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def kernel_time(
 
 @lru_cache(maxsize=16)
 def _paths(ptx: str, entry: str, arch: str) -> tuple[Code, Paths]:
-    """The machine code of a kernel, and what finds its traces and remembers them."""
+    """Return the machine code of a kernel, and a finder of its traces, which remembers them."""
     code = assembled(ptx, entry, arch)
     return code, Paths(code, ptx)
 
@@ -310,8 +310,8 @@ def _check_bytes(
 
 
 def busiest_sm(work: Work, sizes: list[int], ctas: int, sms: int, resident: int) -> Array:
-    """The kinds of CTAs that the SM with the most work runs, in order: each CTA of the grid goes to
-    the SM that has room first. sizes: instructions of each kind of warp."""
+    """Return the kinds of CTAs, in order, that the SM with the most work runs: each CTA of the grid
+    goes to the SM that has room first. sizes: instructions of each kind of warp."""
     kinds = [work.of_cta[cta] for cta in sorted(work.of_cta)]
     if len(work.ctas) == 1:
         return np.zeros(-(-ctas // sms), np.int64)
@@ -331,8 +331,8 @@ def busiest_sm(work: Work, sizes: list[int], ctas: int, sms: int, resident: int)
 def pipelined(
     gpu: Gpu, asked: Counted, accesses: dict[int, Access], resident: int, clean: bool
 ) -> dict[str, float]:
-    """Cycles of a launch whose tensor cores are fed by copies, by reason; empty for other launches.
-    At most all shared memory of the resident CTAs is in flight."""
+    """Return the cycles of a launch whose tensor cores are fed by copies, by reason; empty for
+    other launches. At most all shared memory of the resident CTAs is in flight."""
     ctas = math.prod(asked.grid)
     busiest = -(-ctas // gpu.sms)
     in_flight = resident * asked.shared_bytes
@@ -418,7 +418,7 @@ def resident_ctas(gpu: Gpu, code: Code, warps: int, shared_bytes: int) -> int:
 
 
 def _curve(gpu: Gpu, curve: Curve) -> tuple[Any, Any]:
-    """Bytes in flight on an SM, and how many cycles each of them takes (Little's law)."""
+    """Return bytes in flight on an SM, and how many cycles each byte then takes (Little's law)."""
     nbytes, cycles = [0.0], [gpu.dram_latency_ns * gpu.cycles_per_ns]
     for in_flight, gbps in curve:
         nbytes.append(float(in_flight))

@@ -16,12 +16,13 @@ _flop_per_us = 6.9e9
 
 
 def least_bytes_of(products: Iterable[Product], factors: int = 1) -> int:
-    """The least bytes that products with so many different b must move."""
+    """Return the least bytes that products with so many different b must move."""
     return sum(l * ((m + factors * n) * (k // 2 + k // 16) + 2 * m * n) for m, n, k, l in products)
 
 
 def figures_of(products: Sequence[Product], factors: int = 1) -> dict[str, float]:
-    """The speed of light of a B200 in microseconds, and the products' elements."""
+    """Return the speed of light of a B200 in microseconds, and the number of the products'
+    elements."""
     elements = factors * sum(m * n * k * l for m, n, k, l in products)
     moved_us = least_bytes_of(products, factors) / _bytes_per_us
     return {"sol_us": max(moved_us, 2 * elements / _flop_per_us), "elements": float(elements)}

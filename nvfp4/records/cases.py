@@ -8,7 +8,7 @@ from typing import Any
 
 
 class CaseError(ValueError):
-    """A case is not as it should be."""
+    """A case breaks the format, or does not fit the problem."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ _widest_list = 10
 
 
 def short_value(text: str) -> str:
-    """A value for a table: of a long list how many numbers it has, and from where to where."""
+    """Shorten a value for a table: of a long list, name how many numbers it has and the first and
+    last."""
     numbers = [int(each) for each in re.findall(r"\d+", text)]
     if len(text) <= _widest_list or not _list.fullmatch(text):
         return text

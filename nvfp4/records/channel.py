@@ -124,7 +124,7 @@ def _types(kind: Any) -> dict[str, Any]:
 
 
 def record(kind: type[T], value: object) -> T:
-    """A record from an object that has each of its fields. Raises NotPlain."""
+    """Make a record from an object that has each of its fields. Raises NotPlain."""
     if not isinstance(value, Mapping):
         raise NotPlain(f"{kind.__name__} is no object")
     values, types = {}, _types(kind)  # type: ignore[arg-type]
@@ -138,7 +138,8 @@ def record(kind: type[T], value: object) -> T:
 
 
 def read(wanted: Any, value: Any) -> Any:
-    """A value that is of a type, with records from objects. Raises TypeError, NotPlain."""
+    """Return a value if it is of a type, with records made from objects. Raises TypeError,
+    NotPlain."""
     arguments, kind = get_args(wanted), get_origin(wanted) or wanted
     if type(None) in arguments:
         return None if value is None else read(arguments[0], value)

@@ -143,7 +143,7 @@ class Kernel:
     findings: list[Finding] = field(default_factory=list)
 
     def total(self, name: str) -> int:
-        """A count of all lines, such as ``tensor_cycles`` of all multiprocessors together."""
+        """Sum a count over all lines, such as ``tensor_cycles`` of all multiprocessors together."""
         return sum(getattr(line, name) for line in self.lines)
 
     @property

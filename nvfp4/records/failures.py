@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LONGEST_BYTES, LONGEST_CAUSES = 1200, 1700
-"""Limits on a failure as JSON without its causes, and on these: the bot's pipe is small."""
+"""Limits on a failure as JSON without its causes, and on the causes: the bot's pipe is small."""
 
 LONGEST_TEXT, LONGEST_NAME = 300, 60
 MOST_ARGUMENTS, MOST_CAUSES, MOST_PLACES = 16, 4, 4
 LARGEST = 2**53
-"""Every whole number below it is a number of JSON."""
+"""JSON represents every whole number below it."""
 
 UNKNOWN = "unknown"
 
@@ -46,8 +46,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a case did not pass; docs/json.md explains every field. told_by: whose word it is, which
-    the reader of another's record sets."""
+    """Why a case did not pass; docs/json.md explains every field. told_by: whose word it is;
+    whoever reads another process's record sets it."""
 
     code: str
     message: str = ""
@@ -66,7 +66,7 @@ class Failure:
     told_by: str = BY_JUDGE
 
     def as_plain(self) -> dict[str, Any]:
-        """Every field that says something."""
+        """Return every field that is set."""
         return {name: each for name, each in asdict(self).items() if each not in (None, {}, [])}
 
     def as_json(self) -> str:
@@ -102,13 +102,13 @@ class Finding:
 
 
 def read_failure(value: object) -> Failure | None:
-    """The failure that a value of JSON is; None for what has no code. What is not of its type is
-    left out, what is too long is cut."""
+    """Read a failure from a JSON value; None if it has no code. Fields of another type are left
+    out, long ones cut."""
     return _read(Failure, value)
 
 
 def read_findings(value: object) -> list[Finding]:
-    """The findings of a list; what has no code or no message is left out."""
+    """Read the findings of a list; those without a code or a message are left out."""
     found = (_read(Finding, each) for each in (value if isinstance(value, list) else []))
     return [each for each in found if each is not None and each.message]
 
@@ -120,7 +120,7 @@ def _read(kind: type[T], value: object) -> T | None:
 
 
 def _record(kind: type[T], value: Mapping[Any, Any]) -> T:
-    """A record with those fields that are of their type."""
+    """Make a record of those fields that are of their type."""
     found = {
         each.name: _readers[each.type](value.get(each.name))
         for each in fields(kind)  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def _triple(value: object) -> list[int] | None:
 
 
 def _argument(value: object) -> Any:
-    """A text, a flag, a number, or a short list of whole numbers; None for anything else."""
+    """Return a text, a flag, a number, or a short list of whole numbers; None for anything else."""
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
     if isinstance(value, (bool, int, float)):
@@ -172,7 +172,8 @@ def _arguments(value: object) -> dict[str, Any]:
 
 
 def _causes(value: object) -> list[dict[str, Any]]:
-    """Objects with a code and its arguments; `or` lists others that explain the same as well."""
+    """Read causes: objects with a code and its arguments; `or` lists others that explain the same
+    equally well."""
     return [
         {**_cause(each), "or": [_cause(other) for other in _with_code(each.get("or"))]}
         for each in _with_code(value)

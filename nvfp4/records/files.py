@@ -21,7 +21,7 @@ _to_look = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_plain_file(folder: Path, name: str) -> BinaryIO:
-    """A regular file below a folder, opened without following any link and without waiting.
+    """Open a regular file below a folder, without following any link and without waiting.
 
     folder: a path that the submission cannot change. name: its path from there, each part of which
     the submission may have made. Raises OSError for anything else.
@@ -45,7 +45,8 @@ def open_plain_file(folder: Path, name: str) -> BinaryIO:
 
 
 def read_plain_file(folder: Path, name: str, most_bytes: int) -> bytes | None:
-    """The start of such a file; None for a link, a pipe, or what cannot be read."""
+    """Return the start of a file in such a folder; None for a link, a pipe, or an unreadable
+    file."""
     try:
         with open_plain_file(folder, name) as file:
             return file.read(most_bytes)
@@ -54,8 +55,8 @@ def read_plain_file(folder: Path, name: str, most_bytes: int) -> bytes | None:
 
 
 def sealed_file(nbytes: int) -> BinaryIO:
-    """A file whose size stays, so that no one who has it can take more memory by it. Where there
-    are no seals (outside of Linux) it is an ordinary one without a name."""
+    """Create a file of fixed size, so that nobody who has it can use it to take more memory. Where
+    there are no seals (outside of Linux) it is an ordinary file without a name."""
     seals = 0
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING)
@@ -72,7 +73,7 @@ def sealed_file(nbytes: int) -> BinaryIO:
 
 def clear(folder: Path, within_s: float = _clearing_s) -> subprocess.Popen[bytes] | None:
     """Delete a folder of any depth, whatever it holds and whatever its permissions are. Its name is
-    free at once. If deletion takes longer than `within_s`, a process goes on with it and is
+    free at once. If deletion takes longer than `within_s`, the process that goes on with it is
     returned."""
     aside = folder.with_name(f"{folder.name}.cleared-{secrets.token_hex(4)}")
     try:

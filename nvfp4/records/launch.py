@@ -20,7 +20,7 @@ class View:
     dimensions: tuple[tuple[str, str], ...] = ()
 
     def outermost_first(self) -> list[int]:
-        """The dimensions with more than one index, by falling stride."""
+        """Return the dimensions of more than one element, by falling stride."""
         wide = [d for d, size in enumerate(self.shape) if size > 1 and self.strides[d] > 0]
         return sorted(wide, key=lambda d: -self.strides[d])
 
@@ -87,7 +87,7 @@ class ListedMemory:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark on a launch by the code that captured it; it becomes a finding of the report.
+    """A remark on a launch by the code that captured it; it becomes a finding in the report.
 
     file, line: in the user's source.
     """

@@ -47,7 +47,8 @@ class UnsupportedCall(CaptureError):
 
 
 class NotInstalled(UnsupportedCall):
-    """This machine lacks what the contest's have: a library's header, a newer compiler."""
+    """This machine lacks something that the contest's machines have: a library's header, a newer
+    compiler."""
 
     verdict_code = "import.not_installed"
 

@@ -28,7 +28,7 @@ class OpenCase:
     expected: dict[str, Any]
     """The tree of what it is to return."""
     room_bytes: int
-    """The most that an output may have."""
+    """The most bytes of an output."""
     number: int = 0
     """Identifies the case."""
 
@@ -67,7 +67,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Called:
-    """See ``timing.CallTime``."""
+    """The call was made; the times are those of ``timing.CallTime``."""
 
     call_ns: float
     settled_ns: float
@@ -99,7 +99,7 @@ def pack(request: object) -> Message:
 
 
 def unpack(message: Message, *kinds: type[T]) -> T:
-    """Raises BadMessage unless the message is a record of one of these kinds."""
+    """Read a message as a record of one of these kinds. Raises BadMessage if it is none."""
     for kind in kinds:
         if message.get("is") == kind.__name__:
             try:
@@ -122,7 +122,8 @@ class OpenSet:
 
 @dataclass(frozen=True)
 class QueueCalls:
-    """Queue a call on each set behind the gate. wait: for the device, before the answer."""
+    """Queue a call on each set behind the gate. wait: whether to wait for the device before the
+    answer."""
 
     wait: bool
 

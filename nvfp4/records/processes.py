@@ -1,4 +1,4 @@
-"""Processes, for the process that waits for them: what any writes, and whose turn it is."""
+"""What a process needs that waits for others: their output, their ends, and whose turn it is."""
 
 import contextlib
 import os
@@ -24,8 +24,8 @@ class ForkServer:
         self._socket = connection
 
     def fork(self, request: bytes, fds: Sequence[int]) -> "ForkedProcess":
-        """A process for a request, with these files; returns before it has started. Raises OSError
-        where the server has ended."""
+        """Ask for a process, with these files; return before it has started. Raises OSError if the
+        server has ended."""
         told, tell = os.pipe()
         try:
             socket.send_fds(self._socket, [request], [*fds, tell])
@@ -46,7 +46,7 @@ class ForkedProcess:
 
     stdout: IO[bytes]
     stderr: IO[bytes]
-    """Set where it has pipes."""
+    """Set if the process has pipes."""
 
     def __init__(self, told: int) -> None:
         """told: the file into which the process writes its number when it has started, as a child
@@ -58,7 +58,8 @@ class ForkedProcess:
 
     @property
     def pid(self) -> int:
-        """Wait until it has started. Raises ProcessLookupError if it never does."""
+        """Wait until the process has started, and return its ID. Raises ProcessLookupError if it
+        never starts."""
         with self._waiting:
             if self._told is not None:
                 self._pid = int(os.read(self._told, 64) or 0)
@@ -90,13 +91,13 @@ class ForkedProcess:
         return code
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal if it runs."""
+        """Send a signal if the process runs."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
         self.send_signal(signal.SIGTERM)
 
 
@@ -123,19 +124,19 @@ class Tail(threading.Thread):
             self.lines += chunk.count(b"\n")
 
     def text(self) -> str:
-        """The last of it, when the process has ended; others may still hold the stream."""
+        """Return the end of the output once the process has ended; others may still hold the
+        stream."""
         self.join(1.0)
         return self._last.decode("utf-8", "replace").strip()
 
 
 VARIABLE = "NVFP4_TURN"
-"""The number of a file that says when it is the process's turn."""
+"""The variable with the number of the file that says when it is the process's turn."""
 
 
 class Turn:
-    """Given to a process that has loaded what takes seconds and waits. fd: for it to inherit, by
-    the variable.
-    """
+    """Lets another process prepare for seconds and then wait for its turn. fd: the file to inherit,
+    named by the variable."""
 
     def __init__(self) -> None:
         self.fd, self._ours = os.pipe()

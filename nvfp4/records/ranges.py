@@ -10,7 +10,8 @@ _chosen_apart = ("[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]")
 
 
 def taken_ranges() -> list[list[int]]:
-    """Ranges [start, end] that hold all memory of this process; what is near is one range."""
+    """Return ranges [start, end] that hold all memory of this process; near mappings share a
+    range."""
     ranges: list[list[int]] = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, *_, name = line.split(maxsplit=5)
@@ -42,7 +43,7 @@ class Ranges:
         self._starts[first:last], self._ends[first:last] = [start], [end]
 
     def remove(self, start: int, end: int) -> None:
-        """Leave out what lies in a range."""
+        """Remove what lies in a range."""
         first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
         if first >= last:
             return
@@ -64,6 +65,6 @@ class Ranges:
         return [(a, b) for a, b in zip(starts, ends, strict=True) if a < b]
 
     def clear(self) -> None:
-        """Leave out everything."""
+        """Remove everything."""
         self._starts.clear()
         self._ends.clear()

@@ -15,7 +15,7 @@ from types import TracebackType
 _longest_chain = 8
 
 packages = ("cuda", "cupy", "cutlass", "numba", "pycuda", "pynvml", "triton", "tvm_ffi")
-"""That machines with a GPU have, and that this one may lack."""
+"""Packages that machines with a GPU have and this one may lack."""
 
 _limits = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EFBIG, errno.EAGAIN)
 
@@ -46,7 +46,7 @@ _raised_without_it = {
     ("torch.cuda.streams", "__new__"),
     ("torch._utils", "err_fn"),
 }
-"""Modules and functions of torch that raise where its CUDA build is needed, or a device."""
+"""Modules and functions of torch that raise where a CUDA build or a device is missing."""
 
 
 def _needs_the_cuda_build(error: BaseException) -> bool:
@@ -152,8 +152,8 @@ signs = (
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those behind it, the nearest first: what it was raised from, or while which
-    was handled."""
+    """Yield an error and those behind it, the nearest first: each was raised from the next, or
+    while that was handled."""
     each: BaseException | None = error
     for _ in range(_longest_chain):
         if each is None:
@@ -177,8 +177,8 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def code_of_others(error: BaseException, emulated: bool) -> str | None:
-    """The code of an error that others raise and this machine is to blame for; None for any other.
-    emulated: whether there is no GPU."""
+    """Return the code of an error of another package for which this machine is to blame; None for
+    any other error. emulated: whether there is no GPU."""
     for each in chain(error):
         for sign in signs:
             if (emulated or sign.on_gpu) and sign.known(each):

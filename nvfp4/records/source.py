@@ -1,5 +1,5 @@
-"""Lines of the code that a kernel was compiled from, what messages call their files, and which of
-them each line of PTX comes from: `.file` and `.loc`."""
+"""Lines of the code that a kernel was compiled from, the names of their files in messages, and the
+line that each line of PTX comes from, by `.file` and `.loc`."""
 
 import linecache
 import os
@@ -16,10 +16,10 @@ _LIBRARY = re.compile(
 )
 _PACKAGES = re.compile(r".*/(?:(?:site|dist|dsl|python)[-_]packages|include)/")
 _TEMPORARY = re.compile(r".*/(nvfp4|captured)-[^/]*/")
-"""Folders that have gone when a message is read."""
+"""Folders that no longer exist when a message is read."""
 _names: dict[str, str] = {}
 _given: set[str] = set()
-"""Files whose text was given: if there are any, no other is read."""
+"""Files whose text was given; if there are any, no other file is read."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def is_library(path: str) -> bool:
 
 def show_as(path: str, name: str, text: str | None = None) -> None:
     """Let later messages of this process call the file `name`, such as a copy by the original's
-    name. text: what stands in it, where this process runs code of others: that names the files of
-    its lines, and none is opened then."""
+    name. text: its contents, given if this process runs others' code: such code chooses the file
+    names of its lines, so no file is opened then."""
     _names[os.path.realpath(path)] = name
     if text is not None:
         _given.add(path)
@@ -106,7 +106,8 @@ _LONGEST_LINE = 120
 def heading(
     place: SourceLine | None, kind: str, message: str, code: str | None = None
 ) -> Iterator[str]:
-    """A message as compilers begin it: the place, the message, the line under its number."""
+    """Return a message as compilers print it: the place, the message, and the source line behind
+    its number."""
     tag = f" [{code}]" if code else ""
     yield f"{f'{place}: ' if place else ''}{kind}: {message}{tag}"
     if place is not None:
@@ -114,7 +115,7 @@ def heading(
 
 
 def _quoted(place: SourceLine) -> Iterator[str]:
-    """The line under its number, and a caret below where the column is known."""
+    """Return the line behind its number, and a caret below it if the column is known."""
     raw = place.raw
     text = raw.lstrip()
     if not text:
@@ -162,7 +163,7 @@ class SourceLines:
             self._read(text)
 
     def at(self, line: int) -> SourceLine | None:
-        """The source of the instructions in a line of the PTX text."""
+        """Return the source of the instructions in a line of the PTX text."""
         index = bisect_right(self._starts, line) - 1
         return self._sources[index] if index >= 0 else None
 
@@ -198,9 +199,9 @@ class SourceLines:
                 self._change(line, source)
 
     def _vague(self, source: SourceLine) -> bool:
-        """Whether it is a Python function as a whole: nothing inside one stands in the first
-        column. CuTe DSL gives it to what a library function made without being told a place.
-        """
+        """Return whether the place is a Python function as a whole, as nothing inside one stands in
+        the first column. CuTe DSL names it for code that a library function made without being
+        given a place."""
         if source.column or not source.file.endswith(".py"):
             return False
         # Before Python 3.11 no column is known.
@@ -211,7 +212,8 @@ class SourceLines:
         self._sources.append(source)
 
     def _line(self, place: Place, caller: SourceLine | None) -> SourceLine | None:
-        """None for line 0: code that the compiler made, or joined from several lines."""
+        """Return a line; None for line 0, which is code that the compiler made or joined from
+        several lines."""
         index, line, column = place
         if not line or index not in self._files:
             return caller

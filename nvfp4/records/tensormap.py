@@ -165,7 +165,7 @@ class TensorMap:
         return _SWIZZLE_SPAN_BYTES[self.swizzle]
 
     def pack(self) -> bytes:
-        """The descriptor's 128 bytes."""
+        """Return the descriptor's 128 bytes."""
         _, element, tf32 = _FORMATS[self.data_type]
         swizzle, atom = _ENCODED_SWIZZLES[self.swizzle]
         modes = (
@@ -226,7 +226,7 @@ class TensorMap:
         )
 
     def _check(self) -> None:
-        """The rules of the driver's encode call (CUDA driver API, tensor map objects)."""
+        """Check the rules of the driver's encode call (CUDA driver API, tensor map objects)."""
         rank, name = self.rank, self.data_type.name
         _require(1 <= rank <= 5, f"a tensor map has 1 to 5 dimensions, not {rank}")
         _support(self.data_type in _FORMATS, f"tensor maps of {name} are not emulated")

@@ -15,7 +15,7 @@ _temporary = re.compile(r"(?:/var)?/tmp/[^\s'\":,()<>]*/|(?:/var)?/tmp/(?=[^\s'\
 
 
 def plain(text: str, submission: Path, name: str) -> str:
-    """Without escape sequences, scratch folders and addresses, which differ from run to run."""
+    """Remove escape sequences, and scratch folders and addresses, which differ from run to run."""
     text = _escapes.sub("", text)
     text = text.replace(f"{submission.parent}/", "")
     own = "|".join(map(re.escape, (name, submission.name)))  # a name may end in the other
@@ -24,7 +24,7 @@ def plain(text: str, submission: Path, name: str) -> str:
 
 
 def cut(text: str) -> str:
-    """The text; of a long one the beginning and the end."""
+    """Return the text, or the beginning and the end of a long one."""
     encoded = text.encode(errors="backslashreplace")
     if len(encoded) <= longest_bytes:
         return text
@@ -46,7 +46,7 @@ _CUTE_DSL_ARGUMENT = re.compile(
 
 
 def short_name(kernel: str) -> str:
-    """A kernel's name without its arguments; the name itself where nothing can be left out."""
+    """Return a kernel's name without its arguments, or the name itself if it has none."""
     generated = _CUTE_DSL.fullmatch(kernel)
     if generated is not None:
         return _CUTE_DSL_ARGUMENT.split(generated[1], maxsplit=1)[0] or kernel
@@ -63,9 +63,9 @@ def readable(text: str) -> str:
 
 
 def demangled(name: str) -> str:
-    """The qualified name and template arguments of a kernel in C++, without its parameters.
+    """Return the qualified name and template arguments of a C++ kernel, without its parameters.
 
-    Any other name comes back as it is, as all do where there is no C++ runtime library.
+    Any other name comes back as it is, as do all without a C++ runtime library.
     """
     whole = _demangled_by_the_runtime(name) if name.startswith("_Z") else None
     if whole is None:
@@ -82,7 +82,7 @@ def demangled(name: str) -> str:
 
 _ANONYMOUS = "(anonymous namespace)"
 _SUFFIX = re.compile(r"\b(\d+)(?:u|u?ll?)\b")
-"""That of a number: of which integer type it is."""
+"""The suffix of a number, which names its integer type."""
 
 
 @cache

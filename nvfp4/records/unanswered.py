@@ -1,7 +1,6 @@
-"""State that a submission's process leaves in its folder, for a request that it does not answer.
+"""State that a submission's process leaves in its folder, read if it does not answer a request.
 
-The submission can write there as well: what comes of it is at most that it is not known
-whether the submission is right.
+The submission can write there as well: by that it can at most make its own verdict unclear.
 """
 
 import contextlib
@@ -26,10 +25,9 @@ _not_its_own = ("compiling", "emulating")
 
 @dataclass
 class RequestState:
-    """word: what it was busy with since then, on the monotonic clock, which all processes share.
-    not_its_own_s: how long it had compiled and emulated before. refused: what was refused to it
-    last, or nothing.
-    """
+    """word: what the process was busy with since then, on the monotonic clock, which all processes
+    share. not_its_own_s: how long it had compiled and emulated before. refused: what was refused to
+    it last, or nothing."""
 
     word: str = "running"
     since: float = 0.0
@@ -51,7 +49,7 @@ class StateWriter:
         self._state = RequestState()
 
     def begin(self) -> None:
-        """A request has come."""
+        """Note that a request has come."""
         self._state = RequestState(self._state.word, time.monotonic())
         self._write()
 
@@ -63,7 +61,7 @@ class StateWriter:
         self._write()
 
     def refused(self, message: str) -> None:
-        """Something was refused to the submission that a GPU does."""
+        """Note that the submission was refused something that a GPU does."""
         self._state.refused = message[:_longest_text]
         self._write()
 
@@ -97,8 +95,8 @@ _thread = re.compile(r"^(?:Current thread|Thread) [^\n]*\n", re.MULTILINE)
 
 
 class HangWatch:
-    """Runs in the submission's process. deadline: when it has to be finished at the latest, on the
-    monotonic clock, which all processes share."""
+    """Writes the stack of a call that hangs, in the submission's process. deadline: when the
+    process has to be done at the latest, on the monotonic clock, which all processes share."""
 
     def __init__(self, folder: Path) -> None:
         text = os.environ.get("NVFP4_DEADLINE")

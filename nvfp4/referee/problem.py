@@ -37,7 +37,7 @@ class Inputs:
 
     tree: Tree
     storages: list[torch.Tensor]
-    """Flat uint8, where the device has them."""
+    """Flat uint8 tensors, on the device."""
     outputs: set[int]
     """Storages that the reference writes to, or that nothing has set."""
     expected: Any
@@ -46,7 +46,7 @@ class Inputs:
 
 
 class FolderProblem:
-    """Imports ``reference`` and, where there is one, ``extras`` from the current folder."""
+    """The problem in the current folder: imports ``reference`` and, if there is one, ``extras``."""
 
     def __init__(self, on_host: OnHost, adopt: Adopt) -> None:
         """on_host, adopt: as of ``flatten`` and ``build``. Raises ProblemFailed."""
@@ -83,7 +83,7 @@ class FolderProblem:
         return getattr(self._check, "__module__", "") == "utils"
 
     def _remember_results(self) -> None:
-        """Most checkers call the reference again: it answers from what is known of its inputs."""
+        """Let the reference answer from known results: most checkers call it again."""
 
         def remembered(kernel: Callable[[Any], Any]) -> Callable[[Any], Any]:
             def call(data: Any) -> Any:

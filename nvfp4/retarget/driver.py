@@ -43,14 +43,14 @@ class _Config(ctypes.Structure):
 
 
 class Driver:
-    """The functions of the library. Each call that fails raises DriverError."""
+    """The functions of the library. A call that fails raises DriverError."""
 
     def __init__(self, library: Any) -> None:
         """library: libcuda.so.1, loaded."""
         self.library = library
 
     def call(self, name: str, *arguments: Any) -> None:
-        """One function by its name."""
+        """Call a function by its name."""
         code = getattr(self.library, name)(*arguments)
         if code:
             raise self.error(name, code)
@@ -78,7 +78,8 @@ class Driver:
             self.call("cuCtxSetCurrent", context)
 
     def load(self, ptx: str) -> Module:
-        """PTX, compiled for the current context's device; an error has what the compiler said."""
+        """Load PTX, compiled for the current context's device; an error has the compiler's
+        message."""
         self.use_context()
         module, log = ctypes.c_void_p(), ctypes.create_string_buffer(_LOG_BYTES)
         options = (ctypes.c_int * 2)(*_ERROR_LOG_OPTIONS)
@@ -101,7 +102,7 @@ class Module:
         self._handle = handle
 
     def kernel(self, name: str, parameter_bytes: Sequence[int]) -> Kernel:
-        """A kernel whose parameters have these sizes."""
+        """Return a kernel whose parameters have these sizes."""
         function = ctypes.c_void_p()
         self._driver.call(
             "cuModuleGetFunction", ctypes.byref(function), self._handle, name.encode()

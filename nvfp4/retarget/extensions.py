@@ -32,7 +32,7 @@ from nvfp4.capture.frames import users_file
 from nvfp4.capture.imports import when_imported
 
 REPORT = ".retargeted.json"
-"""Suffix of the file beside an object that lists what was rewritten in it."""
+"""Suffix of the file beside an object file that lists what was rewritten in it."""
 
 _COMPILER, _FOLDER = "PYTORCH_NVCC", "TORCH_EXTENSIONS_DIR"
 """Variables that torch reads when it builds."""
@@ -46,9 +46,9 @@ _OF_THE_MACHINE = re.compile(
     r"|permission|read-only|unavailable",
     re.IGNORECASE,
 )
-"""Errors that may not recur in the next build of the same source."""
+"""Errors of this machine, which may not recur in the next build of the same source."""
 _MISSING_HEADER = re.compile(r"error: [^:\n]+: No such file or directory|compilation terminated")
-"""Recurs as long as compilers look into the same folders."""
+"""The error of a missing header, which recurs as long as compilers look into the same folders."""
 
 _FAILED_STEP = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+?)(?:\.o)? *$", re.MULTILINE)
 _NEXT_STEP = re.compile(r"^(?:FAILED: |\[\d+/\d+\] |ninja: )", re.MULTILINE)
@@ -100,7 +100,8 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
 
 
 def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:
-    """torch's load_inline, with sources that say where they stand in the submission's file."""
+    """Return torch's load_inline, with sources that say where they stand in the submission's
+    file."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -114,7 +115,7 @@ def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
-    """torch's function that loads what was built, with errors as without a GPU."""
+    """Return torch's function that loads what was built, with errors as without a GPU."""
 
     @functools.wraps(original)
     def load(name: str, *arguments: Any, **named: Any) -> Any:
@@ -145,10 +146,10 @@ def _in_the_compiler_s_words(said: str, named: Mapping[str, Any]) -> str:
 def _explained(
     builder: Any, early: Callable[[Mapping[str, Any]], None] | None
 ) -> Callable[..., Any]:
-    """torch's function that builds, with shortened errors. early: raises if no build can help.
-    Raises NotInstalled if a header of the contest's machines is missing. A failed build is repeated
-    on request, unless the source alone is at fault: every process of a judgement requests it.
-    """
+    """Return torch's function that builds, with shortened errors. early: raises if no build can
+    help. Raises NotInstalled if a header of the contest's machines is missing. A failed build is
+    repeated on request, unless the source alone is at fault: every process of a judgement requests
+    it."""
     original = builder._write_ninja_file_and_build_library
 
     @functools.wraps(original)
@@ -172,8 +173,8 @@ def _explained(
 
 @contextlib.contextmanager
 def _forgotten_if_it_fails(builder: Any) -> Iterator[None]:
-    """torch takes what was asked for once as built, even if that failed: another import in this
-    process would load what is not there."""
+    """Make torch forget a build that fails: it takes what was once asked for as built, so another
+    import in this process would load a file that is missing."""
     try:
         yield
     except BaseException:
@@ -210,7 +211,7 @@ class Failure:
                 raise RuntimeError(known["said"])
 
     def remember(self, said: str) -> None:
-        """If the source alone is to blame."""
+        """Remember the failure if the source alone is to blame."""
         errors = said.rpartition(CANNOT_BE_COMPILED)[2]
         others = _MISSING_HEADER.sub("", errors)
         if _OF_THE_SOURCE.search(errors) and not _OF_THE_MACHINE.search(others):
@@ -244,7 +245,7 @@ class Turn:
 
 
 def _rules() -> str:
-    """An identity of what rewrites: with other rules everything is built again."""
+    """Return an identity of the rewriting code: if it changes, everything is built again."""
     digest = hashlib.sha256(Path(__file__).with_name("nvcc.py").read_bytes())
     for package in ("nvfp4.retarget", "nvfp4.capture.cuda", "nvfp4.emulator.ptx"):
         spec = find_spec(package)
@@ -280,7 +281,7 @@ _COMPILING = {
     "triton": ("triton.runtime.jit", "JITFunction", "_do_compile"),
     "cutlass": ("cutlass.base_dsl.dsl", "BaseDSL", "generate_mlir"),
 }
-"""By package: a module, a class in it or "", and the function that compiles."""
+"""By package, where it compiles: a module, a class in it or "", and the function."""
 
 
 def watch_compilers(tell: Callable[[str], None]) -> None:

@@ -69,7 +69,7 @@ def narrow_conversion(s: Sequence, target: Target) -> bool:
 
 
 def _to_halves(s: Sequence, source: str) -> None:
-    """The bits of each lane go to where f16 has them; a product corrects the exponent's bias."""
+    """Move the bits of each lane to where f16 has them; a product corrects the exponent's bias."""
     opcode, *sources = _DECODERS[source](s)
     if not s.has("relu"):
         s.perform(opcode, s.operand(0), *sources)
@@ -109,24 +109,24 @@ _DECODERS: dict[str, Callable[[Sequence], tuple[Text, ...]]] = {
 
 
 def _spread(s: Sequence) -> str:
-    """Each code in the upper byte of its half, zeros below."""
+    """Put each code in the upper byte of its half, with zeros below."""
     return s.value("prmt.b32", s.value("cvt.u32.u16", s.operand(1)), 0, 0x1404)
 
 
 def _joined(s: Sequence, magnitude: str, mask: int, signs: str) -> str:
-    """The masked magnitudes with the top bit of each half of `signs`."""
+    """Give the masked magnitudes the top bit of each half of `signs`."""
     sign = s.value("and.b32", signs, _EACH_SIGN)
     return s.value("lop3.b32", magnitude, mask, sign, _AND_OR)
 
 
 def _scaled(s: Sequence, halves: str, exponent: int) -> tuple[Text, ...]:
-    """Both halves times a power of two; exact, signs of zeros kept."""
+    """Multiply both halves by a power of two; exact, signs of zeros kept."""
     factor = (15 + exponent) << 10
     return "mul.rn.f16x2", halves, s.value("mov.b32", factor << 16 | factor)
 
 
 def _with_nan(halves: str, which: str) -> tuple[Text, ...]:
-    """The canonical NaN in the halves that `which` has ones in."""
+    """Put the canonical NaN in the halves where `which` has ones."""
     return "lop3.b32", halves, _CANONICAL_NAN, which, _SELECT
 
 
@@ -134,7 +134,8 @@ def _with_nan(halves: str, which: str) -> tuple[Text, ...]:
 
 
 def _from_floats(s: Sequence, form: Narrow, source: str) -> None:
-    """Two f32, the first of which becomes the upper lane, or the halves of a pair."""
+    """Convert from two f32, the first of which becomes the upper lane, or from the halves of a
+    pair."""
     if source == "f32":
         high, low = s.held(1), s.held(2)
     elif source == "f16x2":
@@ -150,7 +151,7 @@ def _from_floats(s: Sequence, form: Narrow, source: str) -> None:
 
 
 def _code(s: Sequence, value: str, form: Narrow, relu: bool) -> str:
-    """The code of an f32: saturated, rounded to nearest even."""
+    """Compute the code of an f32: saturated, rounded to nearest even."""
     # min first: it makes a NaN the largest number, whose sign is plus.
     below = s.value("min.f32", value, f"0f{form.largest:08X}")
     least = 0 if relu else form.largest | 0x80000000

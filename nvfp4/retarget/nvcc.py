@@ -60,7 +60,7 @@ class UnknownSteps(BuildFailed):
 
 
 def output_of(words: Sequence[str]) -> Path | None:
-    """The object that nvcc is asked to write."""
+    """Return the object file that nvcc is asked to write."""
     return _value(words, _OUTPUT)
 
 
@@ -109,7 +109,7 @@ class _Steps:
     said: str
 
     def run(self, commands: Sequence[str], prepare: Prepare) -> str:
-        """Runs some in order, and returns what they print. Raises BuildFailed."""
+        """Run some of the commands in order, and return what they print. Raises BuildFailed."""
         said = ""
         for step in commands:
             ended = subprocess.run(
@@ -148,9 +148,8 @@ def _dry_run(nvcc: str, words: Sequence[str], kept: str, environment: dict[str, 
 
 
 def _parted(commands: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Steps of the host and of the device, which need not wait for each other, and those that need
-    both; where nvcc is one that takes other steps, all of them are the last.
-    """
+    """Split the steps into those of the host and of the device, which need not wait for each other,
+    and those that need both. If this nvcc takes other steps, all of them are in the last part."""
     tools = [_tool_of(step) for step in commands]
     if tools.count("cudafe++") != 1:
         return [], [], commands
@@ -164,8 +163,8 @@ def _parted(commands: list[str]) -> tuple[list[str], list[str], list[str]]:
 
 
 def _module_name(step: str) -> str:
-    """One that no other object of this folder has, and the next build has again. step: that writes
-    the object."""
+    """Return a name that no other object file of this folder has, and that the next build gives
+    again. step: the one that writes the object file."""
     written = _value(shlex.split(step), _OUTPUT)
     digest = hashlib.sha256(f"{Path.cwd()}/{written}".encode()).hexdigest()
     return f"_{digest[:8]}_7_cuda_cu_{digest[8:16]}"
@@ -177,7 +176,7 @@ def _tool_of(step: str) -> str:
 
 
 def _value(words: Sequence[str], names: tuple[str, ...]) -> Path | None:
-    """The value of an argument that has one; as nvcc, the last counts."""
+    """Return the value of an argument that has one; as for nvcc, the last counts."""
     values = [value for name, value in options(words, names) if name]
     return Path(values[-1]) if values else None
 
@@ -200,10 +199,11 @@ def compiles(words: Sequence[str]) -> bool:
 def build_translated(
     nvcc: str, words: Sequence[str], arch: str, target: str, translate: Callable[[str], str]
 ) -> str:
-    """Does what nvcc would do with its arguments, for `target` and through PTX of `arch`, and
-    returns what it would print.
+    """Do what nvcc would do with its arguments, for `target` and through PTX of `arch`, and
+    return what it would print.
 
-    translate: PTX of the one as PTX of the other. Raises BuildFailed, and what it raises.
+    translate: turns PTX of `arch` into PTX of `target`. Raises BuildFailed, and what `translate`
+    raises.
     """
     linked = device_linking(words)
     if linked:
@@ -242,7 +242,7 @@ def fits_not(said: str) -> bool:
 
 
 def _rewritten(nvcc: str, words: list[str], arch: str, number: int, report: Path) -> str:
-    """Compiles for another architecture, and returns what nvcc would print. Raises BuildFailed and
+    """Compile for another architecture, and return what nvcc would print. Raises BuildFailed and
     RetargetError."""
     from nvfp4.retarget.rewrite import rewrite
     from nvfp4.retarget.targets import target_of
@@ -261,7 +261,7 @@ def _rewritten(nvcc: str, words: list[str], arch: str, number: int, report: Path
 
 
 def _natively(nvcc: str, words: list[str]) -> str:
-    """Compiles as asked for, and returns what nvcc prints. Raises BuildFailed."""
+    """Compile as asked for, and return what nvcc prints. Raises BuildFailed."""
     if device_linking(words) is None:
         with contextlib.suppress(UnknownSteps):
             try:
@@ -278,7 +278,7 @@ def _natively(nvcc: str, words: list[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
+    """Build as asked, and return the exit code."""
     retarget, arch, number, _, nvcc, *words = arguments
     if not compiles(words):
         return subprocess.run([nvcc, *words]).returncode

@@ -25,9 +25,10 @@ _SINCE = {80: (7, 0), 86: (7, 1), 87: (7, 4), 89: (7, 8), 90: (8, 0), 100: (8, 6
 
 @dataclass
 class KernelRewrite:
-    """One kernel or device function. rewritten: opcode to how often, counted in the text.
+    """What was rewritten in a kernel or device function.
 
-    added: how many instructions more it has than before; fewer count as negative.
+    rewritten: how often each opcode was, counted in the text. added: how many instructions more
+    there are than before, negative for fewer.
     """
 
     kernel: str
@@ -63,14 +64,14 @@ class RewriteReport:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The PTX of the target, and what was done to it."""
+    """The PTX for the target, and what was rewritten."""
 
     ptx: str
     report: RewriteReport
 
 
 def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
-    """A module for `target`, such as sm_90a: same results, bit for bit.
+    """Rewrite a module for `target`, such as sm_90a: same results, bit for bit.
 
     newest: the latest version of PTX that the driver takes; the text then names no later one. Text
     that need not change stays as it is, `.loc` included.
@@ -98,7 +99,7 @@ def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
 
 @dataclass(frozen=True)
 class _Placed:
-    """An instruction, its function, and where its text is: [start, end), guard included."""
+    """An instruction, its function, and the range of its text: [start, end), guard included."""
 
     node: Instruction
     function: str

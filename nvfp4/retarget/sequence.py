@@ -34,7 +34,7 @@ class Sequence:
         return not set(modifiers).isdisjoint(self.parts)
 
     def without(self, *modifiers: str) -> str:
-        """The opcode without these modifiers."""
+        """Return the opcode without these modifiers."""
         return ".".join(part for part in self.parts if part not in modifiers)
 
     @property
@@ -46,7 +46,7 @@ class Sequence:
         return shown(self.node.operands[index])
 
     def items(self, index: int) -> list[str]:
-        """The elements of a list, or the operand alone."""
+        """Return the elements of a list, or the operand alone."""
         operand = self.node.operands[index]
         items = operand.items if isinstance(operand, syntax.OperandList) else (operand,)
         return [shown(item) for item in items]
@@ -64,20 +64,20 @@ class Sequence:
         return name
 
     def value(self, opcode: Text, *sources: Text, kind: str = "b32") -> str:
-        """A fresh register with the result of an instruction."""
+        """Emit an instruction, and return the fresh register with its result."""
         name = self.register(kind)
         self.compute(opcode, name, *sources)
         return name
 
     def held(self, index: int, kind: str = "b32") -> str:
-        """A source in a register: its own, or a fresh one for a literal."""
+        """Return a register that holds a source: its own, or a fresh one for a literal."""
         operand = self.node.operands[index]
         if isinstance(operand, syntax.Name):
             return operand.text
         return self.value(f"mov.{kind}", shown(operand), kind=kind)
 
     def halves(self, index: int, kind: str) -> tuple[str, str]:
-        """The low and the high half of a source, each in a register of `kind`."""
+        """Return the low and the high half of a source, each in a register of `kind`."""
         wide = f"b{2 * int(kind[1:])}"
         source = self.held(index, wide)
         low, high = self.register(kind), self.register(kind)
@@ -85,15 +85,15 @@ class Sequence:
         return low, high
 
     def compute(self, opcode: Text, *operands: Text) -> None:
-        """An instruction that sets fresh registers only."""
+        """Emit an instruction that sets fresh registers only."""
         self.lines.append(_line(opcode, operands))
 
     def perform(self, opcode: Text, *operands: Text) -> None:
-        """An instruction that sets registers of the kernel, or touches memory."""
+        """Emit an instruction that sets registers of the kernel, or touches memory."""
         self.lines.append(self._guard + _line(opcode, operands))
 
     def text(self) -> str:
-        """The sequence as PTX, to be put where the instruction was."""
+        """Return the sequence as PTX that replaces the instruction."""
         if not self.lines:
             return f"/* dropped: {self.node.text} */"
         if len(self.lines) == 1 and not self._registers:
@@ -117,7 +117,7 @@ def _literal(operand: Text) -> str:
 
 
 def shown(operand: syntax.Operand) -> str:
-    """An operand as PTX."""
+    """Return an operand as PTX."""
     if isinstance(operand, syntax.Name):
         return operand.text
     if isinstance(operand, syntax.Integer):
@@ -152,10 +152,9 @@ class Impossible(Exception):
 def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
     """Register a rule for `mnemonics`.
 
-    A rule looks at one instruction. It fills the sequence and returns True if the target lacks the
-    instruction, returns False if the instruction may stay or is none of its own, and raises
-    Impossible if it is and nothing does the same. Where a module is read, the first rule to return
-    True counts.
+    A rule looks at one instruction. If the target lacks it, the rule fills the sequence and returns
+    True, or raises Impossible if nothing does the same. It returns False if the instruction may
+    stay or is not the rule's. The first rule that returns True counts.
     """
 
     def register(function: Rule) -> Rule:

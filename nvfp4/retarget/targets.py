@@ -15,7 +15,7 @@ _SPECIFIC = (90, 100, 101, 103, 110, 120, 121)
 class Target:
     """An architecture such as sm_90a: number 90, suffix "a".
 
-    ptx: the version that the text is written in, which may be older than what the target has.
+    ptx: the version of PTX that the text is written in, which may be older than the target.
     """
 
     number: int
@@ -36,7 +36,7 @@ class Target:
 
 
 def parse_target(name: str) -> Target:
-    """The target of a name such as sm_90a. Raises ValueError for one before sm_80."""
+    """Return the target of a name such as sm_90a. Raises ValueError for one before sm_80."""
     matched = _NAME.fullmatch(name)
     if matched is None or int(matched[1]) < 80:
         raise ValueError(f"{name} is not an architecture from sm_80 on, such as sm_80 or sm_90a")
@@ -44,9 +44,8 @@ def parse_target(name: str) -> Target:
 
 
 def target_of(capability: tuple[int, int]) -> Target:
-    """The target of a device's compute capability, with all its features. Raises ValueError for
-    one before sm_80.
-    """
+    """Return the target of a device's compute capability, with all its features. Raises ValueError
+    for one before sm_80."""
     number = 10 * capability[0] + capability[1]
     if number < 80:
         raise ValueError(f"sm_{number} is older than sm_80, the first that PTX is rewritten for")

@@ -1,4 +1,4 @@
-"""PTX of another architecture for the GPU and the driver that are here."""
+"""Turns PTX of another architecture into PTX for the GPU and the driver at hand."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from nvfp4.retarget.rewrite import RewriteReport, rewrite
 
 
 class Translator:
-    """Rewrites texts. reports: what was rewritten, a report a text."""
+    """Rewrites texts. reports: one for each text, on what was rewritten."""
 
     def __init__(self, target: str, driver: Driver | None = None) -> None:
         """target: the architecture of the device. Raises DriverError without a driver."""

@@ -82,8 +82,8 @@ def _folder_of(content: bytes) -> Path:
 
 
 def forget(content: bytes) -> None:
-    """Delete the cache of a submission when this process ends, which by then has ended the
-    submission's processes: files that they left there could affect results."""
+    """Delete the cache of a submission when this process ends, after the submission's processes:
+    files that they left there could affect results."""
     atexit.register(clear, _folder_of(content))
 
 

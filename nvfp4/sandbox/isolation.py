@@ -22,7 +22,7 @@ own_threads = 1 << 13
 output_bytes = 8 << 30
 data_share = 0.8
 _PENDING_SIGNALS = 1 << 12
-"""Timers and signals on their way: programs of the user need some of those that it may have."""
+"""Most pending timers and signals: the user's other programs need some of the user's limit."""
 
 _set_parent_death_signal, _set_dumpable, _set_child_subreaper = 1, 4, 36  # PR_SET_...
 

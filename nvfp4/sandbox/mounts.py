@@ -16,20 +16,20 @@ _mount_setattr = 442  # the same on every architecture
 _at_fdcwd, _at_recursive, _read_only = -100, 0x8000, 1
 
 _private_bytes = 1 << 30
-"""Size of /tmp and of /dev/shm, which are kept in memory."""
+"""Size of /tmp and of /dev/shm each, which are kept in memory."""
 
 _PRIVATE_FILES = 1 << 18
 """Most files in each, as empty files also take memory."""
 
 _few = "mode=755,size=1048576"
-"""A file system for folders and links."""
+"""Options of a small file system for folders and links."""
 
 _hidden = ("/tmp", "/var/tmp", "/run", "/var/run")
 _devices = ("null", "zero", "full", "random", "urandom", "tty")
 _gpus = ("nvidia*", "dxg")
 _links = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _settings = ("sys", "sysrq-trigger", "irq", "bus", "fs")
-"""Below /proc; root could change them even without rights over others."""
+"""Folders and files below /proc which root could change even without rights over others."""
 
 _libraries_in_run = ("/run/opengl-driver", "/run/current-system", "/run/booted-system")
 _most_sockets = 500
@@ -46,7 +46,7 @@ def show_only(
     fresh_proc: bool,
     gpus: bool,
 ) -> None:
-    """Mount the view in this process's mount namespace, which must be its own.
+    """Mount this view in the process's mount namespace, which must be its own.
 
     writable: see ``namespaces.enter``. private: folders that are empty but for what is writable.
     sockets: files to hide. fresh_proc: this process is in a pid namespace of its own. gpus: whether

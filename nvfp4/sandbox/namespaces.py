@@ -185,7 +185,7 @@ def _wait_outside(child: int, read_fd: int, writable: dict[Path, Path]) -> None:
 
 
 def _end_as(status: int) -> NoReturn:
-    """End with the status of a child."""
+    """End as a child has ended, with its status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         with contextlib.suppress(OSError):  # of SIGKILL
@@ -222,7 +222,7 @@ def open_files() -> list[int]:
 
 
 def close_all_but(kept: Sequence[int], files: list[int]) -> None:
-    """Close descriptors, of which some may be closed already."""
+    """Close `files` but those in `kept`; some may be closed already."""
     for each in set(files) - set(kept):
         with contextlib.suppress(OSError):
             os.close(each)

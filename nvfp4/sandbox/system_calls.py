@@ -17,7 +17,7 @@ from dataclasses import dataclass
 _x86_64, _aarch64 = 0xC000003E, 0xC00000B7  # AUDIT_ARCH_...
 
 _NOWHERE = (1 << 32) - 1
-"""The number of a call that an architecture does not have."""
+"""Stands for a call that an architecture does not have."""
 
 _numbers = {
     # name: on x86-64, on aarch64
@@ -175,7 +175,7 @@ def _steps(place: int) -> list[_Step]:
 
 
 def _assembled(steps: list[_Step]) -> bytes:
-    """struct sock_filter for each step. Jumps lead forward and count from the next step."""
+    """Return the steps as struct sock_filter. Jumps lead forward and count from the next step."""
     places = {step.label: number for number, step in enumerate(steps) if step.label}
     program = b""
     for number, step in enumerate(steps):

@@ -19,7 +19,7 @@ from nvfp4.tuner.space import Shape, TuneError, sentence
 
 Say = Callable[[str], None]
 Space = dict[str, Any]
-"""Configurations by name."""
+"""The configurations to search, by name."""
 
 shown = 8
 """Lines of the ranking that are printed."""
@@ -28,12 +28,13 @@ _first_calls, _calls = 3, 50
 """Timed calls of every right configuration, and of one that may still be the fastest."""
 
 _hopeless = 1.3
-"""Times the best median after the first calls: what is slower gets no more."""
+"""After the first calls, configurations slower than the best median times this get no more
+calls."""
 
 _told_every = 25
 _seed = 1111
 _warp_instructions = 50_000
-"""Executed of a launch; the CTAs that did not run count as those that did."""
+"""How many are executed of a launch; CTAs that did not run count like those that did."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Ranked:
 
 
 class Bench(Protocol):
-    """A GPU, or a model of one. interval: of which kind that of a Ranked is."""
+    """A GPU, or a model of one. interval: the kind of a Ranked's interval, in words."""
 
     name: str
     capability: int
@@ -196,7 +197,7 @@ class PredictingBench(_Checking):
     """Ends of the interval, in predicted times."""
 
     def predicted_us(self, configuration: Any) -> float:
-        """Time of one call. Raises what the submission or the emulator does."""
+        """Predict the time of one call. Raises what the submission or the emulator raises."""
         raise NotImplementedError
 
     def ranking(self, space: Space, say: Say) -> list[Ranked]:
@@ -235,8 +236,8 @@ def neighbours(space: Space, name: str) -> list[str]:
 
 
 class Model(PredictingBench):
-    """Kernels are compiled for the model's GPU and emulated, from before the submission is imported
-    until ``close``."""
+    """A model of a GPU: from before the submission is imported until ``close``, kernels are
+    compiled for that GPU and emulated."""
 
     def __init__(self, model: str, submission: Path) -> None:
         super().__init__()

@@ -20,17 +20,17 @@ Shape = tuple[int, int, int]
 
 
 def name_of(configuration: Any) -> str:
-    """The fields of a configuration in order, as the ranking shows them."""
+    """Return the fields of a configuration in order, as the ranking shows them."""
     return "/".join(map(str, dataclasses.astuple(configuration)))
 
 
 def sentence(error: BaseException) -> str:
-    """An exception's type and message on one line of at most 200 characters."""
+    """Return an exception's type and message on one line of at most 200 characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def load_submission(path: pathlib.Path) -> Any:
-    """The module in a file, executed in this process. Raises TuneError if it does not import."""
+    """Import a file in this process, and return the module. Raises TuneError if that fails."""
     name = f"submission_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -47,7 +47,7 @@ def load_submission(path: pathlib.Path) -> Any:
 
 
 def load_space(path: pathlib.Path) -> Any:
-    """A submission that can be tuned. Raises TuneError if it declares no space."""
+    """Load a submission that can be tuned. Raises TuneError if it declares no space."""
     submission = load_submission(path)
     missing = [each for each in ("configurations", "gemv") if not hasattr(submission, each)]
     if missing:

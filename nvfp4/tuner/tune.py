@@ -20,7 +20,8 @@ from nvfp4.tuner.space import TuneError, load_space, name_of
 
 
 def lines_of(ranking: list[Ranked], interval: str) -> list[str]:
-    """The head of the ranking as a table: times in microseconds, last the ratio to the best."""
+    """Return the head of the ranking as a table: times in microseconds, then the ratio to the
+    best."""
     best, rows = ranking[0], ranking[:shown]
     width = max(len("configuration"), *(len(each.name) for each in rows))
     lines = [f"  {'configuration':{width}}  {'us':>9}  {interval:>22}  to the best"]
@@ -33,7 +34,8 @@ def lines_of(ranking: list[Ranked], interval: str) -> list[str]:
 
 
 def search_all(path: pathlib.Path, cases: list[str], bench: Bench) -> int:
-    """Rank the configurations of every case; the exit code. Raises TuneError, CaseError."""
+    """Rank the configurations of every case, and return the exit code. Raises TuneError,
+    CaseError."""
     submission = load_space(path)
     shapes = {label(line): shape_of(parse_case(line)) for line in cases}
     all_ranked = True

@@ -14,7 +14,7 @@ from nvfp4.sandbox.confinement import confine
 
 
 def run_inside(script: Path) -> None:
-    """Confined to its folder, becomes the script, which is loaded as a worker loads it."""
+    """Confine this process to its folder, and run the script in it, loaded as a worker loads it."""
     confine()
     import torch  # which starts threads: not before they are confined
 

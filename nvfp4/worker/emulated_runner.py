@@ -1,4 +1,4 @@
-"""A runner on a stand-in for CUDA, whose kernels run in the executor."""
+"""Runs a submission on a stand-in for CUDA, whose kernels run in the executor."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class NoLink:
 
 
 class EmulatedRunner(Runner):
-    """Contents of tensors are the executor's, and so is what launches do."""
+    """Runs calls whose tensors' contents and launches are the executor's."""
 
     launches: ForwardedLaunches
     emulates = True
@@ -97,7 +97,7 @@ class EmulatedRunner(Runner):
         self.operations[Connect] = self._connect
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of the stand-in on the same memory."""
+        """Return a tensor of the stand-in on the same memory."""
         return standin.adopt(tensor)
 
     def _connect(self, request: Connect, fd: int | None) -> Connected:

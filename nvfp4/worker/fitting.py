@@ -1,4 +1,5 @@
-"""`--retarget` where a submission is loaded: one that does not fit this GPU is rewritten."""
+"""`--retarget` for the process that loads a submission: one that does not fit this GPU is
+rewritten."""
 
 import dataclasses
 import re
@@ -78,10 +79,10 @@ _of_an_architecture = re.compile(
 
 
 def names_an_architecture(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, says that code and GPU do not fit.
+    """Return whether an error, or one that led to it, says that code and GPU do not fit.
 
-    A failed build of a CUDA C++ extension is none, for `retarget/nvcc.py` has tried all there is,
-    nor is what was refused by name.
+    A failed build of a CUDA C++ extension does not, as `retarget/nvcc.py` has tried everything;
+    nor does an instruction that was refused by name.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

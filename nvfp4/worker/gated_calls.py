@@ -1,4 +1,5 @@
-"""The worker's side of the judge's own clock: calls queued behind the gate, on many buffers."""
+"""The worker's side of the judge's own clock: calls queued behind the gate, on many sets of
+buffers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -63,7 +64,7 @@ class GatedCalls:
         return Done()
 
     def _queue(self, request: QueueCalls, fd: int | None) -> Done:
-        """Queues a call on each set, and what hands over its output, behind the gate."""
+        """Queue behind the gate a call on each set, and the handing over of its output."""
         assert self._gate, "OpenGate comes first"
         runner = self._runner
         data = [runner.data(buffers) for buffers in self._sets]

@@ -1,4 +1,4 @@
-"""Checks of the output of custom_kernel, and the packed tree that is sent for it."""
+"""Checks the output of custom_kernel, and packs the tree that is sent for it."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _taken = (
 
 
 class Refused(Exception):
-    """The submission broke the contract. code, arguments: of the failure."""
+    """The submission broke the contract. code, arguments: those of the failure."""
 
     def __init__(self, code: str, message: str, **arguments: object) -> None:
         super().__init__(message)

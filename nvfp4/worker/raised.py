@@ -51,7 +51,7 @@ def _record_of(error: BaseException, submission: Path, code: str, emulated: bool
 
 
 def _code_of_ours(error: BaseException) -> str | None:
-    """The code of an error that a package of ours has raised."""
+    """Return the code of an error that a package of ours has raised."""
     ours = str(type(error).__module__).startswith("nvfp4.")
     code = getattr(error, "verdict_code", None)
     return code if ours and isinstance(code, str) else None
@@ -84,7 +84,7 @@ def _of_an_exception(error: BaseException, submission: Path, code: str) -> dict[
 
 
 def _sentence(error: BaseException) -> str:
-    """The last line of a traceback: the error's type and message."""
+    """Return the last line of a traceback: the error's type and message."""
     try:
         return traceback.format_exception_only(error)[-1].strip()
     except Exception:  # a class of the submission's own may fail at its own message
@@ -92,7 +92,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _place(error: BaseException, submission: Path) -> dict[str, Any]:
-    """The innermost line of the submission that led to an error."""
+    """Return the innermost line of the submission that led to an error."""
     if isinstance(error, SyntaxError) and error.filename in (str(submission), submission.name):
         return {"file": submission.name, "line": error.lineno, "column": error.offset}
     frames = traceback.extract_tb(error.__traceback__)

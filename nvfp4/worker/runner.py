@@ -199,7 +199,7 @@ class Runner:
         return Done()
 
     def _hand_over(self, output: Any) -> None:
-        """Copies an output to where the judge reads it."""
+        """Copy an output to where the judge reads it."""
         self.output = self.accepted(output)
         for target, tensor in zip(self.targets(self.buffers), tensors_of(output), strict=True):
             _copy(target, tensor)
@@ -249,7 +249,7 @@ class Runner:
 
 
 def own_traceback(error: BaseException, submission: Path) -> str:
-    """The error and the frames of its traceback in the submission."""
+    """Return the error and the frames of its traceback in the submission."""
     frames = own_frames(error, submission, submission.name)
     with contextlib.suppress(AttributeError):
         if getattr(error, "filename", None) == str(submission):

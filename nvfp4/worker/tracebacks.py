@@ -57,7 +57,7 @@ def _of_a_kernel(
 
 
 _distributions = {"cutlass": "nvidia-cutlass-dsl", "triton": "triton", "torch": "torch"}
-"""By package, the distribution whose versions differ in their names."""
+"""For each package, the distribution whose versions differ in the names they define."""
 
 
 def version_hint(error: BaseException | None) -> str | None:
@@ -76,7 +76,7 @@ def version_hint(error: BaseException | None) -> str | None:
 
 
 def _named(error: BaseException, submission: Path, name: str) -> str:
-    """The last lines of a traceback, and of the error behind it."""
+    """Return the last lines of a traceback, and those of the error behind it."""
     renamed: Any = error
     if getattr(error, "filename", None) == str(submission):
         renamed.filename = name

@@ -16,7 +16,7 @@ OLDEST = "compute_75"
 """Default architecture of the contest's nvcc and NVRTC, CUDA 13.0, without an option."""
 _OF_THE_GPU = ("native", "all", "all-major")
 _SUFFIXES = ("", "f", "a")
-"""The driver prefers the later ones."""
+"""Suffixes of architectures; the driver prefers the later ones."""
 
 
 class Image(NamedTuple):

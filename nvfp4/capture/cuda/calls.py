@@ -105,7 +105,7 @@ def launch_cooperative(
     shared_bytes: int,
     stream: int,
 ) -> None:
-    """All blocks are there at once."""
+    """Launch a kernel whose blocks all run at once."""
     runtime.refuse_destroyed(stream)
     blocks, threads = _dim3_at(grid), _dim3_at(block)
     kernel, device = runtime.kernel(function), runtime.device
@@ -162,7 +162,7 @@ def _allocate(runtime: CudaRuntime, size: int, shared: bool = False) -> int:
 
 @entry(gives=_ADDRESS)
 def cudaMalloc(runtime: CudaRuntime, size: int) -> int:
-    """Memory of the device alone, which holds noise."""
+    """Allocate memory of the device alone, filled with noise."""
     address = _allocate(runtime, size)
     put_noise(address, size)
     host_access.wrote(address, size)
@@ -182,7 +182,8 @@ def cudaFree(runtime: CudaRuntime, address: int) -> None:
 
 
 def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buffer | None:
-    """The buffer that holds a range; None for host memory. Raises CudaError at its end."""
+    """The buffer that holds a range; None for host memory. Raises CudaError for a range that
+    reaches past it."""
     buffer = runtime.buffer_at(address)
     if buffer is not None and address + size > buffer.end:
         raise CudaError(
@@ -308,7 +309,7 @@ def _steps_of(graph: int) -> list[graphs.Step]:
 
 @contextmanager
 def _illegal_state() -> Iterator[None]:
-    """The code that CUDA returns for a capture begun or ended out of turn."""
+    """Raise the code that CUDA returns for a capture begun or ended out of turn."""
     try:
         yield
     except graphs.NotWhileCapturing as error:

@@ -161,7 +161,8 @@ def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str
 
 
 def for_people(said: str, work: Path) -> str:
-    """Errors with the participant's names and lines; notes and warnings only without errors."""
+    """Return errors with the participant's names and lines; notes and warnings only if there are no
+    errors."""
     said = by_source(said, work)
     said = said.replace(SHOWN_AS, "").replace(f"{work}/", "")
     lines = [line for line in said.splitlines() if line.strip() and "ptxas info" not in line]
@@ -239,7 +240,8 @@ def _source_of(lines: Sequence[str], number: int) -> str | None:
 def what_helps(
     tools: Toolchain, errors: str, ptx: Path, virtual: str, capability: Capability
 ) -> str | None:
-    """`advice` about errors of ptxas, if it takes the PTX for the GPU's own architecture."""
+    """Return `advice` about errors of ptxas, if ptxas takes the PTX for the GPU's own
+    architecture."""
     found = advice(errors, virtual, capability)
     if found is None or not ptx.is_file():
         return None

@@ -29,7 +29,8 @@ _REGISTER_LIMITS = ("-maxrregcount", "--maxrregcount")
 
 
 def single_words(flags: Iterable[str] | str | None) -> list[str]:
-    """Single words; torch passes flags through a shell, so one string may hold several."""
+    """Split flags into single words: torch passes them through a shell, so one string may hold
+    several."""
     if flags is None:
         return []
     if isinstance(flags, str):
@@ -38,9 +39,8 @@ def single_words(flags: Iterable[str] | str | None) -> list[str]:
 
 
 def options(words: Iterable[str], names: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Options of these names and their values, after `=` or in the next word; any other word with
-    an empty name.
-    """
+    """Yield the options of these names with their values (after `=`, or in the next word), and any
+    other word with an empty name."""
     left = iter(words)
     for word in left:
         name, equals, value = word.partition("=")

@@ -127,7 +127,7 @@ def _is_in_place(base: str) -> bool:
 
 
 def _shaped(kernel: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Results of the right shapes. What was captured before has not run, so that indices may be
+    """Return results of the right shapes. Steps captured before have not run, so indices may be
     anything."""
     try:
         return kernel(*args, **kwargs)

@@ -230,7 +230,7 @@ class _Aliases:
         return value
 
     def read(self, values: Any) -> None:
-        """Have the contents of the CUDA tensors among values."""
+        """Fetch the contents of the CUDA tensors among values."""
         for value in values:
             if isinstance(value, torch.Tensor):
                 if value.is_cuda:
@@ -326,7 +326,7 @@ def _copy_(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fals
 
 
 def _resize_(tensor: torch.Tensor, size: Any, *, memory_format: Any = None) -> torch.Tensor:
-    """Keeps the contents, as torch does; memory is never given back."""
+    """Resize a tensor and keep its contents, as torch does; memory is never given back."""
     fresh = torch.empty(size, dtype=tensor.dtype, memory_format=memory_format or _contiguous)
     needed = tensor.storage_offset() + fresh.numel()
     held = tensor.untyped_storage().nbytes() // tensor.element_size()

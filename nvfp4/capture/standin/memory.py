@@ -70,7 +70,7 @@ def _labelled(memory: torch.Tensor, tensor: torch.Tensor, device_type: int) -> t
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """A CUDA tensor that is not set, at an address as CUDA's allocator of tensors gives it."""
+    """Return an unset CUDA tensor at an address that torch's allocator could give it."""
     nbytes = tensor.untyped_storage().nbytes()
     if not nbytes or tensor.data_ptr() % _ALIGNMENT == 0:
         return tensor

@@ -80,7 +80,7 @@ def with_note(session: Session, original: Callable[..., Any]) -> Callable[..., A
 
 
 class _Noting:
-    """Stands for the tuned kernel while a tuner runs."""
+    """Takes the place of the tuned kernel while a tuner runs."""
 
     def __init__(self, session: Session, tuner: Any, kernel: Any) -> None:
         self._session = session

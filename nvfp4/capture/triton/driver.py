@@ -174,7 +174,8 @@ class Launcher:
         exit_hook: Any,
         *arguments: Any,
     ) -> None:
-        """Raises what Triton would, LaunchRefused, and what the session's `run` raises."""
+        """Launch the kernel. Raises what Triton would, LaunchRefused, and what the session's `run`
+        raises."""
         target = target_of(self._session)
         if function.arch != target:
             raise LaunchRefused(f"{function.name} was compiled for sm_{function.arch}a")

@@ -207,7 +207,8 @@ class _Comparing:
         return exits.passed, {"counts": counts}
 
     def _judged(self, benchmarks: list[str]) -> list[Verdict]:
-        """The verdicts of all files, which passed."""
+        """Return the verdicts of all files, which have passed. Raises _Wrong for a file that has
+        not."""
         plan, verdicts = Plan.of(self.problem, benchmarks=benchmarks), []
         for label, read in self.files.items():
             path = Path(read[0].path)

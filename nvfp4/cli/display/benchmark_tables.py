@@ -197,7 +197,7 @@ _tensor_columns = (
 
 
 def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:
-    """Which counts may leave out work; nothing where none do."""
+    """Return a column that marks the counts which may leave out work; none if no count does."""
     if not any(each.emulation and each.unverified for each in benchmarks):
         return []
     cells = ["unverified" if each.unverified else "all" for each in benchmarks]

@@ -217,7 +217,7 @@ class Bot:
         on_result: OnResult | None = None,
         on_activity: Callable[[str], None] | None = None,
     ) -> ProcessResult:
-        """A judge with these arguments and a case file."""
+        """Run a judge with these arguments and a case file."""
         with self._staged() as folder:
             case_file = _write_cases(folder, cases)
             command = [*arguments, f"../{case_file.name}"]

@@ -110,7 +110,7 @@ class BesideTests:
         return self._future is not None
 
     def abandon(self) -> None:
-        """Ends it, with what it has so far."""
+        """End the judgement with what it has so far."""
         self._held.abandoned = True
         if self._future is not None:
             stop_running()

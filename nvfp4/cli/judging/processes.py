@@ -47,7 +47,8 @@ class _JudgeServer:
 
     @classmethod
     def of(cls, environment: dict[str, str], packages: tuple[str, ...]) -> _JudgeServer:
-        """The one with these variables that has loaded these packages. Raises NoServer."""
+        """Return the server with these variables that has loaded these packages. Raises
+        NoServer."""
         if sys.platform != "linux":
             raise NoServer
         shown = {key: value for key, value in environment.items() if _from_the_start.match(key)}

@@ -182,7 +182,7 @@ def cluster(site: Site) -> Action:
     "setmaxnreg", "cp.async.bulk.prefetch", "nanosleep", "pmevent",
 )  # fmt: skip
 def hint(site: Site) -> Action:
-    """No effect on any result."""
+    """A hint, without effect on any result."""
     return Action("special", [], [], lambda ex: None)
 
 

@@ -406,7 +406,7 @@ def _matrices(site: Site, given: int) -> int:
 
 
 def _addressed(site: Site, ex: Execution, count: int, address: Array) -> tuple[Array, Array, Array]:
-    """(warps, lanes that hold the address of a row, those addresses), row by row."""
+    """Return row by row (warps, lanes that hold the row's address, those addresses)."""
     warps = whole_warps(site, ex)
     holders = np.arange(_ROWS * count)
     lanes = (32 * warps[:, None] + holders).reshape(-1)
@@ -422,7 +422,7 @@ def _addressed(site: Site, ex: Execution, count: int, address: Array) -> tuple[A
 
 
 def _fragments(data: Array, count: int, transposed: bool) -> Array:
-    """uint32[warps, matrices, lanes] of rows, uint64[2, rows]."""
+    """Convert rows, uint64[2, rows], to registers, uint32[warps, matrices, lanes]."""
     elements = np.ascontiguousarray(data.T).view(np.uint16).reshape(-1, count, _ROWS, 8)
     if transposed:
         elements = elements.swapaxes(2, 3)
@@ -430,7 +430,8 @@ def _fragments(data: Array, count: int, transposed: bool) -> Array:
 
 
 def _rows(registers: Sequence[Array], transposed: bool) -> Array:
-    """uint64[2, rows] of registers, each uint32[warps, lanes]; the inverse of `_fragments`."""
+    """Convert registers, each uint32[warps, lanes], to uint64[2, rows]; the inverse of
+    `_fragments`."""
     elements = np.stack(registers, axis=1).view(np.uint16)
     elements = elements.reshape(-1, len(registers), _ROWS, 8)
     if transposed:

@@ -118,7 +118,7 @@ _WRAPPING: dict[str, Callable[[int, int], int]] = {
 
 
 def _like(constant: int, value: int) -> int:
-    """A value, cut to 64 bits, in the type of a constant."""
+    """Cut a value to 64 bits and give it the type of a constant."""
     return Unsigned(value & _ONES) if isinstance(constant, Unsigned) else signed(value)
 
 

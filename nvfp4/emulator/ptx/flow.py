@@ -58,7 +58,7 @@ def blocks(program: syntax.Program, first: set[int], last: set[int]) -> list[Blo
 
 
 def targets(instruction: syntax.Instruction) -> list[int]:
-    """Labels that a branch may go to, in the order of its operands."""
+    """Return the labels that a branch may go to, in the order of its operands."""
     labels = []
     for operand in instruction.operands:
         if isinstance(operand, syntax.Target):
@@ -87,9 +87,9 @@ def _connect(block: Block, program: syntax.Program, number: dict[int, int], coun
 
 
 def meeting(block: Block, found: list[Block], computing: set[int]) -> int | None:
-    """Where the two ways of the branch that ends a block meet, if each is one short block at most
-    that nothing else leads to and that only computes; None otherwise. computing: such blocks.
-    """
+    """Return the block where the two ways of a block's last branch meet, if each is at most one
+    short block that nothing else leads to and that only computes; else None. computing: blocks that
+    only compute."""
     if block.code[-1].parts[0] != "bra" or len(set(block.successors)) != 2:
         return None
 
@@ -109,9 +109,9 @@ def meeting(block: Block, found: list[Block], computing: set[int]) -> int | None
 
 
 def analyse(found: list[Block], effects: Effects) -> set[int]:
-    """Fill in reads, writes and liveness; returns the registers that some path reads unset.
+    """Fill in reads, writes and liveness; return the registers that some path reads unset.
 
-    effects: (registers read, registers set) of the instruction with an index. A guarded
+    effects: returns (registers read, registers set) of the instruction with an index. A guarded
     instruction sets nothing for certain, and needs the old value of what it may set.
     """
     must_define: list[int] = []
@@ -178,9 +178,9 @@ _WIDTH = {"pred": 0, "b8": 1, "b16": 1, "b32": 1, "b64": 2}
 
 
 def live_registers(blocks: Sequence[Block], classes: Sequence[str], effects: Effects) -> list[int]:
-    """32-bit registers whose values are needed behind each instruction, or that it sets.
+    """How many 32-bit registers each instruction sets, or hold values that are needed after it.
 
-    blocks: with liveness, as `flow.analyse` leaves them. classes: of the registers by index.
+    blocks: with liveness, as `flow.analyse` leaves them. classes: those of the registers, by index.
     Predicates have registers of their own and do not count. The machine's compiler orders
     instructions anew: this is what the PTX as it stands needs.
     """
@@ -211,10 +211,10 @@ _TENSOR_LOAD = ("tcgen05", "ld")
 
 
 def loads_under_way(code: Sequence[syntax.Instruction]) -> frozenset[int]:
-    """The lines of loads from shared memory, in a kernel with bulk copies, and of those from tensor
-    memory, whose values no instruction uses before the next arrival at a barrier or mbarrier; of
-    tensor memory, before the next instruction that may write there. Branches are not followed.
-    """
+    """Return the lines of loads whose values no instruction uses before the next arrival at a
+    barrier or mbarrier: loads from shared memory in a kernel with bulk copies, and from tensor
+    memory. For tensor memory the next instruction that may write there counts, too. Branches are
+    not followed."""
     bulk = any(each.parts[:3] == ("cp", "async", "bulk") for each in code)
     return frozenset(
         load.line
@@ -226,7 +226,7 @@ def loads_under_way(code: Sequence[syntax.Instruction]) -> frozenset[int]:
 
 _WAITS = ("test_wait", "try_wait")
 _PASSES_ON = {"mov", "selp", "setp", "and", "or", "xor", "not", "cvt"}
-"""Instructions that do nothing but set their first operand; others use what they name."""
+"""Instructions that only set their first operand; all others count as using what they name."""
 
 
 def waits_not_looked_at(code: Sequence[syntax.Instruction]) -> frozenset[int]:

@@ -210,7 +210,7 @@ class _Linker:
         return TYPES[type_name].register
 
     def new_registers(self, name: str, cls: str) -> syntax.Register | tuple[syntax.Register, ...]:
-        """A register, or two for one of 128 bits, the lower half first."""
+        """Create a register, or two for one of 128 bits, the lower half first."""
         if cls == _WIDE:
             return tuple(self.new_register(f"{name}.{half}", "b64") for half in ("low", "high"))
         return self.new_register(name, cls)
@@ -241,7 +241,8 @@ class _Linker:
             self.emit(node)
 
     def reduction_barrier(self, node: syntax.Instruction) -> None:
-        """Two instructions, since threads wait in between: vote, then read the outcome."""
+        """Split a reduction into two instructions, as threads wait in between: vote, then read the
+        outcome."""
         self.emit(replace(node, operands=node.operands[1:]))
         outcome = node.opcode.replace(".red", ".outcome")
         self.emit(replace(node, opcode=outcome, operands=node.operands[:2]))
@@ -262,7 +263,7 @@ class _Linker:
             self.append(node, operands)
 
     def move_wide(self, node: syntax.Instruction, operands: tuple[syntax.Operand, ...]) -> None:
-        """mov.b128 by halves: from or to a register, or a list of two."""
+        """Do mov.b128 by halves: from or to a register, or a list of two."""
         halves = [each.items for each in operands if isinstance(each, syntax.OperandList)]
         if [len(each) for each in halves] != [2, 2]:
             raise self.error(f"{node.opcode} takes registers of 128 bits, or two of 64")

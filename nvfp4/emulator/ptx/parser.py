@@ -32,7 +32,7 @@ class OperandParser(Cursor):
         return self.constant()
 
     def items(self, marks: str) -> syntax.OperandList:
-        """Operands in braces; in parentheses the results, or the arguments, of a call."""
+        """Take operands in braces, or a call's results or arguments in parentheses."""
         self.expect(marks[0])
         items: list[syntax.Operand] = []
         while not self.accept(marks[1]):
@@ -56,7 +56,7 @@ class OperandParser(Cursor):
         return syntax.Memory(base, offset, coordinates)
 
     def addend(self) -> int:
-        """The expression behind a name: all of what follows its `+`."""
+        """Take the expression behind a name: all that follows its `+`."""
         if not self.accept("+"):
             return 0
         constant = self.constant()
@@ -85,7 +85,7 @@ class OperandParser(Cursor):
         return constants.chosen(condition, first, self._conditional())
 
     def _binary(self, level: int) -> Constant:
-        """Operators that bind at least as tightly as `level`, from left to right."""
+        """Take operators that bind at least as tightly as `level`, from left to right."""
         left = self._unary()
         while (own := constants.LEVELS.get(self.now.text, 0)) >= level:
             mark = self.take().text
@@ -233,7 +233,7 @@ class ModuleParser(OperandParser):
         )
 
     def pragma(self) -> None:
-        """Strings that change no result."""
+        """Take pragma strings, which change no result."""
         self.expect(".pragma")
         self.argument("string")
         while self.accept(","):

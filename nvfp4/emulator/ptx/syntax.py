@@ -159,7 +159,8 @@ class Instruction:
 
     @property
     def user(self) -> SourceLine | None:
-        """The innermost line of the user's own code that it was compiled from, where known."""
+        """The innermost line of the user's code that the instruction was compiled from, where
+        known."""
         return self.source.users() if self.source else None
 
 

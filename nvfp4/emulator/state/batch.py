@@ -132,8 +132,8 @@ class LaunchState:
     not_started: ClusterQueue = NONE_WAITS
 
     def whole_address(self, space: str, address: Array) -> Array:
-        """Host addresses of parameters or constants. A compiler may keep 32 bits of an address in
-        these small state spaces; what is missing is that of the variables there."""
+        """Return the host addresses of parameters or constants. A compiler may keep only 32 bits of
+        an address in these small state spaces; the upper bits are those of the variables there."""
         if address.size == 0 or address.min() >> np.uint64(32):
             return address
         mine = self.parameters.ctypes.data
@@ -282,9 +282,10 @@ class SharedMemory(RowMemory):
     def visit(
         self, address: Array, lanes: Array, nbytes: int, align: int, abroad: bool
     ) -> tuple[Array, Visited]:
-        """Where in `data` these addresses of lanes are, and as `visit_shared`. In a cluster an
-        address names a CTA. abroad: whether the instruction reaches other CTAs' memory, too.
-        address: of each lane, or of those of one CTA where all lanes of several have the same."""
+        """Return the offsets in `data` of these addresses of lanes, and what `visit_shared`
+        returns. In a cluster an address names a CTA. abroad: whether the instruction reaches other
+        CTAs' memory, too. address: of each lane, or of those of one CTA where all lanes of several
+        have the same."""
         offset = np.empty(address.size, np.uint64)
         visited = Visited(*visit_shared(
             address, lanes, self._threads, self.cluster_size, abroad, self.base, self.size,
@@ -356,8 +357,8 @@ class Batch:
         return (ranks << np.uint64(RANK_SHIFT)).reshape(-1, 1)
 
     def cluster_numbers(self, rows: Array) -> Array:
-        """Numbers of these clusters of the batch that no other cluster of the launch has: those of
-        their first CTAs."""
+        """Return for these clusters of the batch numbers unique in the launch: those of their first
+        CTAs."""
         numbers: Array = self.numbers[rows * self.cluster_size]
         return numbers
 
@@ -406,15 +407,16 @@ class Batch:
         return _unravel(cta, self.launch.grid), _unravel(thread, self.launch.block)
 
     def special(self, name: str) -> Array | None:
-        """A special register for the whole batch, as the smallest array that broadcasts to it."""
+        """Return a special register of the whole batch, as the smallest array that broadcasts to
+        it."""
         if name not in self._special:
             self._special[name] = special_register(name, self.launch, self.grid, self.numbers)
         return self._special[name]
 
     def kept(self, kind: type[T]) -> T:
-        """The batch's one object of a class, made from the batch when first asked for.
+        """Return the batch's one object of a class, made from the batch when first asked for.
 
-        Families of instructions keep here what only they know of.
+        Families of instructions keep here what only they use.
         """
         found: T | None = self._kept.get(kind)
         if found is None:
@@ -436,7 +438,8 @@ class Batch:
         return [*self.barriers.values(), self.cluster_barrier]
 
     def open_barrier(self, barrier: CtaBarrier | ClusterBarrier) -> None:
-        """Open the barrier where it is complete: count that, order the warps, release lanes."""
+        """Open the barrier where it is complete: count the opening, order the warps, release the
+        lanes."""
         opening = barrier.open(self.alive)
         if opening is None:
             return

@@ -45,7 +45,7 @@ WORD = np.uint64(8)
 
 @loop
 def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-untyped-def]
-    """Whether the stamped access happened before what a thread of a CTA does now.
+    """Return whether the stamped access happened before what a thread of a CTA does now.
 
     row: the clocks that the thread's warp knows of. releases: see `GlobalRaces`.
     """
@@ -261,10 +261,11 @@ def exchange(  # type: ignore[no-untyped-def]
     channel, number, row, warp, known, published, releases, latest, heard, epochs, used, tells,
     publishes, hears
 ):  # fmt: skip
-    """Lanes release to channels (if tells) and acquire from them (if hears), one after the other.
+    """Let lanes release to channels (if tells), acquire from them (if hears), one after the other.
 
-    publishes: whether it needs no fence. heard[channel]: the epochs of all channels that were known
-    to those who told it. used: how many rows of `releases` are. Returns the new `used`.
+    publishes: whether the release needs no fence. heard[channel]: the epochs of all channels that
+    were known to those who told it. used: how many rows of `releases` are in use. Returns the new
+    `used`.
     """
     warps = known.shape[2] - CHANNELS
     for i in range(channel.shape[0]):
@@ -343,7 +344,8 @@ class GlobalRaces:
         self.shadows = np.append(self.shadows, np.uint64(stamps.ctypes.data))
 
     def written(self) -> list[tuple[int, Array]]:
-        """(address of a buffer, which of its bytes were written), atomics included: bool[...]."""
+        """Return for each buffer its address and which of its bytes were written, atomics included,
+        as bool[nbytes]."""
         found = []
         for start, end, stamps in zip(
             self.starts.tolist(), self.ends.tolist(), self._stamps, strict=True
@@ -412,7 +414,7 @@ clocks."""
 
 
 def who_left(stamp: int) -> tuple[int, int]:
-    """The number of the cluster and the thread in it that left a stamp."""
+    """Return the number of the cluster, and the thread in it, that left a stamp."""
     return (stamp >> _OWNER) - 1, stamp & THREAD
 
 
@@ -431,7 +433,8 @@ _MOST_RUNS = 1024
 
 
 def _runs(numbers: Array) -> list[tuple[int, int]]:
-    """Growing numbers as ranges, (first, last + 1) each; few, which may have gaps then."""
+    """Return growing numbers as ranges, each (first, last + 1). To keep them few, ranges may
+    contain gaps."""
     if not numbers.size:
         return []
     gaps = np.flatnonzero(np.diff(numbers) > 1)

@@ -48,7 +48,7 @@ def register_numbers(which: int) -> Iterator[int]:
 
 
 def select(guard: Array, new: Array, old: Array) -> Array:
-    """`new` where guard holds, else `old`."""
+    """Return `new` where the guard holds, else `old`."""
     if guard.size == 1:
         return new if guard.reshape(-1)[0] else old
     return compiled.select(guard, new, old)
@@ -143,7 +143,7 @@ class Group:
             self.dirty = 0
 
     def take(self, array: Array) -> Array:
-        """A register of the whole batch, cut down to this group's lanes."""
+        """Return the part of a register of the whole batch that belongs to this group's lanes."""
         if self.full or array.ndim == 1:
             return array
         rows, columns = array.shape
@@ -156,7 +156,7 @@ class Group:
         return result
 
     def spread(self, array: Array) -> Array:
-        """A register as one entry a lane of the group, flat."""
+        """Return a register as a flat array with one entry for each lane of the group."""
         if array.shape == self.shape:
             return array.reshape(-1)
         spread = np.empty(self.shape, array.dtype)  # np.broadcast_to takes ten times as long
@@ -168,7 +168,7 @@ class Group:
         return flat.reshape(self.shape)
 
     def to_batch(self, array: Array, fill: Any = 0) -> Array:
-        """One entry for every lane of the batch; lanes outside the group get `fill`."""
+        """Return one entry for every lane of the batch; lanes outside the group get `fill`."""
         if self.full:
             return self.spread(array)
         out = np.full(self.grid.lane.size, fill, array.dtype)

@@ -51,7 +51,8 @@ class GlobalMemory:
         return [b for b in self._own if b.name == PARAMETERS] if space == "param" else constants
 
     def rescan(self) -> bool:
-        """Look for buffers that were not known before; False once nothing is left to look at."""
+        """Look for buffers that were not known before; return False once there is nowhere left to
+        look."""
         found = next(self._search, None)
         if found is None:
             return False
@@ -68,7 +69,7 @@ class GlobalMemory:
         return True
 
     def _lay_out(self, buffers: list[Buffer]) -> None:
-        """Sort; of overlapping buffers keep those that start first and reach farthest."""
+        """Sort the buffers; of overlapping ones keep those that start first and reach farthest."""
         self.buffers = []
         for buffer in sorted(buffers, key=lambda b: (b.address, -b.nbytes)):
             if buffer.nbytes == 0:
@@ -104,7 +105,8 @@ class GlobalMemory:
         return self.touched[first : first + _sectors(buffer)]
 
     def sector_base(self, index: int) -> int:
-        """Offset from the sector number of an address in a buffer to its index in `touched`."""
+        """Return the offset from the sector number of an address in a buffer to its index in
+        `touched`."""
         return int(self.sector0[index]) - (self.buffers[index].address >> 5)
 
     def nearest(self, address: int) -> tuple[Buffer, int] | None:
@@ -143,7 +145,8 @@ class GlobalMemory:
         return f"{index}, {place}" if index else place
 
     def _freed_at(self, address: int) -> str | None:
-        """Memory that was alive once."""
+        """Return in words the byte of freed memory that was at this address; None if there was
+        none."""
         for buffer in self._freed():
             if buffer.address <= address < buffer.end:
                 return f"byte {address - buffer.address} of {buffer.name}, which has been freed"
@@ -160,14 +163,15 @@ def element_at(buffer: Buffer, offset: int) -> str | None:
 
 
 def _meant(buffer: Buffer, offset: int) -> bool:
-    """Whether an offset is near enough to its buffer to have been meant for it; near the kernel's
-    parameters nothing is, as they are elsewhere in every run."""
+    """Return whether an offset is so near to its buffer that it was probably meant for it. Nothing
+    is meant for the kernel's parameters, which lie elsewhere in every run."""
     gap = max(-offset, offset + 1 - buffer.nbytes, 0)
     return gap <= (0 if buffer.name == PARAMETERS else max(_NEAR_BYTES, 4 * buffer.nbytes))
 
 
 def _as_negative(buffers: list[Buffer], address: int) -> str:
-    """The element that a small negative number of 32 bits would mean if it were signed."""
+    """Return a clause that says so if an address looks like a buffer's plus a small negative number
+    taken as unsigned; "" if it does not."""
     for buffer in buffers:
         below = (1 << 32) - (address - buffer.address)
         if 0 < below <= _NEAR_BYTES:
@@ -176,7 +180,7 @@ def _as_negative(buffers: list[Buffer], address: int) -> str:
 
 
 def in_window(address: Array) -> Array:
-    """Generic addresses of shared or local memory as addresses in that state space."""
+    """Convert generic addresses of shared or local memory to addresses in that state space."""
     inside: Array = address.astype(np.uint64) & np.uint64((1 << WINDOW_SHIFT) - 1)
     return inside
 
@@ -192,8 +196,8 @@ def rank_of(address: Array) -> Array:
 
 
 def isolated(nbytes: int, align: int) -> Array:
-    """Zeros at an aligned address: uint8[nbytes], with unused bytes around them, so that what
-    reaches past them or past a tensor next to them is in neither."""
+    """Return zeros at an aligned address, uint8[nbytes], with unused bytes around them: an access
+    past them, or past a tensor next to them, hits neither."""
     block = np.zeros(nbytes + align + 2 * RED_ZONE_BYTES, np.uint8)
     skip = RED_ZONE_BYTES + -(block.ctypes.data + RED_ZONE_BYTES) % align
     return block[skip : skip + nbytes]

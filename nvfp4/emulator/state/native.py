@@ -22,7 +22,7 @@ _SHARED_WORDS = 1 << 16
 
 @intrinsic
 def load(typing_context: Any, address: Any, dtype: Any) -> Any:
-    """The number of a dtype at a raw address."""
+    """Read a number of a dtype at a raw address."""
     kind = dtype.dtype
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

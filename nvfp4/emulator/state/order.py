@@ -35,7 +35,7 @@ class Order:
     Among several such threads, those that are further on in the program go first."""
 
     def ctas(self, numbers: Array) -> Array:
-        """Linear CTA numbers in the order in which their batches run."""
+        """Return linear CTA numbers in the order in which their batches run."""
         if self.number == 2:
             return numbers[::-1].copy()
         if self.number > 2:
@@ -43,7 +43,7 @@ class Order:
         return numbers
 
     def turns(self, cta: Array, warp: Array, ctas: int, warps: int) -> Array | None:
-        """When each lane's warp has its turn within the batch; None: all at once.
+        """Return when each lane's warp has its turn within the batch; None if all run at once.
 
         cta, warp: the lane's CTA in the batch, and its warp in the CTA. ctas, warps: how many.
         """

@@ -62,7 +62,7 @@ def _cell(stamps, byte):  # type: ignore[no-untyped-def]
 
 @loop
 def _words(stamps):  # type: ignore[no-untyped-def]
-    """Number of words, which is the index of the first byte's cell."""
+    """Return the number of words, which is the index of the first byte's cell."""
     return np.uint64(stamps.shape[0] // 5)
 
 
@@ -126,7 +126,7 @@ def in_warp(stamp, thread):  # type: ignore[no-untyped-def]
 
 @loop
 def plain_before(stamp):  # type: ignore[no-untyped-def]
-    """The stamp of the plain write that a warp's atomic has followed, or 0."""
+    """Return the stamp of the plain write that preceded a warp's atomic, or 0."""
     age = (stamp >> _AGE) & _OLDEST
     if age == 0 or age == _OLDEST:
         return np.int64(0)
@@ -136,7 +136,7 @@ def plain_before(stamp):  # type: ignore[no-untyped-def]
 
 @loop
 def _followed(writer, stamp):  # type: ignore[no-untyped-def]
-    """The stamp of an atomic, with the plain write of its own warp that it follows."""
+    """Return the stamp of an atomic, together with the plain write of its own warp before it."""
     if writer == 0:
         return stamp | (_OLDEST << _AGE)
     thread = (stamp & THREAD) - 1
@@ -242,8 +242,8 @@ def unwritten_flag(offset, nbytes, lanes, threads, known, stamps):  # type: igno
 
 @loop
 def _in_one_instruction(i, byte, writer, offset, nbytes, lanes, thread):  # type: ignore[no-untyped-def]
-    """Whether lane i's instruction is also what left the stamp at a byte, by another lane of its
-    warp: one of the lanes writes then, and it is not said which. No synchronisation is missing."""
+    """Return whether another lane of the warp left the stamp at a byte by the same instruction as
+    lane i's: which of the lanes writes is then undefined, but no synchronisation is missing."""
     for j in range(i - 1, -1, -1):
         if lanes[j] >> 5 != lanes[i] >> 5:
             return False
@@ -467,12 +467,14 @@ class Clocks:
 
     @cached_property
     def ordered(self) -> Array:
-        """Clocks that each warp's fence ordered before its later relaxed arrivals; as `known`."""
+        """Return the clocks that each warp's fence ordered before its later relaxed arrivals; as
+        `known`."""
         return np.zeros_like(self.known[:, : self.warps])
 
     @cached_property
     def seen(self) -> Array:
-        """Clocks seen by relaxed waits of each warp, known from its next fence on; as `known`."""
+        """Return the clocks seen by relaxed waits of each warp, known from its next fence on; as
+        `known`."""
         return np.zeros_like(self.known[:, : self.warps])
 
     def learn_seen(self, cluster: Array, warp: Array) -> None:
@@ -521,10 +523,9 @@ class Clocks:
     def meet_by_atomics(
         self, offset: Array, cluster: Array, warp: Array, hears: bool, relaxed: bool = False
     ) -> None:
-        """Warps execute atomics at places of shared memory, one after the other: each tells those
-        that come later what it knows. hears: not if nothing is returned. relaxed: each tells only
-        what a fence has ordered.
-        """
+        """Record that warps execute atomics at places of shared memory, one after the other: each
+        tells those that come later what it knows. hears: False for atomics that return nothing.
+        relaxed: each tells only what a fence has ordered."""
         places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
         for place, row, number in places.T.tolist():
             mine = self.known[row, number]

@@ -166,7 +166,8 @@ class Tally:
         lanes: Array,
         visited: Visited,
     ) -> None:
-        """Accesses to shared memory by these lanes of the batch, and the passes they took."""
+        """Record accesses to shared memory by these lanes of the batch, and the passes they
+        took."""
         site = self.site(instruction)
         site.nbytes = nbytes
         site.requests += visited.requests
@@ -217,7 +218,7 @@ def _stride(address: Array, request: Array) -> int | None:
 
 
 def _worst(address: Array, lanes: Array, nbytes: int) -> BankConflict | None:
-    """The conflict of the request with the most passes among the first few."""
+    """Return the conflict of the request with the most passes among the first few."""
     found: BankConflict | None = None
     lanes_a_pass = 32 if nbytes <= 4 else 16 if nbytes <= 8 else 8
     stops = np.flatnonzero(np.diff(lanes >> 5, append=-1)) + 1

@@ -61,8 +61,8 @@ class CtaTensorMemory:
     def put_undefined(
         self, columns: Iterable[int], line: int, origin: Origin | None = None
     ) -> None:
-        """A PTX line writes undefined values to columns. origin: where they come from, if it is not
-        a register or shared memory."""
+        """Record that a PTX line writes undefined values to columns. origin: where they come from,
+        unless from a register or shared memory."""
         text = f"where PTX line {line} has put what nothing has set"
         origin = origin or Origin(UninitialisedRegister, text)
         self.origins.update(dict.fromkeys(columns, origin))

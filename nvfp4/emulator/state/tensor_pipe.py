@@ -161,8 +161,8 @@ def _stamp_in_order(  # type: ignore[no-untyped-def]
 
 @loop
 def _take_readers(reads, first, last, numbers):  # type: ignore[no-untyped-def]
-    """numbers[i]: the last operation that has read a chunk from first[i] to last[i]; then none
-    has."""
+    """Set numbers[i] to the last operation that read a chunk from first[i] to last[i], and forget
+    those reads."""
     for i in range(first.shape[0]):
         numbers[i] = 0
         for chunk in range(first[i], last[i] + 1):
@@ -367,8 +367,8 @@ class TensorPipe:
         self, lane: int, place: Any, columns: slice, lanes: Array, writes: bool,
         complete: bool = False,
     ) -> Conflict | None:  # fmt: skip
-        """A lane's warp reads or writes words of its CTA; the access is under way until `wait`,
-        unless it is complete."""
+        """Record that a lane's warp reads or writes words of its CTA; the access is under way until
+        `wait`, unless it is complete."""
         row, (mine, warp) = lane // self.batch.grid.threads, self._knowledge(lane)
         pipe, parts = self.of(row), _parts(lanes)
         stamp = (int(mine[warp]) if complete else _UNDER_WAY) << 16 | (warp + 1)
@@ -397,8 +397,8 @@ class TensorPipe:
         self, lanes: Array, rows: Array, numbers: Array, columns: slice, reached: Array,
         writes: bool,
     ) -> list[tuple[int, Conflict]]:  # fmt: skip
-        """Operations that lanes issued read or write words, in `reached` lanes of tensor memory, of
-        a CTA each. Which of them race, and how."""
+        """Record that operations that lanes issued read or write words of a CTA each, in `reached`
+        lanes of tensor memory. Returns which of them race, and how."""
         units = self.unit(rows)
         product = self.of(int(rows[0])).issued[-1].shape is not None
         own = self._own[units]
@@ -488,8 +488,8 @@ class TensorPipe:
         return Conflict(said, hint + "one thread", before.place, unfenced=True)
 
     def _of_other_shape(self, lane: int, row: int, number: int) -> Conflict | None:
-        """The latest operation uses what an earlier one has written, and both are products, of
-        different shapes: the pipe does not keep their order."""
+        """Return the race between the latest operation and an earlier one whose result it uses, if
+        both are products of different shapes, which the pipe does not keep in order."""
         before, now = (self.issued(row, each) for each in (number, len(self.of(row).issued)))
         if None in (before.shape, now.shape) or before.shape == now.shape:
             return None
@@ -505,8 +505,8 @@ class TensorPipe:
     # --- shared memory --------------------------------------------------------------------
 
     def overwritten(self, offset: Array, nbytes: int, lanes: Array) -> tuple[int, Issued] | None:
-        """Lanes write bytes of the batch's shared memory: the position of one that does while an
-        operation may still read them, and that operation."""
+        """Lanes write bytes of the batch's shared memory. Returns the position of a lane that does
+        so while an operation may still read them, and that operation."""
         start = offset.astype(np.int64)
         numbers = np.empty(offset.size, np.int32)
         last = (start + nbytes - 1) // CHUNK_BYTES

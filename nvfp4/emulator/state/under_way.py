@@ -122,9 +122,9 @@ class Hazards:
         self._landing = late
 
     def find(self, address: Array, nbytes: int, waited: Array) -> tuple[int, str] | None:
-        """The first of these accesses to what is still to be written, and by which kernel.
+        """Return the first of these accesses to bytes that a launch is yet to write, and whose.
 
-        waited: bool, whether its thread has waited, for the launch before this one.
+        waited: for each access, whether its thread has waited for the launch before this one.
         """
         start = address.astype(np.int64)
         for launch, part in self._parts:

@@ -60,7 +60,7 @@ class Witness:
             self.events.append(event)
 
     def other(self) -> Related | None:
-        """The other access of the race; None if it was not seen."""
+        """Return the other access of the race; None if it was not seen."""
         seen = self.seen
         own = next(
             (

@@ -62,7 +62,7 @@ class GatedClock:
     def __init__(self, process: SubmissionProcess, device: torch.device, deadline: float) -> None:
         """Measures what an empty queue takes in a worker that has not loaded the submission yet.
 
-        deadline: on the monotonic clock, in seconds. Raises SubmissionFailed where a worker cannot
+        deadline: on the monotonic clock, in seconds. Raises SubmissionFailed if the worker cannot
         wait at a gate.
         """
         self._process = process
@@ -128,7 +128,8 @@ class GatedClock:
         seeds: list[int],
         alone: bool = False,
     ) -> _Clocked:
-        """Clocks calls on the contents of every seed, all correct; raises SubmissionFailed."""
+        """Clock calls on the contents of every seed. Raises SubmissionFailed unless all outputs are
+        correct."""
         late = []
         for seed, buffers in zip(seeds, sets, strict=True):
             opened.fill(buffers, opened.draw(seed))

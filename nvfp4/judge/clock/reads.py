@@ -1,5 +1,5 @@
-"""Reads of memory by several kernels: what the fastest of them needs, no kernel that has to read as
-much is faster than.
+"""Reads of memory by several kernels: no kernel that has to read as much is faster than the fastest
+of them.
 
 The kernels are PTX that the driver compiles, so that nothing else need be installed.
 """
@@ -76,9 +76,8 @@ class Read:
         return self.load_bytes * (1 if self.bulk else self.loads * self.threads)
 
     def launch(self, source: int, nbytes: int, sink: int) -> tuple[Dim3, Dim3, int, list[bytes]]:
-        """Grid, block, shared bytes and parameters. source, sink: addresses; whole CTAs
-        are read. nbytes: a multiple of 32.
-        """
+        """Return grid, block, shared bytes and parameters. source, sink: addresses. nbytes: a
+        multiple of 32; there are as many CTAs as read it all."""
         grid = -(-nbytes // self.cta_bytes), 1, 1
         more = self.cta_bytes if self.bulk else sink
         parameters = [struct.pack("<Q", each) for each in (source, nbytes, more)]
@@ -86,7 +85,7 @@ class Read:
         return grid, (self.threads, 1, 1), shared_bytes, parameters
 
     def ptx(self) -> str:
-        """The kernel; one for all of a name."""
+        """Return the kernel's PTX, which all reads of one name share."""
         if self.bulk:
             kernel = _entry.format(name=self.name, words=1, span=_bulk_span, body=_bulk_body)
             return _bulk_shared + kernel
@@ -149,9 +148,8 @@ class Reads:
         self.ways = list(self._kernels)
 
     def read(self, nbytes: int, way: Read, place: float = 0.0) -> None:
-        """Queues a read of so many bytes, of the buffer's at most, on the current stream. place:
-        from 0 to 1, where in the buffer.
-        """
+        """Queue a read of so many bytes, at most the buffer's, on the current stream. place: from 0
+        to 1, where in the buffer."""
         nbytes = max(32, min(nbytes, self._buffer.nbytes) // 32 * 32)
         left_bytes = self._buffer.nbytes - max(nbytes, way.cta_bytes)
         source = self._buffer.data_ptr() + int(left_bytes * place) // 256 * 256
@@ -169,7 +167,7 @@ class Reads:
         return min(found)[1] * self._longer(size)
 
     def _longer(self, size: int) -> float:
-        """Factor for a size that is larger than the buffer."""
+        """Return the factor by which a size exceeds the buffer, at least 1."""
         return max(1.0, size / self._buffer.nbytes)
 
     def fastest(self, sizes: Sequence[int], timer: CudaTimer) -> list[tuple[Read, float]]:

@@ -1,8 +1,8 @@
 """Contents of calls that cannot be foreseen, drawn faster than the contest draws its own.
 
 They are of the same kinds: the contest's (bytes 0 to 3, scales 0, 1 or 2), and full-range ones in
-patches between others that look like the contest's, so that no sample tells. Every element is
-drawn: no repetition lets a kernel recognize them.
+patches between others that look like the contest's, so that a sample does not tell them apart.
+Every element is drawn, as a kernel could recognize repetitions.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def draw(shape: tuple[int, int, int], full_range: bool, seed: int) -> Contents:
 
 
 def _some_rows(data: input_t, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows, and what their results must be."""
+    """Draw rows, and return them with their results."""
     a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
     if c.is_cuda:
         return torch.arange(len(c), device=c.device), expected_output(data)

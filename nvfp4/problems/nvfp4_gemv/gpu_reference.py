@@ -111,7 +111,7 @@ def tables(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
 def launch_of(
     storages: list[torch.Tensor], shape: tuple[int, int, int]
 ) -> tuple[Dim3, Dim3, list[bytes]]:
-    """Grid, block and parameters. storages: a, b, sfa, sfb, the tables, and c as it lies in
+    """Return grid, block and parameters. storages: a, b, sfa, sfb, the tables, and c as it lies in
     memory."""
     m, k, l = shape
     grid, block = (-(-m // WARPS), l, 1), (32, WARPS, 1)
@@ -121,7 +121,7 @@ def launch_of(
 
 @cache
 def _kernel() -> Kernel | None:
-    """None where the driver does not take it."""
+    """Load the kernel; None if the driver refuses it."""
     try:
         return installed_driver().load(PTX).kernel("gemv", PARAMETER_BYTES)
     except DriverError:

@@ -55,7 +55,7 @@ def _leaf(number: int, name: str, layout: Layout) -> Leaf:
 
 @dataclass
 class _Known:
-    """Inputs as the reference takes them, and what was computed of them."""
+    """Inputs as the reference takes them, with what has been computed from them."""
 
     data: input_t
     quick: contents.Contents | None = None
@@ -78,7 +78,7 @@ class Gemv:
     withholds = True
 
     def prepare(self, cases: Sequence[Case]) -> None:
-        """All is there."""
+        """Nothing to do: everything is at hand."""
 
     def refuse(self, case: Case) -> None:
         shape_of(case)
@@ -147,7 +147,7 @@ class Gemv:
     def withhold(
         self, plan: CasePlan, storages: list[torch.Tensor]
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Row 0 of every b, on which every result depends."""
+        """Spoil row 0 of every b, on which every result depends."""
         number = names.index("b")
         rows, k_packed, l = plan.inputs.leaves[number].shape
         first = storages[number].view(l, rows, k_packed)[:, 0]

@@ -72,7 +72,8 @@ def signed(symbol: str, offset: int) -> str:
 
 
 _margin_bits = 10.0
-"""An explanation that luck finds once in a thousand times is none."""
+"""Bits by which an explanation must beat chance: one that luck finds once in a thousand times is
+none."""
 
 _least_chance = 2.0**-11
 
@@ -138,7 +139,7 @@ class Mismatch:
         return np.flatnonzero(self.finite[:, batch])
 
     def quick(self, rows: int = _quick_rows) -> list[tuple[int, Array]]:
-        """Fewer rows of the same batches."""
+        """The same mismatch with fewer rows of the same batches."""
         return [(batch, _spread(each, rows)) for batch, each in self.sampled]
 
     def matches(self, hypothesis: Hypothesis, places: Iterable[tuple[int, Array]]) -> Array:

@@ -20,7 +20,7 @@ def tried(k: int) -> int:
 
 
 def summed(inputs: Inputs, mismatch: Mismatch) -> Iterator[Hypothesis]:
-    """Hypotheses by which parts of the sum are missing, or there twice."""
+    """Return hypotheses by which parts of the sum are missing or added twice."""
     places = mismatch.quick(_rows_at_ends)
     got = np.concatenate([mismatch.got[rows, batch] for batch, rows in places])
     products = np.concatenate([inputs.operands(batch, rows).products() for batch, rows in places])
@@ -52,7 +52,7 @@ def _counted(inputs: Inputs, why: Cause, counts: Array) -> Hypothesis:
 
 
 def _good(got: Array, predicted: Array) -> Array:
-    """Which columns explain a good share of the sample, best first."""
+    """Return the columns that explain a good share of the sample, best first."""
     hits = agrees(got[:, None], predicted).sum(axis=0)
     best = np.argsort(-hits, kind="stable")
     return best[hits[best] >= _good_share * got.size]
@@ -67,7 +67,7 @@ def _roundest(places: Array) -> list[int]:
 
 
 def _ends(got: Array, products: Array) -> Pattern:
-    """The sum without its tail."""
+    """Hypotheses: the sum without its tail."""
     k = products.shape[1]
     heads = np.cumsum(products, axis=1)[:, :-1]  # of the elements before 1, 2, ..., k - 1
     for first in _roundest(_good(got, heads) + 1):
@@ -77,7 +77,7 @@ def _ends(got: Array, products: Array) -> Pattern:
 
 
 def _shares(got: Array, products: Array) -> Pattern:
-    """One of n shares of lanes, warps or stages alone."""
+    """Hypotheses: only one of n shares, as of lanes, warps or stages."""
     k = products.shape[1]
     elements = 1
     while elements < k:
@@ -106,7 +106,7 @@ def _share_cause(elements: int, shares: int, share: int) -> Cause:
 
 
 def _ranges(got: Array, products: Array) -> Pattern:
-    """Blocks i to j of 16 elements missing or twice."""
+    """Hypotheses: blocks i to j, of 16 elements each, are missing or added twice."""
     k = products.shape[1]
     blocks = products.reshape(got.size, -1, 16).sum(axis=2)
     before = np.concatenate([np.zeros((got.size, 1)), np.cumsum(blocks, axis=1)], axis=1)

@@ -36,7 +36,7 @@ class Misreading:
 
 
 def _with(**changes: Callable[[Array], Array]) -> Read:
-    """Changes named operands of the right rows."""
+    """Return a reader of the right rows with the named operands changed."""
 
     def read(inputs: Inputs, batch: int, rows: Array) -> Operands:
         operands = inputs.operands(batch, rows)
@@ -47,14 +47,14 @@ def _with(**changes: Callable[[Array], Array]) -> Read:
 
 
 def _permuted_place(inputs: Inputs, batch: int, rows: Array, rest_m: int) -> Array:
-    """Where the permuted scales of rows stand in their flat storage: int64 [rows, k//16]."""
+    """Return where the permuted scales of rows stand in their flat storage: int64 [rows, k//16]."""
     i, j = rows[:, None], np.arange(inputs.sfa.shape[2])[None, :]
     tile = (batch * rest_m + i // 128) * (j.size // 4) + j // 4
     return ((tile * 32 + i % 32) * 4 + i % 128 // 32) * 4 + j % 4
 
 
 def _both(one: Read, other: Read) -> Read:
-    """sfa as the one reads it and sfb as the other does."""
+    """Return a reader that reads sfa as the first does and sfb as the second."""
 
     def read(inputs: Inputs, batch: int, rows: Array) -> Operands | None:
         a, b = one(inputs, batch, rows), other(inputs, batch, rows)

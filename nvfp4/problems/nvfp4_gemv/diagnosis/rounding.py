@@ -13,7 +13,7 @@ _alike_share = 0.2
 
 
 def accumulated_in_float16(inputs: Inputs, mismatch: Mismatch) -> Explanation | None:
-    """The cause, if errors are as large as those of sums in float16, in all rows."""
+    """Return the cause if the errors in all rows are as large as those of sums in float16."""
     m, k, _ = inputs.shape
     if mismatch.count < _least_wrong or not np.isfinite(mismatch.got).all():
         return None

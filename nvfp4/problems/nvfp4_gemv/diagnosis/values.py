@@ -34,7 +34,7 @@ def from_values(inputs: Inputs, mismatch: Mismatch, kept: bool) -> Iterator[Hypo
 
 
 def _carried_batches(inputs: Inputs) -> Predict:
-    """Exact sums: rounded ones may cancel."""
+    """Predict sums that are carried on from batch to batch, exactly: rounded ones may cancel."""
 
     def predict(batch: int, rows: Array) -> Array:
         return sum(inputs.operands(each, rows).exact() for each in range(batch + 1))
@@ -61,7 +61,7 @@ def _moved(want: Array, rows_of: RowMap) -> Predict:
 
 
 def _batches(mismatch: Mismatch) -> Iterator[Hypothesis]:
-    """Each batch holds the results of one."""
+    """Hypotheses: each batch holds the results of some batch."""
     got, want = mismatch.got, mismatch.want
     m, l = want.shape
     rows = np.unique(np.linspace(0, m - 1, min(m, 64)).astype(int))
@@ -78,7 +78,7 @@ def _batches(mismatch: Mismatch) -> Iterator[Hypothesis]:
 
 
 def _maps(m: int) -> Iterator[tuple[str, RowMap]]:
-    """Which row's value each row may hold."""
+    """Yield which row's value each row may hold."""
     size = 1
     while size < m:
         for flipped in {size, 2 * size - 1}:
@@ -92,7 +92,7 @@ def _maps(m: int) -> Iterator[tuple[str, RowMap]]:
 
 
 def _transposed(size: int, m: int) -> Iterator[tuple[str, RowMap]]:
-    """Tiles of so many rows seen as [p, q] and written as [q, p]."""
+    """Yield how rows move when a tile of `size` rows, seen as [p, q], is written as [q, p]."""
     p = 2
     while p < size and size % p == 0:
         q = size // p

@@ -83,7 +83,8 @@ def _interval(first: int, end: int, m: int) -> str:
 
 
 def _periodic(rows: Array, wrong: Array, density: float) -> tuple[Array, str] | None:
-    """An interval of each tile of so many rows."""
+    """Return rows that form the same interval in every tile of a power of two of rows, and that in
+    words."""
     number, period = np.arange(rows.size), 2
     while period <= rows.size // 2:
         rest = np.unique(number[rows] % period)

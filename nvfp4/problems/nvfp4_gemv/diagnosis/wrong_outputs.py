@@ -21,7 +21,7 @@ most_named = 3
 """The most causes that are named if they fit equally well; if there are more, none is."""
 
 most_parts = 2
-"""Mistakes at once, each in elements of its own."""
+"""The most mistakes that are named at once, each in elements of its own."""
 
 _values_tried, _places_tried = 40, 400
 _endless = 1e300
