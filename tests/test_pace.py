@@ -154,7 +154,7 @@ class Slow:
     def run_submission(self) -> ProcessResult:
         return ProcessResult(0, "")
 
-    def run_eval(self, mode, cases, on_result, on_activity) -> ProcessResult:  # type: ignore[no-untyped-def]
+    def run_eval(self, mode, cases, on_result, on_activity, parts=1) -> ProcessResult:  # type: ignore[no-untyped-def]
         kind = "test" if mode == "test" else "benchmark"
         lines = [("device.kind", self._kind), (f"{kind}-count", str(len(cases)))]
         for index, spec in enumerate(cases):
@@ -168,6 +168,8 @@ class Slow:
         for key, value in lines:
             on_result(key, value)
         return ProcessResult(114, "", values=dict(lines))
+
+    run_in_parts = run_eval
 
 
 def judged(kind: str, **plan: object) -> Verdict:
@@ -352,6 +354,24 @@ def test_judges_that_share_cases_say_what_one_would(cases: list[str], at_once: b
     assert [key for key, _ in told].count("device.kind") == 1
     assert ended.values["check"] == min(cases)
     assert ended.exit_code == (112 if "fail" in cases else 0)
+
+
+def test_a_judge_that_waits_for_another_has_the_time_that_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    had_s: list[float] = []
+
+    def judge(self: Bot, arguments: list[str], cases: list[str], on_result: Any, look: Any) -> Any:
+        had_s.append(self.options.timeout_s)
+        time.sleep(0.2)
+        on_result("benchmark.0.emulated", "true")
+        return ProcessResult(0, "", values={"check": "pass"})
+
+    monkeypatch.setattr(Bot, "_judged", judge)
+    bot = Bot(load_problem(), b"", Options(timeout_s=60.0))
+    bot.run_in_parts("leaderboard", ["a", "b"], 2, lambda *_: None, at_once=False)
+    assert had_s[0] == pytest.approx(60.0, abs=0.1)
+    assert had_s[1] < had_s[0] - 0.15
 
 
 def test_a_judge_whose_result_ends_the_run_is_the_last() -> None:

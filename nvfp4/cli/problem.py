@@ -184,15 +184,10 @@ def load_problem(folder: Path | None = None) -> Problem:
     }
     described = _described(extras.read_bytes() if extras.is_file() else b"")
     cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
-    speed = described.get("emulated_per_s")
-    emulated_per_s = float(speed) if isinstance(speed, int | float) else 0.0
-    if folder == bundled_folder():
-        return Problem(
-            folder, tests, benchmarks, files=files, cases=cases, emulated_per_s=emulated_per_s
-        )
+    bundled, speed = folder == bundled_folder(), described.get("emulated_per_s")
     if "reference.py" not in files:
         raise ProblemError(f"{path} names no reference.py")
-    if extras.is_file():
+    if extras.is_file() and not bundled:
         files[_extras] = extras.read_bytes()
     return Problem(
         folder,
@@ -202,9 +197,9 @@ def load_problem(folder: Path | None = None) -> Problem:
         files,
         str(content.get("ranking_by", "last")),
         _template(folder, content),
-        "generate_second_input" in described,
+        bundled or "generate_second_input" in described,
         cases,
-        emulated_per_s,
+        float(speed) if isinstance(speed, int | float) else 0.0,
     )
 
 

@@ -98,9 +98,6 @@ class Referee(Protocol):
 
     draws_full_range: bool
     """Whether there is a second kind of inputs."""
-    draws_beside: bool
-    """Whether it draws inputs of the next case while one is judged. Code that may end on them
-    does not. Inputs of further calls are always drawn in a thread of their own."""
     repeatable: bool
     """Whether the same inputs must give the same bits in another process."""
     withholds: bool

@@ -25,7 +25,7 @@ from nvfp4.emulator import (
     Worlds,
 )
 from nvfp4.emulator.cost import KernelCost, merged
-from nvfp4.emulator.errors import EmulatorFailed, RunawayKernel
+from nvfp4.emulator.errors import EmulatorFailed, RunawayKernel, TooSlow
 from nvfp4.emulator.loops import COMPILED
 from nvfp4.emulator.report import noted
 from nvfp4.emulator.software import software_conversions
@@ -51,6 +51,7 @@ from nvfp4.records.messages import (
 )
 from nvfp4.records.options import Options
 from nvfp4.records.source import SourceLine, show_as
+from nvfp4.records.texts import short_name
 
 most_kernels = 16
 """Most kernels of a call whose cost is explained."""
@@ -406,6 +407,8 @@ class Gpu:
             return Started("")
         other = counted_with_suffix(launch, self._admission.require) if predicts else None
         known = *(each.nbytes for each in self._case), len(call.reports), launch.kernel, launch.grid
+        if asked is not None and time.monotonic() > asked.deadline:
+            raise TooSlow(f"no time is left for {short_name(request.kernel)}")
         limited = launch
         if asked is not None and predicts and asked.longest_s:
             call.began = call.began or time.monotonic()

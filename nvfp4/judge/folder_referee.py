@@ -58,7 +58,6 @@ class FolderReferee:
     """See ``contract.referee.Referee``."""
 
     draws_full_range = False
-    draws_beside = False
     repeatable = False
     withholds = False
 
@@ -68,7 +67,9 @@ class FolderReferee:
         self._lock = threading.RLock()  # inputs are drawn ahead in a thread of their own
         self._numbers = itertools.count()
         self._requests = 0
-        self._ready: tuple[Case, int, CaseDrawn] | None = None
+        self._ready: tuple[Case, Draw, CaseDrawn] | None = None
+        self._there: set[int] = set()
+        """The numbers of what this process has drawn."""
         self._plans: dict[tuple[str, bool], CasePlan] = {}
         self._published: dict[str, Published] = {}
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
@@ -105,6 +106,7 @@ class FolderReferee:
         preparation, self._preparation, self._ready = self._preparation, None, None
         if preparation is not None:
             self._stop()
+            self._there.clear()
             self._start()
             self._ask(preparation, Prepared)
             self._preparation = preparation
@@ -147,15 +149,16 @@ class FolderReferee:
     def _left_s(self) -> float:
         return max(0.1, self._deadline - time.monotonic())
 
-    def _draw(self, case: Case, seed: int) -> tuple[int, CaseDrawn]:
+    def _draw(self, case: Case, seed: int) -> tuple[Draw, CaseDrawn]:
         arguments = dict(case.arguments)
         if "seed" in arguments and seed != case.seed:
             arguments["seed"] = _near(case.seed, seed)
-        number = next(self._numbers)
-        found = self._ask(Draw(arguments, case.full_range, number), CaseDrawn)
+        request = Draw(arguments, case.full_range, next(self._numbers))
+        found = self._ask(request, CaseDrawn)
+        self._there.add(request.number)
         plan = _plan(found, self.published(case).least_bytes)
         self._plans.setdefault((case.spec, case.full_range), plan)
-        return number, found
+        return request, found
 
     def plan(self, case: Case) -> CasePlan:
         with self._lock:
@@ -167,20 +170,20 @@ class FolderReferee:
     def draw(self, case: Case, seed: int) -> Drawn:
         with self._lock:
             if self._ready is not None and self._ready[0] == case and seed == case.seed:
-                _, number, found = self._ready
+                _, request, found = self._ready
                 self._ready = None
             else:
-                number, found = self._draw(case, seed)
+                request, found = self._draw(case, seed)
             tree, device = _tree(found.inputs), default_device()
             held: dict[str, torch.Tensor] = {}
             for host, sizes in ((False, sizes_of(tree, 0)), (True, host_sizes_of(tree))):
                 if not sizes:
                     continue
                 buffers = create_buffers(sizes, torch.device("cpu") if host else device)
-                self._ask(Put(number, host), Done, buffers.fd)
+                self._ask(Put(request.number, host), Done, buffers.fd)
                 held |= buffers.tensors
                 buffers.close_fd()
-            return Drawn(tree, [held[name] for name in tree.names], number)
+            return Drawn(tree, [held[name] for name in tree.names], request)
 
     redraw = draw
 
@@ -193,8 +196,11 @@ class FolderReferee:
         parts_there = parts(output.tree, buffers.tensors[output_name])
         for there, storage in zip(parts_there, output.storages, strict=True):
             there.copy_(storage)
-        request = Check(drawn.contents, output.tree.to_plain(), nbytes)
+        again: Draw = drawn.contents
+        request = Check(again.number, output.tree.to_plain(), nbytes)
         with self._lock:
+            if again.number not in self._there:  # drawing other inputs has ended the process
+                self._ask(again, CaseDrawn)
             found = self._ask(request, OutputChecked, buffers.fd)
         buffers.close()
         return Checked(**{**vars(found), "causes": []})

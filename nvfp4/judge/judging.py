@@ -57,7 +57,7 @@ def judge_cases(request: Request) -> Exit:
         cases = _cases(Path(request.arguments[0]), request.secret_seed, referee)
         try:
             referee.prepare(cases)
-            referee.plan(cases[0])
+            referee.plan(min(cases, key=lambda case: case.elements))  # which comes first
         except CaseFailed as failed:
             raise SetupError(str(failed), Exit.USAGE) from None
         _report_facts(pipe, device, options)

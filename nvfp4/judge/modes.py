@@ -107,7 +107,6 @@ class Judge:
         self._failures: list[Exit] = []
         self._began_s = 0.0
         self._unloaded: SubmissionFailed | None = None
-        self._draws_beside = device.type == "cpu" and referee.draws_beside
         self._ahead = Ahead(device.type == "cpu")
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
@@ -125,7 +124,7 @@ class Judge:
             self._write_essential(f"{key}.spec", case.spec)
             opening = self._opened(case, self._hooks.open_test)
             with self._reported(key) as report, opening as opened:
-                called, _ = opened.judged_call(self._take_first(draws, place))
+                called, _ = opened.judged_call(self._ahead.take_of(draws, place))
                 opened.check_again()
                 self._hooks.observe(opened, called, report)
                 outputs[index] = opened.returned()
@@ -180,7 +179,7 @@ class Judge:
                     with self._reported(key) as report:
                         opening = self._opened(case, OpenedCase)
                         opened = open_cases.enter_context(opening)
-                        first = partial(self._take_first, together, start + place)
+                        first = partial(self._ahead.take_of, together, start + place)
                         call_s = self._benchmark(opened, index, first, measured, longest_s, report)
                         later[index] = self._later(case, opened.resumed, call_s, 2, True)
                 self._make_all(later, "benchmark")
@@ -290,7 +289,7 @@ class Judge:
     def _load(self, draws: Sequence[Callable[[], Drawn]] = ()) -> None:
         """Load the submission; if that fails, so does every case. draws: return the inputs of the
         first calls, the first of which are drawn meanwhile."""
-        for draw in draws[: self._draws_beside]:
+        for draw in draws[:1]:
             self._ahead.prepare(0, draw)
         try:
             self._process.load(seconds_left(self._deadline, longest_compile_s))
@@ -357,11 +356,7 @@ class Judge:
         """Return the inputs of a first call, and the expected output if it is computed
         meanwhile."""
         drawn = draw(case, seed)
-        return self._referee.expect(drawn) if self._draws_beside else drawn
-
-    def _take_first(self, draws: Sequence[Callable[[], Drawn]], place: int) -> Drawn:
-        """Inputs of the first call at this place of a sequence."""
-        return self._ahead.take_of(draws if self._draws_beside else draws[: place + 1], place)
+        return self._referee.expect(drawn) if self._device.type == "cpu" else drawn
 
     def _call_seed(self, case_index: int, call: int) -> int:
         """Return a seed that cannot be foreseen."""

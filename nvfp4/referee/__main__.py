@@ -123,6 +123,7 @@ class Service:
         # Returned tensors are the device's, whatever the record says.
         output = build(tree, parts(tree, raw), lambda tensor, device: self._adopt(tensor, "cuda"))
         passed, message = self._problem.check(inputs, output)
+        self._drawn.move_to_end(request.number, last=False)  # what was checked goes first
         if not passed:
             message = "\n".join(filter(None, [message, self._problem.never_written(output)]))
         why = "" if passed else self._problem.rounding_explains(inputs, output)

@@ -167,6 +167,7 @@ class Bot:
         whole, lock = ProcessResult(exit_code=0, stderr=""), threading.Lock()
         numbers = [list(range(len(cases)))[part::parts] for part in range(parts)]
         may_begin, ended_early = threading.Event(), threading.Event()
+        began_s = time.monotonic()
         if at_once:
             may_begin.set()
 
@@ -192,8 +193,10 @@ class Bot:
                 return stops
 
             of_part = [cases[number] for number in numbers[part]]
+            left_s = max(1.0, self.options.timeout_s - (time.monotonic() - began_s))
+            in_time = replace(self, options=replace(self.options, timeout_s=left_s))
             try:
-                return self._judged([mode], of_part, on_part, on_activity)
+                return in_time._judged([mode], of_part, on_part, on_activity)
             finally:
                 may_begin.set()
 

@@ -73,7 +73,6 @@ class Gemv:
     """See ``contract.referee.Referee``."""
 
     draws_full_range = True
-    draws_beside = True
     repeatable = True
     withholds = True
 
