@@ -18,15 +18,15 @@ class Token(NamedTuple):
 
 _TOKEN = re.compile(
     r"""
-      (?P<blank>[ \t\r\f\v]+|//[^\n]*)
-    | (?P<newline>\n)
-    | (?P<comment>/\*.*?\*/)
-    | (?P<string>"[^"\n]*")
+    (?=(?P<blank>(?:[ \t\r\f\v\n]+|//[^\n]*|/\*.*?\*/)*))(?P=blank)  # without going back
+    (?: (?P<string>"[^"\n]*")
     | (?P<directive>\.[A-Za-z_0-9]\w*(?:::\w+)*)
     | (?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?
         |\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)
     | (?P<word>[%$A-Za-z_][\w$%]*(?:(?:\.|::)\w+)*)
     | (?P<mark><<|>>|<=|>=|==|!=|&&|\|\||[{}()\[\]<>,;:|!@+\-=*~/&^?])
+    | (?P<end>\0|\Z)
+    | (?P<other>.))
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
@@ -34,28 +34,20 @@ _TOKEN = re.compile(
 
 def tokens(text: str) -> Iterator[Token]:
     """All tokens of a PTX module, then one of kind `end`."""
-    line = 1
-    position = 0
-    end = len(text)
-    match = _TOKEN.match
-    while position < end:
-        found = match(text, position)
-        if found is None:
-            if text[position] == "\0":
-                break
-            raise PtxSyntaxError(
-                f"unexpected character {text[position]!r}", where=SourceLocation("(module)", line)
-            )
+    line, position = 1, 0
+    for found in _TOKEN.finditer(text):
         kind = found.lastgroup
-        position = found.end()
-        if kind == "newline":
-            line += 1
-        elif kind == "comment":
-            line += found.group().count("\n")
-        elif kind != "blank":
-            assert kind is not None
-            yield Token(kind, found.group(), line, found.start())
-    yield Token("end", "", line, end)
+        assert kind is not None
+        start = found.start(kind)
+        line += text.count("\n", position, start)
+        position = start
+        if kind == "end":
+            break
+        if kind == "other":
+            message = f"unexpected character {text[start]!r}"
+            raise PtxSyntaxError(message, where=SourceLocation("(module)", line))
+        yield Token(kind, found[kind], line, start)
+    yield Token("end", "", line, len(text))
 
 
 LINE_DIRECTIVES = {".version", ".target", ".address_size", ".loc", ".file"}

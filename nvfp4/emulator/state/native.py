@@ -17,7 +17,6 @@ from nvfp4.emulator.state.memory import RANK_SHIFT
 
 SECTOR_BYTES = 32
 BANKS = 32
-_SHARED_WORDS = 1 << 16
 
 
 @intrinsic
@@ -172,22 +171,35 @@ def visit_shared(  # type: ignore[no-untyped-def]
     words = max(1, nbytes // 4)
     mask = np.uint64(align - 1)
     lowest, room, needs = np.uint64(base), np.uint64(size), np.uint64(nbytes)
-    # By word of shared memory, which is smaller than this, the last pass that has touched it.
-    touched = np.empty(0, np.int32)
-    load = np.empty(BANKS, np.int32)
-    requests = passes = least = 0
-    i = 0
+    # Different words that a pass asks each bank for, and how many there are.
+    asked, load = np.empty((BANKS, lanes_a_pass * words), np.int64), np.empty(BANKS, np.int32)
+    requests = passes = least = of_warp = 0
+    before = end = 0
     n = address.shape[0]
-    while i < n:
-        warp = lanes[i] >> 5
-        own = lanes[i] // threads
-        rank = np.int64(own % ctas)
+    while end < n:
+        start, warp = end, lanes[end] >> 5
+        while end < n and lanes[end] >> 5 == warp:
+            end += 1
         requests += 1
-        while i < n and lanes[i] >> 5 == warp:
+        own = lanes[start] // threads
+        rank = np.int64(own % ctas)
+        count = start - before
+        k = 0
+        # Warps mostly have the addresses of the warp before.
+        while ctas == 1 and end - start == count > k and address[start + k] == address[before + k]:
+            k += 1
+        if 0 < k == count:
+            shift = np.uint64((own - lanes[before] // threads) * stride)
+            for k in range(count):
+                out[start + k] = out[before + k] + shift
+            passes, before = passes + of_warp, start
+            least += (count + lanes_a_pass - 1) // lanes_a_pass
+            continue
+        before, of_warp, i = start, 0, start
+        while i < end:
             begin = i
             first, last = np.uint64(1 << 63), np.uint64(0)
-            end = min(n, i + lanes_a_pass)
-            while i < end and lanes[i] >> 5 == warp:
+            while i < min(end, begin + lanes_a_pass):
                 a = address[i]
                 row = own
                 if ctas > 1:
@@ -203,22 +215,22 @@ def visit_shared(  # type: ignore[no-untyped-def]
                 first, last = min(first, a), max(last, a)
                 i += 1
             least += 1
-            if np.int64(last >> np.uint64(2)) - np.int64(first >> np.uint64(2)) + words <= BANKS:
-                passes += 1
-                continue
-            if touched.shape[0] == 0:
-                touched = np.zeros(_SHARED_WORDS, np.int32)
-            load[:] = 0
-            most = np.int32(0)
-            for k in range(begin, i):
-                word = np.int64(address[k]) >> 2
-                for w in range(word, word + words):
-                    where = w & (_SHARED_WORDS - 1)
-                    if touched[where] != least:
-                        touched[where] = least
-                        load[where & 31] += 1
-                        most = max(most, load[where & 31])
-            passes += most
+            most = 1
+            if np.int64(last >> np.uint64(2)) - np.int64(first >> np.uint64(2)) + words > BANKS:
+                load[:] = most = 0
+                for k in range(begin, i):
+                    word = np.int64(address[k]) % (1 << RANK_SHIFT) // 4
+                    for w in range(word, word + words):
+                        bank = w & (BANKS - 1)
+                        j = 0
+                        while j < load[bank] and asked[bank, j] != w:
+                            j += 1
+                        if j == load[bank]:
+                            asked[bank, j] = w
+                            load[bank] += 1
+                            most = max(most, load[bank])
+            of_warp += most
+        passes += of_warp
     return -1, requests, passes, least
 
 
