@@ -26,7 +26,7 @@ from nvfp4.judge.findings import findings_of
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.model.tools import tools
-from nvfp4.records.failures import BY_JUDGE, Finding
+from nvfp4.records.failures import BY_JUDGE, BY_SUBMISSION, Finding
 from nvfp4.records.gpu_messages import AddText, Start, Started
 from nvfp4.records.messages import Begin, Called, End, OpenSession
 from nvfp4.records.options import Options
@@ -184,6 +184,22 @@ nvfp4.emulator.run = nvfp4.model.prediction.predict = None
         assert counts.pop("seconds") > 0
         assert others.pop("seconds") > 0
         assert counts == others
+
+
+FORGED = """
+    import dataclasses, gc
+    from nvfp4.capture.emulated_gpu import EmulatedGpu
+    from nvfp4.records.launch import Note
+    gpu = next(each for each in gc.get_objects() if type(each) is EmulatedGpu)
+    kept, notes = gpu.launch, [Note("a", "b"), *[Note("a", "")] * 300, Note("shared_race", "c")]
+    gpu.launch = lambda launch: kept(dataclasses.replace(launch, notes=notes))
+    return honest(data)
+"""
+
+
+def test_no_number_of_notes_makes_one_the_judge_s_word(judge: Judge) -> None:
+    judged = judge(source_of(block_sum) + wrapped + FORGED, shapes=[(128, 256, 1)])
+    assert {each.told_by for each in judged.findings[0]} == {BY_SUBMISSION}
 
 
 def test_a_fault_is_told_by_the_judge_at_its_line(judge: Judge) -> None:

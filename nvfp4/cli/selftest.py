@@ -21,7 +21,7 @@ from nvfp4.cli.problem import Problem, case_line, load_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
 
-_shared = ("gemv", "kernels", "nothing", "ptx")
+_shared = ("gemv", "kernels", "nothing", "ptx", "racy")
 """Files of the corpus that are put in front of those which import these modules."""
 
 _tests = [

@@ -8,7 +8,7 @@ from typing import Any
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import EmulatorError, NotAdmitted, SourceLocation
 from nvfp4.model.tools import MachineCode, assemble
-from nvfp4.records.gpu_messages import Fault
+from nvfp4.records.gpu_messages import Fault, longest_output
 from nvfp4.records.launch_errors import CodedError
 from nvfp4.records.source import SourceLine, headed
 from nvfp4.records.texts import cut, plain, short_name
@@ -25,7 +25,7 @@ def fault_of(
         failure |= _place(launched)
     else:
         text, failure = error.rendered(launched), _failure(error, launched)
-    output = getattr(error, "output", "")
+    output = getattr(error, "output", "")[-longest_output:]
     return Fault(cut(plain(text, submission, name)), failure, type(error).refusal, output)
 
 

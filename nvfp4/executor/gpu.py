@@ -39,7 +39,8 @@ from nvfp4.model.lines import line_times, machine_code_of, with_times
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
 from nvfp4.model.tools import assemble
 from nvfp4.records import gpu_messages
-from nvfp4.records.gpu_messages import Answer, Fault, Found, Started
+from nvfp4.records.failures import ADVICE
+from nvfp4.records.gpu_messages import Answer, Fault, Found, Started, longest_output
 from nvfp4.records.launch_errors import CodedError
 from nvfp4.records.messages import (
     Begin,
@@ -59,8 +60,8 @@ most_kernels = 16
 most_sampled = 500_000
 """After how many warp instructions a launch stops that would take too long."""
 
-_most_notes, _longest_note = 256, 1000
-"""Limits for what the submission's process says of its launches."""
+_most_told, _longest_told = 32, 500
+"""Limits for the reports of a call and for their findings, and for a text of these."""
 
 _shares = "host code and kernels share memory"
 
@@ -198,7 +199,7 @@ class Gpu:
         call, told = self._call, self._told
         self._call, self._told = _Call(), len(COMPILED)
         asked, predicted = call.request, {}
-        reports = [each.to_dict() for each in call.reports]
+        reports = _account(call.reports, call.notes)
         if asked is not None and asked.explain:
             self._write_costs(call, asked)
         if asked is not None and call.counts and call.fault is None:
@@ -212,11 +213,11 @@ class Gpu:
             call.notes,
             call.why,
             fault.text,
-            fault.failure,
+            _short(fault.failure),
             predicted,
             compiled_since(told),
             call.fatal,
-            call.sampled,
+            _short(call.sampled),
         )
 
     def _write_costs(self, call: _Call, asked: Begin) -> None:
@@ -260,6 +261,7 @@ class Gpu:
             fatal = in_kernel and not fault.refusal and not call.fatal
             call.fault = fault if fatal else call.fault or fault
             call.fatal |= fatal
+            call.also = "host code goes on after an error of the GPU"
         return fault
 
     def _add_text(self, request: gpu_messages.AddText, fd: int | None) -> Done:
@@ -340,7 +342,7 @@ class Gpu:
     def _add_note(self, request: gpu_messages.AddNote, fd: int | None) -> Done:
         reports, note = self._call.reports, _note(request.note)
         those = [each for each in reports if each.kernel == request.kernel] or reports
-        if those and len(self._call.notes) < _most_notes:
+        if those and len(self._call.notes) < _most_told:
             self._call.notes.append([note.code, note.message])
             those[-1].findings.append(noted(note, those[-1].kernel))
         return Done()
@@ -382,7 +384,7 @@ class Gpu:
             request.shared_bytes,
             tuple(request.cluster),  # type: ignore[arg-type]
             ListedMemory(self._buffers(), self._freed),
-            tuple(map(_note, request.notes)),
+            tuple(map(_note, request.notes[: _most_told - len(call.notes)])),
             deadline=asked.deadline if asked else None,
             stream=request.stream,
             programmatic=request.programmatic,
@@ -395,7 +397,7 @@ class Gpu:
         call.also = self._admission.require(launch) or call.also
         if any(self._memory.is_shared(each.address, each.nbytes) for each in self._regions):
             call.also = _shares
-        if request.trial:
+        if request.trial and asked is not None and asked.model:  # it is neither counted nor timed
             call.also = "host code tries configurations"
             emulator.run(launch, check=False)
             return Started("")
@@ -441,13 +443,12 @@ class Gpu:
         if request.stream not in _IMPLICIT:
             report.findings.append(noted(_OWN_STREAM, report.kernel))
         call.reports.append(report)
-        room = _most_notes - len(call.notes)
-        call.notes += [[each.code, each.message] for each in launch.notes[:room]]
+        call.notes += [[each.code, each.message] for each in launch.notes]
         if predicts:
             own = counted(launch, report)
             call.counts.append(own)
             call.with_suffix.append(replace(other, read_bytes=own.read_bytes) if other else own)
-        return Started(report.output)
+        return Started(report.output[-longest_output:])
 
 
 def _buffer(name: str, address: int, nbytes: int, writable: bool, view: Any) -> Buffer:
@@ -461,7 +462,37 @@ def _note(listed: list[Any]) -> Note:
     note = Note(*listed)
     if not isinstance(note.code, str) or not isinstance(note.message, str):
         raise Malformed("a note has no code or no message")
-    return replace(note, code=note.code[:_longest_note], message=note.message[:_longest_note])
+    return replace(note, code=note.code[:_longest_told], message=note.message[:_longest_told])
+
+
+def _account(reports: list[LaunchReport], notes: list[list[str]]) -> list[dict[str, Any]]:
+    """The reports of a call as plain values, short enough for a message: the last one has the sum
+    of those that follow it, the first one all findings, mistakes and the judge's own first."""
+    told: list[dict[str, Any]] = []
+    findings: list[dict[str, Any]] = []
+    for each in reports:
+        plain = {**each.to_dict(), "launches": 1, "output": ""}
+        findings += plain.pop("findings")
+        told.append({**plain, "findings": []})
+        if len(told) > _most_told:
+            more, last = told.pop(), told[-1]
+            for name, count in more.pop("warp_instructions").items():
+                kinds = last["warp_instructions"]
+                kinds[name] = kinds.get(name, 0) + count
+            last |= {k: last[k] + v for k, v in more.items() if isinstance(v, (int, float))}
+    findings.sort(key=lambda e: (e["code"] in ADVICE, [e["code"], e["message"]] in notes))
+    for first in told[:1]:
+        first["findings"] = findings[:_most_told]
+    return [_short(each) for each in told]
+
+
+def _short(value: Any) -> Any:
+    """Plain values with each text cut."""
+    if isinstance(value, str):
+        return value[:_longest_told]
+    if isinstance(value, dict):
+        return {name: _short(each) for name, each in value.items()}
+    return [_short(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _listed(names: list[str]) -> str:

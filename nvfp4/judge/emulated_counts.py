@@ -66,7 +66,7 @@ def total_counts(launches: object) -> dict[str, Any]:
     if totals["ctas_run"] < totals["ctas_total"]:
         totals = {name: totals[name] for name in _scaled}
     return {
-        "launches": len(reports),
+        "launches": sum(_number(each.get("launches", 1)) for each in reports),
         "kernels": sorted({str(each.get("kernel"))[:_longest_name] for each in reports})[:8],
         "warp_instructions": kinds,
         **totals,

@@ -34,6 +34,8 @@ _SHARED_UNIT = 128
 _SCHEDULERS = 4
 _TENSOR_MEMORY = ("UTC", "LDTM", "STTM")
 _MOST_KERNELS = 8
+_MOST_DIFFERENT = 64
+"""Most different kernels of a call: each takes the assembler a tenth of a second."""
 _MOST_KINDS = 256
 """Most kinds of warps; each kind has its own trace."""
 _MOST_STEPS = 20_000_000
@@ -136,6 +138,9 @@ def predict(
     """Predict the time of a call. clean: after a flush that leaves nothing in the L2 to be written
     back. copied: the bytes of each copy within the device's memory, which are read and written one
     after the other. Raises NoPrediction."""
+    different = len({(each.ptx, each.kernel) for each in launches})
+    if different > _MOST_DIFFERENT:
+        raise NoPrediction(f"a call launches {different} different kernels, too many to simulate")
     kernels = [kernel_time(gpu, each, clean) for each in launches]
     parts: dict[str, float] = defaultdict(float)
     gaps = len(kernels) + len(copied) - 1

@@ -11,6 +11,9 @@ from nvfp4.records.messages import Done
 
 window_bytes = 16 << 20
 
+longest_output = 1 << 16
+"""Characters of the text that a kernel prints, whose last ones are passed on."""
+
 
 @dataclass(frozen=True)
 class Window:
