@@ -181,6 +181,7 @@ def test_a_leaderboard_that_a_file_names_decides(
     [
         ({"yml": "tests: ["}, "cannot read"),
         ({"yml": "tests: 3"}, "does not hold files, tests and benchmarks"),
+        ({"yml": re.sub("(?s)tests:.*bench", "tests: []\nbench", TASK)}, "has no tests"),
         ({"yml": TASK.replace("../utils.py", "../none.py")}, "names ../none.py"),
         ({"yml": TASK.replace('"name": "reference.py"', '"name": "other.py"')}, "no reference.py"),
         ({"yml": TASK.replace('"rows": 4', '"columns": 4')}, "missing a required argument: 'rows'"),
@@ -197,6 +198,17 @@ def test_a_bad_folder_gets_one_sentence_and_exit_2(
     assert done.exit_code == 2
     assert is_error(done.output), done.output
     assert why in done.output
+
+
+@pytest.mark.parametrize("command", ["bench", "explain"])
+def test_a_problem_without_benchmarks_gets_one_sentence_and_exit_2(
+    tmp_path: Path, command: str
+) -> None:
+    own = make_problem(tmp_path, yml=re.sub("(?s)benchmarks:.*", "benchmarks: []", TASK))
+    (tmp_path / "mine.py").write_text(RIGHT)
+    done = invoke(command, str(tmp_path / "mine.py"), "--problem", str(own))
+    assert done.exit_code == 2
+    assert "scaled_v2 has no benchmarks" in done.output
 
 
 def test_a_problem_that_is_not_there_is_told_with_those_that_are() -> None:

@@ -69,7 +69,7 @@ def bench(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
 
     invocation = Invocation.of(options)
     problem = invocation.problem(submission)
-    lines = [problem.case(each, problem.benchmarks) for each in cases] or problem.benchmarks
+    lines = problem.chosen(cases, problem.benchmarks)
     plan = Plan.of(problem, tests=[], benchmarks=lines)
     sys.exit(judge_and_show(submission, plan, invocation))
 
@@ -90,8 +90,7 @@ def test(
 
     invocation = Invocation.of(options)
     problem = invocation.problem(submission)
-    chosen = [problem.case(each, problem.tests) for each in cases] or problem.tests
-    stop = "fail" if stop_early else None
+    stop, chosen = "fail" if stop_early else None, problem.chosen(cases, problem.tests)
     plan = Plan.of(problem, tests=chosen, benchmarks=[], stop_at=stop)
     _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)
 

@@ -4,7 +4,7 @@ import ast
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +93,15 @@ class Problem:
         """The kinds of inputs."""
         return ("contest", "full") if self.draws_full_range else ("contest",)
 
+    def chosen(self, given: Sequence[str], among: list[str]) -> list[str]:
+        """Return the lines of the cases that the user names, see `case`; all of these without any.
+        Raises SetupError, also if there are none."""
+        found = [self.case(each, among) for each in given] or among
+        if not found:
+            kind = "tests" if among is self.tests else "benchmarks"
+            raise SetupError(f"{self.name} has no {kind}", "Name a case: --case name=value,...")
+        return found
+
     def case(self, text: str, among: list[str]) -> str:
         """The line of a case that the user names: its number among these, ``name=value`` for each
         of its arguments, or the sizes alone, such as 512,512,2. Raises SetupError."""
@@ -157,7 +166,8 @@ def _read_yaml(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ProblemError(f"cannot read {path}: {_sentence(error)}") from error
+        why = getattr(error, "strerror", None) or _sentence(error)
+        raise ProblemError(f"cannot read {path}: {why}") from error
 
 
 def load_problem(folder: Path | None = None) -> Problem:
@@ -184,6 +194,8 @@ def load_problem(folder: Path | None = None) -> Problem:
     }
     described = _described(extras.read_bytes() if extras.is_file() else b"")
     cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
+    if not tests:
+        raise ProblemError(f"{path} has no tests")
     bundled, speed = folder == bundled_folder(), described.get("emulated_per_s")
     if "reference.py" not in files:
         raise ProblemError(f"{path} names no reference.py")

@@ -22,7 +22,7 @@ def tune(submission: Path, cases: Sequence[str], device: str, model: str | None)
     if not submission.is_file():
         raise SetupError(f"{submission} does not exist", "Name the submission to tune.")
     problem = load_problem()
-    lines = [problem.case(each, problem.benchmarks) for each in cases] or problem.benchmarks
+    lines = problem.chosen(cases, problem.benchmarks)
     command = [sys.executable, "-m", "nvfp4.tuner.tune", str(submission.resolve())]
     command += ["--model", model] if model else []
     environment = {**os.environ, **package_path()}

@@ -77,8 +77,8 @@ def explain_and_show(submission: Path, cases: Sequence[str], options: ExplainOpt
     """
     described, content = read_submission(submission)
     problem = find_problem(options.problem, submission)
-    lines = [problem.case(each, problem.benchmarks) for each in cases]
-    found = explain(content, lines or problem.benchmarks[:1], options, problem)
+    lines = problem.chosen(cases, problem.benchmarks)
+    found = explain(content, lines if cases else lines[:1], options, problem)
     passed = all(each.error is None for each in found)
     text = json.dumps(
         {

@@ -400,6 +400,8 @@ def judged(process: ProcessResult) -> ProcessResult:
     last_lines = process.stderr.splitlines()[-1:] or [f"eval.py ended with {process.exit_code}"]
     reason = last_lines[0].removeprefix("eval.py: ")
     hint = "nvfp4 info shows what is here."
+    if reason.startswith("the problem's own code"):
+        hint = "docs/problems.md says what its folder must hold."
     raise SetupError(f"the judge could not start: {reason}", hint, "setup.judge")
 
 
