@@ -38,7 +38,7 @@ small, large = case(128, 256), case(7168, 16384)
 
 def passed_in(seconds: float, spec: str = small) -> Pace:
     pace = Pace()
-    pace.add(TestResult(spec, "contest", "pass"), seconds)
+    pace.add(TestResult(spec, "contest", "pass", elapsed_s=seconds))
     return pace
 
 
@@ -137,7 +137,7 @@ def test_a_kernel_that_got_little_of_the_processor_is_not_said_to_hang(
 
 def test_the_first_case_may_have_compiled_for_long() -> None:
     pace = passed_in(40.0)
-    pace.add(TestResult(case(256, 7168), "contest", "pass"), 1.0)
+    pace.add(TestResult(case(256, 7168), "contest", "pass", elapsed_s=1.0))
     assert pace.decided(not_ended(case(512, 7168), 60), emulated=True).status == "fail"
 
 
@@ -279,7 +279,7 @@ class Run:
     ) -> None:
         self.started.set()
         with turn, turn:  # each judge of a part has it
-            observer.started(0)
+            observer.started(0, 0.0)
             self.judged.set()
             verdict.benchmarks = [BenchmarkResult(spec=CASE, status="pass")]
 

@@ -357,12 +357,12 @@ def test_a_case_is_imported_compiled_and_emulated() -> None:
     progress, _ = progress_on(Clock())
     told = progress.observer()
     assert progress.line.plain.endswith("no case yet, 0.0 s: starting")
-    told.phase("test", [case(), case() + full_range_suffix], 100.0)
+    told.phase("test", [case(), case() + full_range_suffix], 1100.0)
     for word in ("importing", "compiling"):
         told.activity(word)
         assert progress.line.plain == f"0 of 2 tests, 0.0 s: {word}"
     told.device(cpu)
-    told.started(1)
+    told.started(1, 1000.0)
     for word, shown, last in (
         ("importing", "running", "0.0 s"),
         ("emulating", "emulating", "0.0 s"),
@@ -381,10 +381,10 @@ def test_benchmarks_that_run_side_by_side_end_in_any_order() -> None:
     told.phase("benchmark", lines, 60.0)
     told.device(cpu)
     for number in (0, 1):
-        told.started(number)
+        told.started(number, clock())
         clock.passes(1.0)
     for number, line in ((1, "1 of 3"), (0, "2 of 3")):
-        told.finished(number, emulated_benchmark(lines[number]))
+        told.finished(number, replace(emulated_benchmark(lines[number]), elapsed_s=2.0 - number))
         assert progress.line.plain.startswith(line)
     assert [each.rpartition("in ")[2] for each in file.getvalue().splitlines()[1:]] == [
         "1.0 s",
@@ -397,7 +397,7 @@ def test_a_check_shows_nothing_but_the_line() -> None:
     with observed(Console(file=file, width=100), Clock(), brief=True) as told:
         told.phase("test", [case()], 60.0)
         told.device(cpu)
-        told.started(0)
+        told.started(0, 0.0)
         told.finished(0, TestResult(case(), "contest", "pass"))
     assert file.getvalue() == ""
 
@@ -407,9 +407,9 @@ def test_a_case_that_fails_in_a_fresh_process_is_told_again_and_counted_once() -
     progress, file = progress_on(clock)
     told = progress.observer()
     told.phase("test", [case(), case() + full_range_suffix], 60.0)
-    told.started(0)
+    told.started(0, 0.0)
     clock.passes(2.0)
-    told.finished(0, TestResult(case(), "contest", "pass"))
+    told.finished(0, TestResult(case(), "contest", "pass", elapsed_s=2.0))
     clock.passes(5.0)
     told.finished(0, TestResult(case(), "contest", "fail", "not repeatable"))
     assert progress.line.plain.startswith("1 of 2 tests")

@@ -81,7 +81,7 @@ def _without_gpu(problem: Problem) -> dict[str, float] | None:
         known = History().emulated(problem.name)
         for each in kept_verdict(known).results if known else ():
             if each.status == "pass" and each.elapsed_s:
-                pace.add(each, each.elapsed_s)
+                pace.add(each)
                 took[shape_of(each.spec)] = each.elapsed_s
 
     def seconds(line: str) -> float:

@@ -108,11 +108,11 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
     os.dup2(err, 2)
     kept = [executors.fileno()] if executors else []
     close_all_but([0, 1, 2, channel, *kept], open_files())
-    atexit._clear()  # unloading torch takes half a second
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         _become_server_of_workers(theirs.detach())
         return
+    atexit._clear()  # unloading torch takes half a second
     theirs.close()
     workers.use(ours, executors)
     with socket.socket(fileno=channel) as connection:

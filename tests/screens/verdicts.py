@@ -142,14 +142,14 @@ def verdicts() -> dict[str, Verdict]:
 def play(observer: Observer, clock: Clock) -> Iterator[str]:
     """A judgement without a GPU that passes; stops at each moment that is worth a look."""
     lines = test_lines + [line + full_range_suffix for line in test_lines]
-    observer.phase("test", lines, 170.0)
+    observer.phase("test", lines, clock() + 170.0)
     clock.passes(2.5)
     observer.device(cpu)
     clock.passes(1.0)
     observer.activity("importing")
     yield "importing"
     for index, result in enumerate(all_tests()):
-        observer.started(index)
+        observer.started(index, clock())
         clock.passes(0.5)
         observer.activity("compiling")
         clock.passes(0.25)
@@ -157,15 +157,15 @@ def play(observer: Observer, clock: Clock) -> Iterator[str]:
             yield "compiling"
         observer.activity("emulating")
         clock.passes(elements(result.spec) / 1e7)
-        observer.finished(index, result)
+        observer.finished(index, replace(result, elapsed_s=0.75 + elements(result.spec) / 1e7))
     yield "repeating"
-    observer.phase("benchmark", benchmark_lines, 170.0)
+    observer.phase("benchmark", benchmark_lines, clock() + 170.0)
     clock.passes(4.0)
     for index, line in enumerate(benchmark_lines):
-        observer.started(index)
+        observer.started(index, clock())
         clock.passes(3.0)
         observer.activity("emulating")
         if index == 1:
             yield "emulating"
         clock.passes(elements(line) / 1e7)
-        observer.finished(index, emulated(line))
+        observer.finished(index, replace(emulated(line), elapsed_s=3.0 + elements(line) / 1e7))

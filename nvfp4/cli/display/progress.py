@@ -70,7 +70,6 @@ class _Progress:
         self._console, self._clock, self._brief = console, clock, brief
         self._began_s = clock()
         self._ends_s = 0.0
-        self._told_s: float | None = None
         self._device: Device | None = None
         self._noun, self._lines = "", [""]
         self._done: set[int] = set()
@@ -83,7 +82,6 @@ class _Progress:
     def observer(self) -> Observer:
         """Return the callbacks that update this display."""
         return Observer(
-            happened=self._happened,
             phase=self._phase,
             device=self._on_device,
             started=self._started,
@@ -119,15 +117,8 @@ class _Progress:
         known = all(every) and len(self._done) < len(self._lines) and left_s < limit_s
         return f"about {roughly(left_s)} left" if known else f"at most {roughly(limit_s)} left"
 
-    def _happened(self, at_s: float | None) -> None:
-        """Set the time of the events that follow; None: each happens when it is reported."""
-        self._told_s = at_s
-
-    def _now(self) -> float:
-        return self._clock() if self._told_s is None else self._told_s
-
-    def _phase(self, noun: str, lines: list[str], limit_s: float) -> None:
-        self._noun, self._lines, self._ends_s = noun, lines, self._now() + limit_s
+    def _phase(self, noun: str, lines: list[str], ends_s: float) -> None:
+        self._noun, self._lines, self._ends_s = noun, lines, ends_s
         self._done, self._running, self._case = set(), {}, ""
 
     def _on_device(self, device: Device) -> None:
@@ -135,10 +126,10 @@ class _Progress:
             say(self._console, device_line(device))
         self._device = device
 
-    def _started(self, index: int) -> None:
+    def _started(self, index: int, at_s: float) -> None:
         line = self._lines[index]
         inputs = ", full-range inputs" if line.endswith(full_range_suffix) else ""
-        self._case, self._running[index] = f"{shape_of(line)}{inputs}", self._now()
+        self._case, self._running[index] = f"{shape_of(line)}{inputs}", at_s
         self._activity, self._share = "running", ""
 
     def _on_activity(self, told: str) -> None:
@@ -148,11 +139,9 @@ class _Progress:
     def _finished(self, index: int, result: TestResult | BenchmarkResult) -> None:
         """A case is over; one that is over can fail once more, in a fresh process."""
         line = test_line(result) if isinstance(result, TestResult) else benchmark_line(result)
-        began_s = self._running.pop(index, None)
-        if began_s is not None:
-            taken_s = self._now() - began_s
-            self._pace.add(result, taken_s)
-            line.append(f"  in {seconds(taken_s)}", style="dim")
+        if self._running.pop(index, None) is not None and result.elapsed_s is not None:
+            self._pace.add(result)
+            line.append(f"  in {seconds(result.elapsed_s)}", style="dim")
         self._done.add(index)
         if not self._console.is_interactive and not self._brief:
             say(self._console, line)

@@ -54,17 +54,15 @@ _least_shared = 8
 class Observer:
     """Progress callbacks.
 
-    happened: the time of the events that follow, on the monotonic clock; None: now.
-    phase: a noun (test, benchmark), the lines of its cases, and the seconds that it may take.
-    started: a case of the phase begins, by its number. finished: it is over, with its result; one
-    that has passed may fail later. activity: what the submission's process is busy with, see
-    ``read_activity``.
+    phase: a noun (test, benchmark), the lines of its cases, and when it ends at the latest.
+    started: a case of the phase begins, by its number, and when. finished: it is over, with its
+    result; one that has passed may fail later. activity: what the submission's process is busy
+    with, see ``read_activity``. Times are those of the monotonic clock, in seconds.
     """
 
-    happened: Callable[[float | None], None] = field(default=lambda at_s: None)
-    phase: Callable[[str, list[str], float], None] = field(default=lambda noun, lines, s: None)
+    phase: Callable[[str, list[str], float], None] = field(default=lambda noun, lines, at_s: None)
     device: Callable[[Device], None] = field(default=lambda device: None)
-    started: Callable[[int], None] = field(default=lambda index: None)
+    started: Callable[[int, float], None] = field(default=lambda index, at_s: None)
     activity: Callable[[str], None] = field(default=lambda word: None)
     finished: Callable[[int, TestResult | BenchmarkResult], None] = field(
         default=lambda index, result: None
@@ -236,7 +234,6 @@ class _Listener:
         self._lines = lines
         self._read: Any = read
         self._pace = pace
-        self._began_s: dict[int, float] = {}
         self._stop_at = stop_at
         self.import_failure: str | None = None
         self.stopped = False
@@ -268,14 +265,12 @@ class _Listener:
 
     def _on_case(self, index: int, last: str) -> None:
         if last == "spec":
-            self._began_s[index] = time.monotonic()
-            self._observer.started(index)
+            self._observer.started(index, time.monotonic())
         if last != "complete":
             return
         self.complete.add(index)
         result = self._read(self.seen, index, self._lines[index])
-        now_s = time.monotonic()
-        self._pace.add(result, now_s - self._began_s.get(index, now_s))
+        self._pace.add(result)
         self.stopped = result.status == self._stop_at
         self._observer.finished(index, result)
 
@@ -358,7 +353,7 @@ def _run_tests(
     on_device: Callable[[bool], None] | None,
 ) -> None:
     lines, tests = plan.all_tests, verdict.tests
-    observer.phase("test", lines, bot.options.timeout_s)
+    observer.phase("test", lines, time.monotonic() + bot.options.timeout_s)
     stop = plan.stop_at
     # A GPU waits for compilers and for processes: the tests are two judges'.
     halves = not bot.may_emulate and len(lines) >= _least_shared
@@ -379,7 +374,7 @@ def _run_benchmarks(
     lines, benchmarks = plan.benchmarks, verdict.benchmarks
     if turn is not None:
         bot = replace(bot, turn=turn)
-    observer.phase("benchmark", lines, bot.options.timeout_s)
+    observer.phase("benchmark", lines, time.monotonic() + bot.options.timeout_s)
     fitting = min(len(lines), os.cpu_count() or 1, free_bytes() // _part_bytes)
     parts = max(1, fitting) if bot.may_emulate else 1
     run = partial(bot.run_in_parts, parts=parts, at_once=beside) if parts > 1 else bot.run_eval

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -22,18 +21,18 @@ class Abandoned(Exception):
 
 
 class Held:
-    """Keeps the calls of an observer, with the time of each, until it is released."""
+    """Keeps the calls of an observer until it is released."""
 
     def __init__(self, told: Any) -> None:
         self.abandoned = False
         self._told = told
         self._lock = threading.RLock()
-        self._kept: list[tuple[float, str, tuple[Any, ...]]] | None = []
+        self._kept: list[tuple[str, tuple[Any, ...]]] | None = []
 
     def observer(self) -> Any:
         """Return an observer whose methods raise Abandoned once this is abandoned."""
-        names = [each.name for each in fields(self._told) if each.name != "happened"]
-        return type(self._told)(**{name: self._holding(name) for name in names})
+        held = {each.name: self._holding(each.name) for each in fields(self._told)}
+        return type(self._told)(**held)
 
     def _holding(self, name: str) -> Callable[..., None]:
         def hold(*arguments: Any) -> None:
@@ -41,7 +40,7 @@ class Held:
                 raise Abandoned
             with self._lock:
                 if self._kept is not None:
-                    self._kept.append((time.monotonic(), name, arguments))
+                    self._kept.append((name, arguments))
                     return
             getattr(self._told, name)(*arguments)
 
@@ -51,10 +50,8 @@ class Held:
         """Pass on the calls that were kept; later ones are passed on at once."""
         with self._lock:
             kept, self._kept = self._kept or [], None
-            for at_s, name, arguments in kept:
-                self._told.happened(at_s)
+            for name, arguments in kept:
                 getattr(self._told, name)(*arguments)
-            self._told.happened(None)
 
 
 class _Turn(AbstractContextManager[None]):

@@ -127,10 +127,10 @@ class Pace:
     def __init__(self) -> None:
         self._passed: list[tuple[int, float]] = []
 
-    def add(self, result: TestResult | BenchmarkResult, taken_s: float) -> None:
+    def add(self, result: TestResult | BenchmarkResult) -> None:
         """Notes a case that passed."""
-        if result.status == "pass":
-            self._passed.append((_elements(result), taken_s))
+        if result.status == "pass" and result.elapsed_s is not None:
+            self._passed.append((_elements(result), result.elapsed_s))
 
     def decided(self, result: Result, emulated: bool) -> Result:
         """The same, but skipped where it was only the time that failed, or something of ours.
