@@ -313,7 +313,7 @@ def bot_of(content: bytes, options: Options | None = None) -> Bot:
     ("cores", "gib", "gpus", "builds", "gib_each"),
     [
         (16, 128, 1, 8, 12),
-        (16, 30, 1, 4, 6),
+        (16, 30, 1, 8, 5),
         (4, 128, 1, 1, 12),
         (1, 2, 1, 1, 5),
         (32, 128, 2, 16, 7),
@@ -325,6 +325,29 @@ def test_cores_and_memory_bound_how_many_are_built_at_once(
     monkeypatch.setattr(build_ahead, "core_count", lambda: cores)
     monkeypatch.setattr(build_ahead, "free_bytes", lambda: gib << 30)
     assert room(gpus) == (builds, gib_each)
+
+
+@pytest.mark.parametrize(("gib", "at_once"), [(10, 1), (20, 3)])
+def test_a_build_begins_when_the_others_leave_it_memory(
+    gib: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, most = [0], [0]
+
+    def run_build(*_: object) -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        time.sleep(0.4)
+        running[0] -= 1
+
+    monkeypatch.setattr(Bot, "run_build", run_build)
+    monkeypatch.setattr(build_ahead, "core_count", lambda: 16)
+    monkeypatch.setattr(build_ahead, "free_bytes", lambda: gib << 30)
+    monkeypatch.setattr(build_ahead, "_RISE_S", 0.01)
+    monkeypatch.setattr(build_ahead, "_LOOK_S", 0.01)
+    with BuildAhead(["9.0"]) as ahead:
+        for future in [ahead.begin(bot_of(b"cpp_extension %d" % n)) for n in range(3)]:
+            future.result(10)
+    assert most == [at_once]
 
 
 def test_a_build_has_the_options_of_the_judgement_and_less_memory(

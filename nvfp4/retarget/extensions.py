@@ -17,6 +17,7 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -109,6 +110,8 @@ def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:
         given = signature.bind(*arguments, **named).arguments
         for name in {"cpp_sources", "cuda_sources"} & given.keys():
             given[name] = [in_file(each, users_file()) for each in texts(given[name])]
+        if Path(given.get("build_directory") or os.sep).is_relative_to(tempfile.gettempdir()):
+            del given["build_directory"]
         return original(**given)
 
     return load_inline

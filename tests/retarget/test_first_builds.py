@@ -65,7 +65,7 @@ PyMODINIT_FUNC PyInit_narrow(void) { return PyModule_Create(&narrow_module); }
 """
 
 SUBMISSION = f"""
-import json, os, time
+import json, os, tempfile, time
 from pathlib import Path
 
 from torch.utils.cpp_extension import load_inline
@@ -84,6 +84,7 @@ module = load_inline(
     extra_cuda_cflags=["-gencode=arch=compute_100a,code=sm_100a"],
     extra_ldflags=[f"-L{{stubs}}"],
     no_implicit_headers=True,
+    build_directory=tempfile.mkdtemp(),
 )
 folder = Path(module.__file__).parent
 said = {{

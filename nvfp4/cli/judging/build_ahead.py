@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +36,7 @@ _MOST_S = 180.0
 """The time limit of a build."""
 
 _LOOK_S = 0.2
+_RISE_S = 2.0
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -45,12 +47,15 @@ def builds(content: bytes) -> bool:
 
 
 def room(gpus: int = 1) -> tuple[int, int]:
-    """Return how many builds, one at least, have cores and memory beside judgements on ``gpus``
-    GPUs, and the GiB that each may take such that the judgements keep theirs."""
+    """Return how many builds, one at least, have cores beside judgements on ``gpus`` GPUs, and the
+    GiB that each may take such that the judgements keep theirs."""
     cores = core_count() - _CORES_OF_A_JUDGEMENT * gpus
-    gib = (free_bytes() >> 30) - _GIB_OF_A_JUDGEMENT * gpus
-    many = max(1, min(int(cores / _CORES_EACH), gib // _GIB_EACH))
-    return many, min(_MOST_GIB, max(_GIB_EACH, gib // many))
+    many = max(1, int(cores / _CORES_EACH))
+    return many, min(_MOST_GIB, max(_GIB_EACH, _free_gib(gpus) // many))
+
+
+def _free_gib(gpus: int) -> int:
+    return (free_bytes() >> 30) - _GIB_OF_A_JUDGEMENT * gpus
 
 
 class BuildAhead:
@@ -62,8 +67,12 @@ class BuildAhead:
         """
         self._capabilities = sorted({each for each in capabilities if each})
         many, self._gib_each = room(gpus)
+        self._gpus = gpus
         self._pool = ThreadPoolExecutor(many)
         self._begun: list[Future[None]] = []
+        self._starting = threading.Lock()
+        self._running: set[int] = set()  # threads
+        self._stopped = threading.Event()
 
     def begin(self, bot: Bot, started: Callable[[], None] = lambda: None) -> Future[None]:
         """Return a future that is done when the builds that the bot's submission asks for have
@@ -77,7 +86,25 @@ class BuildAhead:
         return nothing
 
     def _build(self, bot: Bot, started: Callable[[], None]) -> None:
+        with self._starting:
+            self._wait_for_memory()
+            self._running.add(threading.get_ident())
         started()
+        try:
+            self._run(bot)
+        finally:
+            self._running.discard(threading.get_ident())
+
+    def _wait_for_memory(self) -> None:
+        """Wait until the builds before have taken what they need and enough is left, or none runs:
+        memory of a virtual machine may grow as it is taken."""
+        if self._running:
+            self._stopped.wait(_RISE_S)
+        while self._running and _free_gib(self._gpus) < _GIB_EACH:
+            if self._stopped.wait(_LOOK_S):
+                return
+
+    def _run(self, bot: Bot) -> None:
         most_gib = min(bot.options.limit_gib or self._gib_each, self._gib_each)
         limited = replace(bot.options, limit_gib=most_gib)
         with suppress(OSError):  # such as a full disk, of which the judgement tells
@@ -86,6 +113,7 @@ class BuildAhead:
 
     def stop(self) -> None:
         """Ends what is built, and begins nothing more."""
+        self._stopped.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         while not all(each.done() for each in self._begun):
             stop_running()  # one may be just about to start
