@@ -60,9 +60,8 @@ class Emulation(Interception):
         view: torch.Tensor | None = None,
         dimensions: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Memory other than torch tensors that kernels may touch. For messages: its name, the
-        tensor that it holds, and by dimension what an index counts and how the extent is called.
-        """
+        """Let kernels touch memory other than torch tensors. For messages: name; view, the tensor
+        that it holds; dimensions, for each what an index counts and the name of the extent."""
         seen = None
         if view is not None:
             strides = tuple(each * view.element_size() for each in view.stride())

@@ -92,7 +92,7 @@ def wait(stream: int, event: int) -> None:
 
 
 def wait_for_stream(stream: int, other: int) -> None:
-    """A stream waits for all that is in another one."""
+    """Record that a stream waits for everything in another one."""
     interrupt()
     _join(_before[stream], _before[other])
 

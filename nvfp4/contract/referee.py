@@ -122,7 +122,7 @@ class Referee(Protocol):
         """Return inputs of the same kind that are cheap to draw and to check."""
 
     def expect(self, drawn: Drawn) -> Drawn:
-        """Return inputs with the results that `check` needs, where they can be computed before."""
+        """Return inputs with the results that `check` needs, if they can be computed in advance."""
 
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
         """Whether an output is right. explain: look for the likely cause if it is not."""

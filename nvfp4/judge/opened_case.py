@@ -1,4 +1,4 @@
-"""A case in progress."""
+"""A case in progress: its buffers, its calls and their checks."""
 
 import itertools
 import time

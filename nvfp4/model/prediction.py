@@ -256,8 +256,8 @@ def _paths(ptx: str, entry: str, arch: str) -> tuple[Code, Paths]:
 
 def _accesses(asked: Counted) -> dict[int, Access]:
     """Return the accesses of each statement. Raises NoPrediction if the sampled thread blocks are
-    not representative: statements that they did not execute request more than a few sectors, or
-    other thread blocks fetch more than a few that these find in L1."""
+    not representative: if statements that they did not execute request more than a few sectors, or
+    if other thread blocks fetch more than a few sectors which the sampled ones find in L1."""
     counts = asked.work.asked
     missed = {start: n.sectors for start, n in counts.items() if n.sampled is None}
     if sum(missed.values()) > _MOST_MISSED * sum(each.sectors for each in counts.values()):

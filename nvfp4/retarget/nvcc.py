@@ -235,7 +235,7 @@ def _for_target(step: str, arch: str, target: str) -> str:
 
 
 def fits_not(said: str) -> bool:
-    """Whether an error among what nvcc printed may be one of the architecture."""
+    """Return whether nvcc's output has an error that may be due to the architecture."""
     lines = [line for line in said.splitlines() if not line.startswith("nvcc fatal")]  # of flags
     errors = [line for line in lines if _error.search(line)]
     return any(_of_an_architecture.search(line) for line in errors)

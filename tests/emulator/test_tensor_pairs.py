@@ -152,7 +152,7 @@ def test_a_commit_tells_other_ctas_that_their_shared_memory_is_read() -> None:
 def test_undefined_words_are_kept_in_every_cta() -> None:
     store = ".reg .b32 %unset; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r2], {%unset};"
     middle = store + "tcgen05.wait::st.sync.aligned;" + read_back(1)
-    with pytest.raises(UninitialisedRegister, match="has put what nothing has set"):
+    with pytest.raises(UninitialisedRegister, match="has written undefined values"):
         ran(middle, PAIR, 1)
 
 

@@ -108,7 +108,7 @@ def byte_runs(tensor: torch.Tensor) -> list[tuple[int, int]]:
 
 
 def tell_written(value: Any) -> None:
-    """Tell the owner of device memory what an operator has set: a tensor, or a list of them."""
+    """Tell the owner of device memory what an operator has set: a tensor, or a list of tensors."""
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         for address, nbytes in byte_runs(value):
             host_access.wrote(address, nbytes)

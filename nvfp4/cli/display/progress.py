@@ -137,7 +137,7 @@ class _Progress:
         self._activity = word if word != "importing" or not self._case else "running"
 
     def _finished(self, index: int, result: TestResult | BenchmarkResult) -> None:
-        """A case is over; one that is over can fail once more, in a fresh process."""
+        """Show that a case is over; it may come again, as it can still fail in a fresh process."""
         line = test_line(result) if isinstance(result, TestResult) else benchmark_line(result)
         if self._running.pop(index, None) is not None and result.elapsed_s is not None:
             self._pace.add(result)

@@ -416,7 +416,7 @@ def _ask_to_stop(process: Process) -> None:
 def _results(
     fd: int, deadline: float, look: Callable[[], None] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Key and value of every line, until the writer is gone or the time is up."""
+    """Yield key and value of every line, until the writer is gone or the time is up."""
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)

@@ -278,7 +278,7 @@ def _ended(batch: Batch, lanes: Array) -> str:
 
 
 def _threads(batch: Batch, lanes: Array) -> str:
-    """Lanes in words: those of the first CTA, and how many other CTAs have some."""
+    """Describe lanes: those of the first CTA, and how many other CTAs have some."""
     threads = batch.grid.threads
     cta = int(lanes[0]) // threads
     own = lanes[lanes // threads == cta] % threads

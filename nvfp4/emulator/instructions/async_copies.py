@@ -127,7 +127,7 @@ def _read_parts(
 
 
 def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
-    """uint8[lane, byte] of global memory, checked and counted."""
+    """Read uint8[lane, byte] from global memory, checked and counted."""
     global_access.locate(batch, access, address, lanes, READ)
     nbytes = access.nbytes
     unit = 4 if nbytes % 4 == 0 else 1

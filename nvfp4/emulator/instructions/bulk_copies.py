@@ -111,7 +111,8 @@ def copy_by_lane(
 def _move(
     move: Callable[[LaneSite, list[int]], int], at: LaneSite, values: list[int], number: int
 ) -> int:
-    """One delivery. number: 0 for the first; the source is read once for all of them."""
+    """Make one delivery of a copy. number: 0 for the first, which alone is counted, as the source
+    is read once for all of them."""
     if number == 0:
         return move(at, values)
     with copy_engine.uncounted(at.batch):
@@ -119,7 +120,7 @@ def _move(
 
 
 def _deliveries(at: LaneSite, values: list[int], way: Way) -> list[list[int]]:
-    """The values of a lane's copy for each CTA that it goes to."""
+    """Return the values of a lane's copy for each CTA that it goes to."""
     if way.mask is None:
         if way.mbar is not None:
             _check_mbarrier(at, values[way.target], values[way.mbar])

@@ -107,7 +107,7 @@ def mma(site: Site) -> Action:
 
 
 def _sums(form: Product, a: Array, b: Array, c: Array) -> Array:
-    """The registers of d, for those of a, b and c, [registers, warps, lanes] each."""
+    """Return the registers of d, given those of a, b and c; [registers, warps, lanes] each."""
     if form.a == "tf32":  # the lowest bits of the register do not count
         left, right = ((each & np.uint32(0xFFFFE000)).view(np.float32) for each in (a, b))
         products = _products(form, left.astype(np.float64), right.astype(np.float64))

@@ -84,8 +84,8 @@ def locate(
 
 
 def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Array) -> None:
-    """mbarrier.init. Of the counts that the manual forbids, a B200 takes 0: bytes alone end its
-    phases."""
+    """mbarrier.init. A count of 0, which the manual forbids, works on a B200: then bytes alone
+    complete a phase."""
     count = count.astype(np.uint64)
     wrong = np.flatnonzero((count < 1) | (count > MOST))
     if wrong.size:

@@ -138,7 +138,7 @@ def _shared_by_members(cls: str, bit_by_bit: bool = False) -> Shadow:
 
 _SHUFFLES = ("up", "down", "bfly", "idx")  # in the order of native.shuffle
 _ABSENT_HINT = (
-    "let all lanes that are read execute it: keep them until the last shuffle, with nothing to add"
+    "let all lanes that are read execute it: keep them until the last shuffle, with a neutral value"
 )
 
 

@@ -63,7 +63,7 @@ class CtaTensorMemory:
     ) -> None:
         """Record that a PTX line writes undefined values to columns. origin: where they come from,
         unless from a register or shared memory."""
-        text = f"where PTX line {line} has put what nothing has set"
+        text = f"where PTX line {line} has written undefined values"
         origin = origin or Origin(UninitialisedRegister, text)
         self.origins.update(dict.fromkeys(columns, origin))
 

@@ -139,7 +139,7 @@ def _still_ns(
 
 
 def _path(device: torch.device, flush: str) -> Path:
-    """Return the file of what is measured under the same circumstances."""
+    """Return the file of measurements on the same GPU with the same driver, torch and flush."""
     uuid = str(torch.cuda.get_device_properties(device).uuid)
     same = uuid, driver_version(), torch.__version__, flush
     name = hashlib.sha256(repr(same).encode()).hexdigest()[:32]

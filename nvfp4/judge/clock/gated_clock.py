@@ -27,8 +27,8 @@ few_calls, many_calls, least_calls = 32, 448, 16
 single_calls = 16
 
 queue_wait_s, single_wait_s = 1.0, 0.05
-"""Seconds for a host to queue calls; a submission that needs longer waits for the device in a
-call."""
+"""Seconds for a host to queue calls; a submission that needs longer probably waits for the device
+in a call."""
 
 error_ns = 5e3
 """Error of a call among many: what waits between calls."""

@@ -171,10 +171,9 @@ class Reads:
         return max(1.0, size / self._buffer.nbytes)
 
     def fastest(self, sizes: Sequence[int], timer: CudaTimer) -> list[tuple[Read, float]]:
-        """The fastest way to read each of so many bytes and the shortest time of that, in
-        nanoseconds: of all ways, and of several places in memory, where it takes more or less time.
-        Sizes and ways take turns.
-        """
+        """Return for each size in bytes the fastest way to read as much, and its shortest time in
+        nanoseconds. Each way is tried at several places in memory, which differ in time. Sizes and
+        ways take turns."""
         # A call that the host was late for counts only if there is no other.
         found = {(size, way): (True, math.inf) for size in sizes for way in self.ways}
 

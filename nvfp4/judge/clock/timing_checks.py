@@ -64,7 +64,7 @@ class Estimate:
 
 
 class Samples:
-    """Times of the calls that count: without a few that the host was late for."""
+    """Times of the calls that count, which leaves out a few that the host was late for."""
 
     def __init__(self, wanted: int) -> None:
         self.times: list[CallTime] = []

@@ -256,7 +256,7 @@ def _keep_undefined(
             memory.defined[columns, (fragment.lane + lane)[bad]] = False
             memory.put_undefined(columns.tolist(), line)
     if not launch.tracks_memory:
-        text = f"tensor memory, where PTX line {line} has put what nothing has set"
+        text = f"tensor memory, where PTX line {line} has written undefined values"
         launch.undefined_memory.setdefault(line, Origin(UninitialisedRegister, text))
 
 
