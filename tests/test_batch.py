@@ -350,7 +350,7 @@ def test_a_file_of_something_else_is_refused(folder: Path, text: str, end: str) 
     Path("out.jsonl").write_text(text + end)
     code, output = run("--resume")
     assert code == 2
-    assert output.startswith("error: line 1 of out.jsonl is none of a batch")
+    assert output.startswith("error: line 1 of out.jsonl is no line of a batch")
     assert Path("out.jsonl").read_text() == text + end
 
 

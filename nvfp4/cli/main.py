@@ -285,7 +285,7 @@ def tune(submission: Path, cases: tuple[str, ...], device: str, model: str | Non
     show_default=True,
     metavar="N",
     type=click.IntRange(3, 10_000),
-    help="In each a fresh process of every file is timed. More rounds tell less apart.",
+    help="In each, a fresh process of every file is timed. More rounds show smaller differences.",
 )
 @parameters.problem_option
 @click.option("--device", default="auto", type=parameters.DeviceType(), help="Where to judge.")
@@ -390,7 +390,7 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
 @click.option(
     "--cost/--no-cost",
     default=True,
-    help="Emulate a call of each submission that passed, for what its lines cost.",
+    help="Emulate a call of each submission that passed, to show what its lines cost.",
 )
 @parameters.log_option
 def report(named: tuple[str, ...], output: Path, cost: bool, kept: bool, **options: Any) -> None:

@@ -205,7 +205,7 @@ batch_options = _all(
         "the verdicts.",
     ),
     click.option(
-        "--resume", is_flag=True, help="Go on from the lines of OUT: judge what has none."
+        "--resume", is_flag=True, help="Go on from the lines of OUT: judge files that have none."
     ),
     stop_option,
     click.option("--limit-s", type=SecondsType(1, 86400), help="Seconds for each file."),

@@ -47,7 +47,7 @@ def show_problems(as_json: bool) -> None:
         for rank, each in enumerate(names, -2)
     ]
     told = [_told(row) for row in rows]
-    note = "about how long, by what was judged here before; empty: nothing was"
+    note = "about how long, by earlier judgements here; empty without any"
     columns.append(Column("without a GPU", told, right=False, note=note))
     show_table(console, "Problems", columns)
     for row in rows:

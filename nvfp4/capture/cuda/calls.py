@@ -355,7 +355,7 @@ def destroy_graph(runtime: CudaRuntime, graph: int) -> None:
 @entry()
 def cudaSetDevice(runtime: CudaRuntime, device: int) -> None:
     if device:
-        raise CudaError(Code.INVALID_DEVICE, f"device {device}; there is device 0 alone")
+        raise CudaError(Code.INVALID_DEVICE, f"device {device}: there is only device 0")
 
 
 @entry()
@@ -412,7 +412,7 @@ def unsupported(runtime: CudaRuntime, function: str) -> None:
         )
     raise UnsupportedCall(
         f"host code calls {function}, which is not emulated",
-        hint="launches, memory, streams, events and attributes of the CUDA runtime are",
+        hint="launches, memory, streams, events and attributes of the CUDA runtime are emulated",
     )
 
 

@@ -144,7 +144,8 @@ def _load_once(request: Request, built: Built, is_python_module: bool, caller: P
             if unknown is not None:
                 raise UnsupportedCall(
                     f"host code calls {unknown[1]} of a CUDA library, which is not emulated",
-                    hint="launches, memory, streams, events and attributes of the CUDA runtime are",
+                    hint="launches, memory, streams, events and attributes of the CUDA runtime are "
+                    "emulated",
                 ) from error
             raise LoadError(request.name, error) from error
         finally:

@@ -111,7 +111,7 @@ def _refuse(name: str) -> Body:
     def refuse(*_: Any) -> None:
         raise UnsupportedCall(
             f"host code calls {name.lstrip('_')}, which is not captured",
-            hint="launches, kernel and device attributes and tensor maps are",
+            hint="launches, kernel and device attributes and tensor maps are captured",
         )
 
     return refuse

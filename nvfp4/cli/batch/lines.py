@@ -94,7 +94,7 @@ class BatchFile:
             self._refuse(number)
 
     def _refuse(self, number: int) -> NoReturn:
-        message = f"line {number} of {self._path} is none of a batch"
+        message = f"line {number} of {self._path} is no line of a batch"
         raise SetupError(message, "Name a file that a batch has written, or a new one.") from None
 
     def append(self, lines: Sequence[Line]) -> None:

@@ -40,7 +40,7 @@ machine_limit = Refusal(
 )
 not_retargeted = Refusal(
     "not_judged.not_retargeted",
-    "not judged: nothing takes its place on this GPU",
+    "not judged: it cannot be rewritten for this GPU",
     "on a GPU that it is compiled for it can be judged",
 )
 other_rounding = Refusal(

@@ -61,8 +61,8 @@ def _strict(verdict: Verdict) -> Warning | None:
         return None
     return Warning(
         "strict",
-        "--strict has found nothing, but of streams findings are what the submission's own process "
-        "says",
+        "--strict has found nothing, but findings about streams are only what the submission's own "
+        "process says",
         "On a GPU the judge's clock sees work that no stream joins.",
     )
 
@@ -106,8 +106,8 @@ def _unverified(verdict: Verdict) -> Warning | None:
     return Warning(
         "unverified",
         f"{said} unverified: {reasons[0]}",
-        "Counts are the judge's, of kernels alone: they are complete where no host code reads "
-        "device memory, and there is time for several calls.",
+        "The judge counts kernels alone, which is complete if host code reads no device memory and "
+        "there is time for several calls.",
     )
 
 
@@ -118,7 +118,7 @@ def _dropped(verdict: Verdict) -> Warning | None:
     cases = sum(bool(each.dropped) for each in verdict.results)
     return Warning(
         "dropped",
-        f"there was no room for all that was told of {several(cases, 'case')}: {', '.join(names)}",
+        f"there was no room for everything about {several(cases, 'case')}: {', '.join(names)}",
         "The verdict does not depend on it. A submission that prints less leaves more room.",
     )
 
@@ -142,7 +142,7 @@ def _own_times(verdict: Verdict) -> Warning | None:
         "own_times",
         f"the times of {several(len(timed), 'benchmark')} are those that the submission's own "
         "process says",
-        "The judge has a clock of its own for NVFP4 GEMV alone, and where memory has room for it.",
+        "The judge has its own clock only for NVFP4 GEMV, and only if memory has room for it.",
     )
 
 

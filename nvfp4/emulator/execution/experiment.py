@@ -358,8 +358,8 @@ def order_dependence(kernel: CompiledKernel, runs: Array) -> errors.OrderDepende
         kernel,
         "the result depends on the order in which warps and CTAs run, and here it matters who "
         "comes first",
-        "a barrier goes before what one thread announces for others; initialise before one, too, "
-        "and take each part by the thread's index or its ticket",
+        "put a barrier before what one thread announces for others, and one after initialising; "
+        "let each thread take its part by its index or its ticket",
     )
 
 
@@ -371,10 +371,10 @@ def overwriting(kernel: CompiledKernel, runs: Array) -> errors.OrderDependence |
     return _about_the_first(
         filter(_overwrites, _executed(kernel, runs)),
         kernel,
-        "the result depends on whether other threads' atomics come before this one, which keeps "
-        "nothing of what they did",
-        "set the memory in front of the launch, and let every thread add to it; a ticket that is "
-        "drawn before says nothing of what comes behind it",
+        "the result depends on whether other threads' atomics come before this one, which "
+        "overwrites what they did",
+        "set the memory before the launch, and let every thread add to it; a ticket drawn earlier "
+        "does not order what comes after it",
     )
 
 

@@ -93,9 +93,9 @@ class Standstill:
         times = int((runs - self._before).max()) // max(1, group.warps)
         message = (
             "the kernel waits for ever in a loop: "
-            f"{times:,} rounds and nothing has changed the memory that it reads, nor can anybody"
+            f"{times:,} rounds and nothing has changed the memory that it reads, and nothing can"
         )
-        hint = "somebody has to write what the loop waits for"
+        hint = "some thread has to write what the loop waits for"
         if not reads:
             message = f"the kernel never leaves this loop: {times:,} rounds have changed nothing"
             hint = "the loop's condition never becomes false"

@@ -54,8 +54,8 @@ def try_cancel(site: Site) -> Action:
             if at.lane // batch.grid.threads in batch.kept(_Refused).rows:
                 at.fault(
                     UnsupportedInstruction,
-                    f"{site.opcode} by a CTA to which one has been refused: what then happens is "
-                    "undefined",
+                    f"{site.opcode} by a CTA that has been refused one before: what then happens "
+                    "is undefined",
                     hint="stop asking when clusterlaunchcontrol.query_cancel.is_canceled is false",
                 )
             response = _cancel(batch)

@@ -104,7 +104,7 @@ def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Arr
             f"the mbarrier at shared address {where:#x} is initialised again, and no "
             "mbarrier.inval has ended it before",
             hint="put mbarrier.inval behind its last use, before its memory is used for anything "
-            "else, be it another mbarrier",
+            "else, even another mbarrier",
             count=again.size,
         )
     live[_word(offset)] = True

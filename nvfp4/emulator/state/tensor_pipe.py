@@ -467,7 +467,7 @@ class TensorPipe:
         if self.complete_for(lane, row, number):
             if not self.fences.only_relaxed(cluster, warp, number):
                 return None
-            said = f"that {opcode} has {verb} it is known from a relaxed wait alone"
+            said = f"that {opcode} has {verb} it is known only from a relaxed wait"
             hint = "put a tcgen05.fence::after_thread_sync behind the wait"
             return Conflict(said, hint, before.place, unfenced=True)
         if not by_pipe:
@@ -497,8 +497,8 @@ class TensorPipe:
             return None
         shapes = [" x ".join(map(str, shape)) for shape in (before.shape, now.shape) if shape]
         said = f"{before.place.site.opcode} of shape {shapes[0]} has written it and may still be "
-        said += f"under way: this one of shape {shapes[1]} may overtake it, as products of one "
-        said += "shape alone are in order"
+        said += f"under way: this one of shape {shapes[1]} may overtake it, as only "
+        said += "products of the same shape stay in order"
         hint = "wait for the mbarrier that tcgen05.commit behind the first arrives at"
         return Conflict(said, hint, before.place)
 

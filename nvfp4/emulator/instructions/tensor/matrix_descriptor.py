@@ -58,7 +58,7 @@ class MatrixDescriptor:
         if self.reserved:
             return f"bits 53-60 are {self.reserved:#x}, which must be 0"
         if self.swizzle not in _WIDTHS:
-            return f"the swizzle {self.swizzle} of bits 61-63 is none"
+            return f"the swizzle {self.swizzle} of bits 61-63 does not exist"
         by_atoms = self.swizzle == _ATOMS_OF_32
         if by_atoms != (transposed and is_tf32) and (by_atoms or transposed):
             return (
