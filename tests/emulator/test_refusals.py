@@ -24,6 +24,7 @@ from nvfp4.emulator.errors import (
 from nvfp4.executor.faults import fault_of
 from nvfp4.records.failures import Failure
 from nvfp4.records.launch_errors import CaptureError
+from nvfp4.records.options import Options
 from nvfp4.records.refusals import signs
 from nvfp4.retarget.errors import RetargetError
 from nvfp4.worker.raised import failure_of
@@ -35,7 +36,7 @@ file = Path("submission.py")
 class Failing:
     """eval.py whose only test has failed so."""
 
-    repeat = False
+    repeat, options = False, Options()
 
     def __init__(self, values: dict[str, str], exit_code: int = 112) -> None:
         self._values, self._exit_code = values, exit_code
