@@ -36,7 +36,7 @@ file = Path("submission.py")
 class Failing:
     """eval.py whose only test has failed so."""
 
-    repeat, options = False, Options()
+    repeat, options, may_emulate = False, Options(), True
 
     def __init__(self, values: dict[str, str], exit_code: int = 112) -> None:
         self._values, self._exit_code = values, exit_code
