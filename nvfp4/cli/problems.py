@@ -14,12 +14,15 @@ from nvfp4.cli.errors import SetupError
 from nvfp4.cli.history.database import History, HistoryError
 from nvfp4.cli.history.judgements import kept_verdict
 from nvfp4.cli.judging.unclear_policy import Pace, again_s
-from nvfp4.cli.problem import Problem, Shape, add_problems, known_problems, load_problem, shape_of
+from nvfp4.cli.problem import Problem, add_problems, known_problems, load_problem, shape_of
 from nvfp4.cli.text import roughly
 from nvfp4.records.options import Options
 
 _widest = 60
 """Characters of a column; longer sizes are left out."""
+
+_columns = {"name": 0, "tests": 0, "benchmarks": 0, "cases": 1, "ranked by": 2, "without a GPU": 0}
+"""What is listed, with the ranks of the columns."""
 
 _start_s = 8.0
 """Before the first case, once caches are filled: the start of every process, and an import."""
@@ -41,14 +44,11 @@ def show_problems(as_json: bool) -> None:
         click.echo(json.dumps({"problems": rows}, indent=2))
         return
     console = new_console()
-    names = ("name", "tests", "benchmarks", "cases", "ranked by")
+    notes = {"without a GPU": "about how long, by earlier judgements here; empty without any"}
     columns = [
-        Column(each, [str(row[each]) for row in rows], max(0, rank), right=False)
-        for rank, each in enumerate(names, -2)
+        Column(each, [str(row[each]) for row in rows], rank, right=False, note=notes.get(each, ""))
+        for each, rank in _columns.items()
     ]
-    told = [_told(row) for row in rows]
-    note = "about how long, by earlier judgements here; empty without any"
-    columns.append(Column("without a GPU", told, right=False, note=note))
     show_table(console, "Problems", columns)
     for row in rows:
         if row["error"]:
@@ -56,64 +56,50 @@ def show_problems(as_json: bool) -> None:
 
 
 def _row(name: str, folder: Path) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "folder": str(folder), "error": None, "without_gpu": None}
+    row: dict[str, Any] = {"name": name, "folder": str(folder), "error": None}
     try:
         problem = load_problem(folder)
     except SetupError as error:
-        empty = dict.fromkeys(("tests", "benchmarks", "cases", "ranked by"), "")
-        return {**row, **empty, "error": str(error)}
+        return {**dict.fromkeys(_columns, ""), **row, "error": str(error)}
     return {
         **row,
         "tests": len(problem.tests),
         "benchmarks": len(problem.benchmarks),
         "cases": _range(problem),
         "ranked by": problem.ranking_by,
-        "without_gpu": _without_gpu(problem),
+        "without a GPU": _without_gpu(problem),
     }
 
 
-def _without_gpu(problem: Problem) -> dict[str, float] | None:
-    """About how many seconds the tests take without a GPU, and the benchmarks, and how many of them
-    there is time for; None where nothing is known. By the cases that were judged here last, or by
-    the speed that the extras give."""
-    pace, took = Pace(), dict[Shape, float]()
+def _without_gpu(problem: Problem) -> str:
+    """About how long tests and benchmarks take without a GPU, or for how many of them there is
+    time: by the cases that were judged here last, or by the speed that the extras give. Empty where
+    neither is known."""
+    pace = Pace()
     with suppress(HistoryError):
         known = History().emulated(problem.name)
         for each in kept_verdict(known).results if known else ():
-            if each.status == "pass" and each.elapsed_s:
-                pace.add(each)
-                took[shape_of(each.spec)] = each.elapsed_s
+            pace.add(each)
 
     def seconds(line: str) -> float:
-        shape = shape_of(line)
-        expected_s = took.get(shape) or pace.expected_s(shape.elements)
-        return expected_s or shape.elements / problem.emulated_per_s
+        elements = shape_of(line).elements
+        return pace.expected_s(elements) or elements / problem.emulated_per_s
 
-    if not took and not problem.emulated_per_s:
-        return None
+    if pace.expected_s(0) is None and not problem.emulated_per_s:
+        return ""
+    budget_s = Options().timeout_s
     tests = sorted(map(seconds, problem.tests * len(problem.inputs)))
     benchmarks = list(map(seconds, problem.benchmarks))
-    budget_s = Options().timeout_s
-    in_time = [each < budget_s - _start_s for each in accumulate(tests)]
-    whole = [each < budget_s / 2 / len(benchmarks) for each in benchmarks]
-    return {
-        "tests_s": _start_s + sum(tests) + min(sum(tests), again_s),
-        "tests_in_time": sum(in_time) // len(problem.inputs),
-        "benchmarks_s": _start_s + sum(benchmarks) + min(sum(benchmarks), again_s),
-        "benchmarks_whole": sum(whole),
-    }
-
-
-def _told(row: dict[str, Any]) -> str:
-    known, tests, benchmarks = row["without_gpu"], row["tests"], row["benchmarks"]
-    if known is None:
-        return ""
-    judged, sampled = known["tests_in_time"], benchmarks - known["benchmarks_whole"]
-    told = [f"tests ~{roughly(known['tests_s'])}", f"benchmarks ~{roughly(known['benchmarks_s'])}"]
-    if judged < tests:
-        told[0] = f"{judged} of {tests} tests in time"
+    judged = sum(each < budget_s - _start_s for each in accumulate(tests)) // len(problem.inputs)
+    sampled = sum(each > budget_s / 2 / len(benchmarks) for each in benchmarks)
+    told = [
+        f"{kind} ~{roughly(_start_s + sum(cases) + min(sum(cases), again_s))}"
+        for kind, cases in (("tests", tests), ("benchmarks", benchmarks))
+    ]
+    if judged < len(problem.tests):
+        told[0] = f"{judged} of {len(problem.tests)} tests in time"
     if sampled:
-        told[1] = f"{sampled} of {benchmarks} benchmarks sampled"
+        told[1] = f"{sampled} of {len(benchmarks)} benchmarks sampled"
     return ", ".join(told)
 
 

@@ -61,7 +61,8 @@ def judge_cases(request: Request) -> Exit:
         except CaseFailed as failed:
             raise SetupError(str(failed), Exit.USAGE) from None
         _report_facts(pipe, device, options)
-        _report_confinement(pipe, process)
+        for mechanism, how in _greeted(process).items():
+            pipe.write(f"confined.{mechanism}", how)
         hooks = Hooks(process, device, request.deadline, options, pipe, referee.withholds)
         judge = Judge(process, pipe, device, request.deadline, hooks, referee)
         if request.mode == "test":
@@ -136,8 +137,3 @@ def _greeted(process: SubmissionProcess) -> dict[str, str]:
         return process.greet(greeting_timeout_s)
     except SubmissionFailed as error:
         raise SetupError(str(error), Exit.USAGE) from None
-
-
-def _report_confinement(pipe: ResultPipe, process: SubmissionProcess) -> None:
-    for mechanism, how in _greeted(process).items():
-        pipe.write(f"confined.{mechanism}", how)

@@ -120,16 +120,13 @@ class OpenedCase:
         self._sizes = sizes_of(self.plan.inputs, self.plan.room_bytes)
         _refuse_too_large(sum(self._sizes.values()), setup.device)
         self.buffers: SharedBuffers = create_buffers(self._sizes, setup.device)
-        self._host = self._host_buffers()
+        host = host_sizes_of(self.plan.inputs)
+        self._host = create_buffers(host, torch.device("cpu")) if host else SharedBuffers({})
         try:
             self.resume()
         except (SubmissionFailed, OutOfTime):
             self.close()
             raise
-
-    def _host_buffers(self) -> SharedBuffers:
-        sizes = host_sizes_of(self.plan.inputs)
-        return create_buffers(sizes, torch.device("cpu")) if sizes else SharedBuffers({})
 
     def _is_emulated_on(self, device: torch.device) -> bool:
         return device.type == "cpu"
@@ -309,7 +306,8 @@ class OpenedCase:
             if number in self.plan.outputs or same_bytes(held[name], contents):
                 continue
             if self.plan.strict_inputs:
-                raise changed_input(name)
+                message = f"custom_kernel changed its input {name} in place"
+                raise SubmissionFailed("contract.input_changed", message, input=name)
             if name not in self.changed and not self._is_returned(held[name]):
                 self.changed.append(name)
 
@@ -377,12 +375,6 @@ class OpenedCase:
 
 Open = Callable[[CaseSetup, Case], OpenedCase]
 """OpenedCase, or another function that opens a case."""
-
-
-def changed_input(name: str) -> SubmissionFailed:
-    """Return the error for modifying an input."""
-    message = f"custom_kernel changed its input {name} in place"
-    return SubmissionFailed("contract.input_changed", message, input=name)
 
 
 def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:

@@ -9,7 +9,6 @@ import os
 import secrets
 import stat
 import subprocess
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -55,19 +54,11 @@ def read_plain_file(folder: Path, name: str, most_bytes: int) -> bytes | None:
 
 
 def sealed_file(nbytes: int) -> BinaryIO:
-    """Create a file of fixed size, so that nobody who has it can use it to take more memory. Where
-    there are no seals (outside of Linux) it is an ordinary file without a name."""
-    seals = 0
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING)
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-    else:
-        with tempfile.TemporaryFile() as unnamed:
-            fd = os.dup(unnamed.fileno())
+    """Create a file of fixed size, which no process that has it can use to take more memory."""
+    fd = os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING)
     file = os.fdopen(fd, "r+b", 0)
     file.truncate(nbytes)
-    if seals:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return file
 
 

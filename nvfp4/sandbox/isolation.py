@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,7 @@ _set_parent_death_signal, _set_dumpable, _set_child_subreaper = 1, 4, 36  # PR_S
 
 
 def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value)
+    ctypes.CDLL(None).prctl(option, value)
 
 
 def close_to_others(closed: bool = True) -> None:
@@ -130,9 +128,8 @@ def limit_resources() -> str:
         resource.RLIMIT_FSIZE: output_bytes,
         resource.RLIMIT_NPROC: threads,
         resource.RLIMIT_DATA: int(data_share * physical_bytes),
+        resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS,
     }
-    if sys.platform == "linux":  # other systems do not know it
-        limits[resource.RLIMIT_SIGPENDING] = _PENDING_SIGNALS
     for kind, soft in limits.items():
         _, hard = resource.getrlimit(kind)
         within = soft if hard == resource.RLIM_INFINITY else min(soft, hard)

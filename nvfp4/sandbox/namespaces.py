@@ -13,7 +13,6 @@ import os
 import resource
 import select
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -51,8 +50,6 @@ def enter(writable: dict[Path, Path], private: list[Path]) -> str:
     Returns what is in force there, "none: ..." where nothing is possible. Call it before the first
     thread starts. The process that called waits and ends as the one that returns.
     """
-    if sys.platform != "linux":
-        return "none: only Linux has namespaces"
     isolation.die_with_parent()
     reasons = []
     # CUDA needs a /proc that may be written, which only a process with pids of its own can mount.

@@ -42,7 +42,7 @@ def start_worker(
     if anew:
         environment |= earlier_cache(environment, folder)
     arguments = [module, str(fd), str(submission)]
-    if sys.platform == "linux" and (_servers or not uses_gpu()):
+    if _servers or not uses_gpu():
         out, out_of_worker = os.pipe()
         err, err_of_worker = os.pipe()
         try:

@@ -168,17 +168,13 @@ def cpu_places(jobs: int | None = None) -> list[Place]:
     return [Place(f"cpu {number}", "cpu") for number in range(count)]
 
 
-def _at_once(job: object, ready: Callable[[], None]) -> None:
-    ready()
-
-
 def judge_on(
     places: Sequence[Place],
     jobs: Sequence[J],
     judge: Callable[[J, Place], R],
     stop: Callable[[], None],
     told: Callable[[J, R], None],
-    prepare: Callable[[J, Callable[[], None]], None] = _at_once,
+    prepare: Callable[[J, Callable[[], None]], None] = lambda job, ready: ready(),
 ) -> None:
     """Judge each job on the next place that is free, and pass each result to ``told`` as it comes.
 

@@ -99,13 +99,10 @@ def benchmark_line(benchmark: BenchmarkResult) -> Text:
 
 def is_brief(verdict: Verdict) -> bool:
     """Whether a table would say the same in every row."""
-    return verdict.mistake is not None or failed_alike(verdict.tests)
-
-
-def failed_alike(tests: list[TestResult]) -> bool:
-    """Whether there are several tests and all of them failed with the same message."""
-    messages = {_same(each) for each in tests}
-    return len(tests) > 1 and len(messages) == 1 and all(each.status == "fail" for each in tests)
+    tests = verdict.tests
+    alike = len(tests) > 1 and len({_same(each) for each in tests}) == 1
+    failed = all(each.status == "fail" for each in tests)
+    return verdict.mistake is not None or (alike and failed)
 
 
 def returned_wrongly(test: TestResult) -> bool:

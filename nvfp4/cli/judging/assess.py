@@ -196,16 +196,10 @@ def _run_alone(bot: Bot) -> tuple[str | None, bool]:
     """Run the submission by itself, as the bot does first and ignores how that ends. Return how it
     failed, or None, and whether it took too long."""
     ended = bot.run_submission()
-    return _failure_alone(ended), ended.killed
-
-
-def _failure_alone(ended: ProcessResult) -> str | None:
     if ended.killed:
-        return f"python submission.py did not end within {import_timeout_s:.0f} s"
-    if ended.exit_code != 0:
-        reason = f"python submission.py ended with exit code {ended.exit_code}"
-        return f"{reason}\n{ended.stderr}".strip()
-    return None
+        return f"python submission.py did not end within {import_timeout_s:.0f} s", True
+    reason = f"python submission.py ended with exit code {ended.exit_code}\n{ended.stderr}".strip()
+    return reason if ended.exit_code else None, False
 
 
 Result = TypeVar("Result", TestResult, BenchmarkResult)
@@ -329,7 +323,8 @@ def _run_mode(
             each if index in listener.complete else _left_out(each, reason) for index, each in known
         ]
         return
-    if all(each.status == "pass" for each in results) and not _said_passed(process):
+    said_passed = process.exit_code == 0 and process.values.get("check") == "pass"
+    if all(each.status == "pass" for each in results) and not said_passed:
         failed = [
             replace(each, status="fail", message=why.message, failure=why) for each in results
         ]
@@ -379,11 +374,6 @@ def _run_benchmarks(
     parts = max(1, fitting) if bot.may_emulate else 1
     run = partial(bot.run_in_parts, parts=parts, at_once=beside) if parts > 1 else bot.run_eval
     _run_mode(run, "leaderboard", lines, read_benchmark, benchmarks, pace, verdict, observer)
-
-
-def _said_passed(process: ProcessResult) -> bool:
-    """Whether eval.py ended with 0 and reports that all its cases passed."""
-    return process.exit_code == 0 and process.values.get("check") == "pass"
 
 
 def judged(process: ProcessResult) -> ProcessResult:

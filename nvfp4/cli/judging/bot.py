@@ -232,9 +232,8 @@ class Bot:
                 if word and on_activity:
                     on_activity(word)
 
-            return _run(
-                command, folder, environment, limit_s, on_result or _ignore, look, self.turn
-            )
+            told = on_result or (lambda key, value: None)
+            return _run(command, folder, environment, limit_s, told, look, self.turn)
 
     def run_comparison(
         self,
@@ -335,10 +334,6 @@ def _own_frames(stderr: str, submission: Path) -> str:
         if keep:
             kept.append(line.replace(f"{submission.parent}/", ""))
     return "\n".join(kept)
-
-
-def _ignore(key: str, value: str) -> None:
-    pass
 
 
 def _run(

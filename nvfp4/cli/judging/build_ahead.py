@@ -128,9 +128,7 @@ class BuildAhead:
 
 def core_count() -> int:
     """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def free_bytes() -> int:

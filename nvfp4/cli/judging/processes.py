@@ -1,7 +1,7 @@
 """This command's judges as processes: forked from one that has loaded torch, ended, and cleared
 away by a janitor should the command be killed.
 
-Where nothing can be forked, as outside of Linux, a judge is a process like any other.
+Where nothing can be forked, a judge is a process like any other.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ class _JudgeServer:
     def of(cls, environment: dict[str, str], packages: tuple[str, ...]) -> _JudgeServer:
         """Return the server with these variables that has loaded these packages. Raises
         NoServer."""
-        if sys.platform != "linux":
-            raise NoServer
         shown = {key: value for key, value in environment.items() if _from_the_start.match(key)}
         key = (*sorted(shown.items()), packages)
         with cls._lock:

@@ -160,6 +160,9 @@ class Pace:
         """How many seconds a case would take, by those that passed; None if none has."""
         if not self._passed:
             return None
+        known = dict(self._passed)
+        if elements in known:
+            return known[elements]
         (least, first_s), *_, (most, last_s) = sorted([min(self._passed), *self._passed])
         if most > least and last_s > first_s:
             element_s = (last_s - first_s) / (most - least)

@@ -32,7 +32,7 @@ def _not_confined(verdict: Verdict) -> Warning | None:
 def _full_range(verdict: Verdict) -> Warning | None:
     tests = [test for test in _warning_tests(verdict) if _is_of_a_deciding_shape(test, verdict)]
     tried = [each.full_range for each in verdict.benchmarks if each.full_range]
-    wrong = _of(tests, "fail"), tried.count("fail")
+    wrong = sum(test.status == "fail" for test in tests), tried.count("fail")
     left = sum(test.status == "skipped" and not _is_slow(test) for test in tests)
     said = [
         f"{word} {count} of {several(len(of), noun)}"
@@ -65,10 +65,6 @@ def _strict(verdict: Verdict) -> Warning | None:
         "process says",
         "On a GPU the judge's clock sees work that no stream joins.",
     )
-
-
-def _of(tests: list[TestResult], status: str) -> int:
-    return sum(test.status == status for test in tests)
 
 
 def _other_shape(verdict: Verdict) -> Warning | None:
