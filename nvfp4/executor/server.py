@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from nvfp4.executor import machine_code
 from nvfp4.records.processes import REQUEST_BYTES
@@ -36,30 +36,20 @@ def fork_for_judges(fd: int, folder: Path) -> int:
 
 
 def _fork_for_requests(asked: socket.socket, folder: Path) -> tuple[dict[str, Any], list[int]]:
-    """Return in a process for each request, with the files that came with it."""
-    waiting: list[tuple[dict[str, Any], list[int]]] = []
+    """Return in a process for each request, with the files that came with it. When no one can ask
+    any more, end, after what a later server would wait for was compiled."""
     while True:
-        while not waiting or select.select([asked], [], [], 0)[0]:
-            text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, 2)
-            if not text:
-                _end(folder)
-            waiting.append((json.loads(text), fds))
-        waiting.sort(key=lambda each: each[0]["predicts"])  # which may have to wait for a compiler
-        request, fds = waiting.pop(0)
+        text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, 2)
         machine_code.compile_missed(folder)
+        if not text:
+            os._exit(0)
+        request = json.loads(text)
         if request["predicts"]:
             machine_code.load_simulation(folder)
         if os.fork() == 0:
             return request, fds
         for each in fds:
             os.close(each)
-
-
-def _end(folder: Path) -> NoReturn:
-    """Compile what a later server would wait for, then end. Other processes wait for the cache's
-    lock meanwhile, so this one does not give way to them."""
-    machine_code.compile_missed(folder)
-    os._exit(0)
 
 
 def _end_with(judge: int) -> None:

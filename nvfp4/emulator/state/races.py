@@ -391,29 +391,34 @@ def note_engine(  # type: ignore[no-untyped-def]
 
 @loop
 def note_tensor_reads(  # type: ignore[no-untyped-def]
-    offsets, starts, nbytes, clusters, agents, threads, known, fenced, stamps, worst, unwritten
-):
-    """Operations of tensor cores read `nbytes` at each offset behind each start, on behalf of a
-    thread of a cluster, which has `threads`; nothing is stamped. worst[i]: gets (byte, fault,
-    other's stamp) of the worst that one of them does. unwritten: which of the reads meet a byte
-    that nothing has written. Returns whether any does."""
+    offsets, starts, clusters, agents, threads, known, fenced, stamps, numbers, reads, widths,
+    width, worst, unwritten
+):  # fmt: skip
+    """Operations of tensor cores read a chunk of 16 bytes at each offset behind each start, on
+    behalf of a thread of a cluster, which has `threads`. Nothing is stamped, but `reads`, by chunk,
+    gets their numbers. worst[i]: gets (byte, fault, other's stamp) of the worst that one of them
+    does, and the first byte that an engine wrote by another swizzle than one of `width`, or -1.
+    unwritten: which of the reads meet a byte that nothing has written."""
     words = _words(stamps)
-    some = False
     for i in range(starts.shape[0]):
-        first, kind, other = np.int64(-1), NO_FAULT, np.int64(0)
+        first, kind, other, mismatch = np.int64(-1), NO_FAULT, np.int64(0), np.int64(-1)
         thread = agents[i]
         row = known[clusters[i], thread >> 5]
         fine = np.int64(0)
         for j in range(offsets.shape[0]):
             unwritten[i, j] = False
             b = starts[i] + offsets[j]
-            end = b + nbytes
+            chunk, end = b >> 4, b + 16
+            reads[chunk] = numbers[i]
+            if widths[chunk] != 0 and widths[chunk] != width and mismatch < 0:
+                # Behind the cluster's threads are its copy engines.
+                mismatch = b if (writer_of(stamps, b) & THREAD) > threads else mismatch
             while b < end:
                 cell = _cell(stamps, b)
                 writer = stamps[cell, 0]
                 fault = NO_FAULT
                 if writer == 0:
-                    unwritten[i, j] = some = True
+                    unwritten[i, j] = True
                 elif writer != fine:
                     if not ordered(writer, thread, row):
                         fault = RACE
@@ -424,8 +429,7 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
                 if fault > kind:
                     first, kind, other = b, fault, writer
                 b += 4 if cell < words else 1
-        worst[i, 0], worst[i, 1], worst[i, 2] = first, kind, other
-    return some
+        worst[i, 0], worst[i, 1], worst[i, 2], worst[i, 3] = first, kind, other, mismatch
 
 
 @loop

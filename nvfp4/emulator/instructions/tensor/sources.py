@@ -115,24 +115,6 @@ def source_of(
     return Source(team, plan, starts, defined)
 
 
-@loop
-def _note_chunks(  # type: ignore[no-untyped-def]
-    offsets, starts, threads, stamps, widths, width, reads, numbers, mismatches
-):
-    """Record that an operation of the pipe of each CTA reads a chunk at each offset behind its
-    start. Behind the cluster's `threads` are its copy engines. mismatches[i]: the first byte that
-    an engine wrote by another swizzle than one of `width`, or -1."""
-    for i in range(starts.shape[0]):
-        mismatches[i] = -1
-        for j in range(offsets.shape[0]):
-            begin = starts[i] + offsets[j]
-            chunk = begin >> 4
-            reads[chunk] = numbers[i]
-            if widths[chunk] != 0 and widths[chunk] != width and mismatches[i] < 0:
-                by = (races.writer_of(stamps, begin) & races.THREAD) - 1
-                mismatches[i] = begin if by >= threads else -1
-
-
 def _defined(
     team: Team, plan: Plan, starts: Array, numbers: Array, name: str
 ) -> Array | None:  # fmt: skip
@@ -145,26 +127,22 @@ def _defined(
             lanes = np.full(offsets.size, lane)
             team.site.testify(batch, "shared", offsets + start, CHUNK, lanes, False, engine=True)
     unset = np.empty((starts.size, offsets.size), np.bool_)
-    worst = np.empty((starts.size, 3), np.int64)
-    mismatches = np.empty(starts.size, np.int64)
-    _note_chunks(
-        offsets, starts, threads, shared.stamps, batch.kept(TileSwizzles).width,
-        plan.descriptor.tile_swizzle, batch.kept(TensorPipe).reads, numbers, mismatches
-    )  # fmt: skip
+    worst = np.empty((starts.size, 4), np.int64)
     known, fenced, stamps = shared.clocks.known, shared.clocks.fenced, shared.stamps
+    reads, widths = batch.kept(TensorPipe).reads, batch.kept(TileSwizzles).width
 
     def look(part: slice) -> None:
         races.note_tensor_reads(
-            offsets, starts[part], CHUNK, clusters[part], agents[part], threads, known, fenced,
-            stamps, worst[part], unset[part]
+            offsets, starts[part], clusters[part], agents[part], threads, known, fenced, stamps,
+            numbers[part], reads, widths, plan.descriptor.tile_swizzle, worst[part], unset[part]
         )  # fmt: skip
 
     in_two_threads(starts.size, look)
     some = bool(unset.any())
-    for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (mismatches >= 0)).tolist():
-        byte, fault, stamp = worst[i].tolist()
-        if mismatches[i] >= 0:
-            _note_swizzle(team.at(i), plan.descriptor, int(mismatches[i]), name)
+    for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (worst[:, 3] >= 0)).tolist():
+        byte, fault, stamp, mismatch = worst[i].tolist()
+        if mismatch >= 0:
+            _note_swizzle(team.at(i), plan.descriptor, mismatch, name)
         if fault:
             _note_fault(team.at(i), byte, fault, stamp, name)
     if shared.undefined is not None:
