@@ -70,7 +70,7 @@ def judged(
 
 
 def test_nobody_can_foresee_how_many_calls_there_are_nor_in_what_order() -> None:
-    orders = [drawn_order({0: 2, 1: 2, 2: 1}) for _ in range(200)]
+    orders = [drawn_order({0: 2, 1: 2, 2: 1}) for _ in range(2000)]
     assert len({tuple(each) for each in orders}) > 50
     counts = [Counter(each) for each in orders]
     assert {min(each[number] for each in counts) for number in (0, 1)} == {2}
