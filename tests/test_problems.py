@@ -180,12 +180,14 @@ def test_a_leaderboard_that_a_file_names_decides(
     ("changes", "why"),
     [
         ({"yml": "tests: ["}, "cannot read"),
+        ({"yml": "a: &a [1, 1]\ntests: [*a, *a]"}, "has aliases"),
         ({"yml": "tests: 3"}, "does not hold files, tests and benchmarks"),
         ({"yml": re.sub("(?s)tests:.*bench", "tests: []\nbench", TASK)}, "has no tests"),
         ({"yml": TASK.replace("../utils.py", "../none.py")}, "names ../none.py"),
         ({"yml": TASK.replace('"name": "reference.py"', '"name": "other.py"')}, "no reference.py"),
         ({"yml": TASK.replace('"rows": 4', '"columns": 4')}, "missing a required argument: 'rows'"),
         ({"reference": "raise OSError('no luck')"}, "reference.py raised OSError: no luck"),
+        ({"reference": "x", "extras": f"a = {'-' * 99999}1"}, "NameError"),
         ({"reference": "def ref_kernel(data): pass"}, "defines no generate_input"),
     ],
 )

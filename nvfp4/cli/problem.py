@@ -164,7 +164,10 @@ def _read_yaml(path: Path) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, yaml.SafeLoader)):
+            raise ProblemError(f"{path} has aliases, with which few lines make gigabytes of text")
+        return yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         why = getattr(error, "strerror", None) or _sentence(error)
         raise ProblemError(f"cannot read {path}: {why}") from error
@@ -236,7 +239,7 @@ def _described(source: bytes) -> dict[str, Any]:
     """The names that a Python file assigns plain values to, and those of its functions, which have
     none here. It is not run."""
     found: dict[str, Any] = {}
-    with suppress(SyntaxError, ValueError):
+    with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
         for each in ast.parse(source).body:
             if isinstance(each, ast.FunctionDef):
                 found[each.name] = None

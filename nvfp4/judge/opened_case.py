@@ -1,6 +1,7 @@
 """A case in progress: its buffers, its calls and their checks."""
 
 import itertools
+import mmap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +56,9 @@ _margin_s = 3.0
 """Seconds before the end of a call from which a kernel is given up."""
 
 _numbers = itertools.count(1)
+
+_lowest, _highest = 1 << 16, 1 << 47
+"""The limits of a process's addresses."""
 
 
 class OutOfTime(CaseFailed):
@@ -139,6 +143,9 @@ class OpenedCase:
         request = OpenCase(inputs, expected, plan.room_bytes, self._number)
         if self._emulates:
             self._base = self.ask(request, CaseOpened).base
+            if self._base % mmap.PAGESIZE or not _lowest <= self._base < _highest:
+                message = "the submission's process has no such addresses"
+                raise SubmissionFailed("process.protocol", message)
         else:
             self.ask(request, Done, self.buffers.fd)
         if self._host.tensors:
