@@ -169,6 +169,10 @@ def test_a_leaderboard_that_a_file_names_decides(
     mine = tmp_path / "mine.py"
     mine.write_text(f"#!POPCORN leaderboard scaled_v2\n{RIGHT}")
     assert find_problem("", mine).folder == own
+    mine.write_text(f"#!POPCORN leaderboards nowhere\n{RIGHT}")
+    done = invoke("check", str(mine))
+    assert done.exit_code == 2
+    assert "names the leaderboard nowhere, which is unknown" in done.output
     mine.write_text(RIGHT)
     assert find_problem("", mine).is_bundled
     assert find_problem("scaled_v2", mine).folder == own

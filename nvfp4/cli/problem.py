@@ -286,16 +286,17 @@ def problems_below(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _registry() -> Path:
+def data_file(name: str) -> Path:
+    """Return the path of a file in the user's data folder."""
     from platformdirs import user_data_path
 
-    return user_data_path("nvfp4", appauthor=False) / "problems.json"
+    return user_data_path("nvfp4", appauthor=False) / name
 
 
 def known_problems() -> dict[str, Path]:
     """Folders by leaderboard: that of the package, and those that were added."""
     try:
-        content = json.loads(_registry().read_text(encoding="utf-8"))
+        content = json.loads(data_file("problems.json").read_text(encoding="utf-8"))
         added = {str(name): Path(folder) for name, folder in content.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         added = {}
@@ -311,7 +312,7 @@ def add_problems(folder: Path) -> dict[str, Path]:
         raise SetupError(f"no task.yml lies below {folder}", "Name a checkout of problems.")
     known = {**known_problems(), **found}
     known.pop(leaderboard, None)
-    path = _registry()
+    path = data_file("problems.json")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({name: str(each) for name, each in known.items()}, indent=2))
@@ -335,7 +336,8 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
     """The problem that a command is for.
 
     given: a folder or the name of a leaderboard. If it is empty: the current folder where it has a
-    task.yml, then the leaderboard that the submission names, then NVFP4 GEMV. Raises SetupError.
+    task.yml, then the leaderboard that the submission names, then NVFP4 GEMV. Raises SetupError,
+    also if the submission names only leaderboards that are not known.
     """
     if given:
         return _given(given)
@@ -347,9 +349,15 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
         content = submission.read_bytes() if submission and submission.is_file() else b""
     except OSError:
         content = b""
-    for name in leaderboards_named(content):
+    named = leaderboards_named(content)
+    for name in named:
         if name in known:
             return load_problem(known[name])
+    if named:
+        hint = "nvfp4 problems add FOLDER makes those of a checkout known; or name one: --problem."
+        raise ProblemError(
+            f"{submission} names the leaderboard {named[0][:80]}, which is unknown", hint
+        )
     return load_problem()
 
 

@@ -132,19 +132,14 @@ def legend(columns: Sequence[Column], width: int | None) -> str:
     return textwrap.fill("; ".join(noted), min(width, _widest_prose))
 
 
-def table_lines(console: Console, columns: Sequence[Column]) -> list[Text]:
-    """A table of those columns that fit the screen."""
-    width = columns_of(console)
-    return table(fitted(columns, width), width, rule_of(console))
-
-
 def show_table(console: Console, heading: str, columns: Sequence[Column]) -> None:
     """A table that fits the screen, with its heading above and its legend below."""
-    say(console, heading, "bold")
-    for line in table_lines(console, columns):
-        say(console, line)
     width = columns_of(console)
-    said = legend(fitted(columns, width), width)
+    shown = fitted(columns, width)
+    say(console, heading, "bold")
+    for line in table(shown, width, rule_of(console)):
+        say(console, line)
+    said = legend(shown, width)
     if said:
         say(console)
         say(console, said, "dim")

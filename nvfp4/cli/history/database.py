@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.problem import data_file
 
 busy_s = 10.0
 """How long to wait for other writers; a transaction takes a few milliseconds."""
@@ -110,13 +111,6 @@ _computed = """
 """
 
 
-def history_file() -> Path:
-    """Return the default path of the history."""
-    from platformdirs import user_data_path
-
-    return user_data_path("nvfp4", appauthor=False) / "history.sqlite3"
-
-
 class History:
     """Judgements by number. Methods raise HistoryError where the file cannot be used.
 
@@ -127,7 +121,7 @@ class History:
 
     def __init__(self, path: Path | None = None) -> None:
         """path: a file, which need not exist."""
-        self.path = path or history_file()
+        self.path = path or data_file("history.sqlite3")
 
     def add(self, values: dict[str, Any], content: bytes, verdict_object: dict[str, Any]) -> int:
         """Keeps a judgement and returns its number. values: the fields of an Entry but its id.
