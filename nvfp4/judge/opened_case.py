@@ -319,7 +319,8 @@ class OpenedCase:
                 self.changed.append(name)
 
     def _is_returned(self, written: torch.Tensor) -> bool:
-        """Whether an input was written to in order to return it, which is what it is for."""
+        """Return whether this input, which was written to, is also the output: then writing was
+        allowed."""
         returned = self.returned().storages
         return any(len(each) == len(written) and torch.equal(each, written) for each in returned)
 

@@ -148,9 +148,9 @@ def declared_functions(module: Any) -> dict[str, Any]:
 
 
 def define(module: Any, callbacks: dict[str, Any]) -> None:
-    """Give declared functions that have a callback and return a code a body that calls it.
+    """Give each declared function that has a callback a body that calls it and returns its code.
 
-    Those that return nothing do nothing: they may run when Python has ended. callbacks: ctypes
+    Functions that return nothing do nothing: they may run when Python has ended. callbacks: ctypes
     functions that outlive the compiled code.
     """
     from cutlass._mlir import ir

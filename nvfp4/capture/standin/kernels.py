@@ -280,7 +280,7 @@ def require_one_device(values: Any) -> None:
 
 
 def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
-    """RuntimeError, as on a GPU, for what only the CPU's kernels do."""
+    """Raise RuntimeError, as on a GPU, for what only the CPU's kernels do."""
     if not args or not isinstance(args[0], torch.Tensor):
         return
     first, base = args[0], name.partition(".")[0].rstrip("_")

@@ -118,7 +118,7 @@ def _same(test: TestResult) -> str:
 
 
 def show_briefly(console: Console, verdict: Verdict) -> None:
-    """The failure once, then findings, warnings and the verdict."""
+    """Show the failure once, then findings, warnings and the verdict."""
     for line in (
         map(Text, first_lines(verdict.mistake.text))
         if verdict.mistake

@@ -28,7 +28,7 @@ build may take.
 _GIB_OF_A_JUDGEMENT = 6
 
 _CORES_EACH = 1.5
-"""The mean over a build: its last step, of the host's code, is one process."""
+"""Mean use of cores over a build, whose last step, the host's code, is a single process."""
 
 _CORES_OF_A_JUDGEMENT = 4
 

@@ -184,7 +184,8 @@ def _facts(subject: Subject) -> dict[str, str]:
 
 
 def _comparison(sections: Sequence[Section]) -> Table:
-    """A row for each; shapes that any of them has are columns."""
+    """Return a table with a row for each section; its columns are the shapes that any section
+    has."""
     verdicts = [section.subject.verdict for section in sections]
     records = [section.subject.record for section in sections]
     scores = [verdict.score for verdict in verdicts]

@@ -211,7 +211,8 @@ def _sums(  # type: ignore[no-untyped-def]
 
 @loop
 def _scaled_elements(packed, codes, values, scales, transposed, out):  # type: ignore[no-untyped-def]
-    """Rows of pairs of E2M1 codes as values times the scales of blocks, out[row, k] or [k, row]."""
+    """Write rows of pairs of E2M1 codes as values times their blocks' scales to out[row, k] or [k,
+    row]."""
     blocks = codes.shape[1]
     width = packed.shape[1] // blocks
     for row in range(packed.shape[0]):
@@ -241,7 +242,8 @@ def _exponent_range(codes, exponents, low, high):  # type: ignore[no-untyped-def
 
 @loop
 def _block_sum(a, b, a_codes, b_codes, significands, exponents, negate, bits):  # type: ignore[no-untyped-def]
-    """The bits of one float32 more the scaled products of two rows of pairs of E2M1 codes."""
+    """Add the scaled products of two rows of pairs of E2M1 codes to a float32, given and returned
+    as bits."""
     biased = np.int32(bits >> 23) & 255
     fraction = np.int32(bits & 0x7FFFFF)
     blocks = 2 * a.shape[0] // BLOCK

@@ -57,9 +57,9 @@ class CompiledBlock:
 class CompiledKernel:
     """Blocks in program order. source: the generated Python.
 
-    classes: register class by index. specials, symbols: what the registers behind the program's
-    own hold. shadows: the registers that tell which bits of others are undefined. tracks_memory:
-    whether undefined bits that loads bring in are tracked, too.
+    classes: register class by index. specials, symbols: contents of the registers that come after
+    the program's own. shadows: the registers that tell which bits of others are undefined.
+    tracks_memory: whether undefined bits that loads bring in are tracked, too.
     """
 
     program: Program

@@ -60,7 +60,8 @@ _SAMPLED_TOGETHER = 16
 _LEAST_SEEN_S = 2.0
 """After how many seconds it is known how long the other CTAs of a launch will take."""
 _LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
-"""Time limit where there is no finding, or where another order has run out of time before."""
+"""Limits on another run of a launch without a finding, or of a kernel that has run out of time
+before: in seconds, or in multiples of the first run if that is longer."""
 
 
 def launch(
