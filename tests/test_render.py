@@ -23,7 +23,7 @@ from nvfp4.capture import activity
 from nvfp4.cli.batch.progress import result_line
 from nvfp4.cli.display.benchmark_tables import benchmark_columns, title
 from nvfp4.cli.display.console import Column, fitted, new_console, say, show_table, table
-from nvfp4.cli.display.progress import _Progress, observed
+from nvfp4.cli.display.progress import Progress, observed
 from nvfp4.cli.display.render import show
 from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines
 from nvfp4.cli.history.database import History
@@ -336,15 +336,15 @@ def test_what_was_dropped_is_told() -> None:
 # What the live line says: cases, elapsed time, and what happens now.
 
 
-def progress_on(clock: Clock) -> tuple[_Progress, io.StringIO]:
+def progress_on(clock: Clock) -> tuple[Progress, io.StringIO]:
     file = io.StringIO()
-    return _Progress(Console(file=file, width=100), clock), file
+    return Progress(Console(file=file, width=100), clock), file
 
 
 def test_the_line_says_what_is_done_and_what_happens_now() -> None:
     clock, again = Clock(), "some of them again, with other inputs or in a fresh process"
     progress, _ = progress_on(clock)
-    lines = [progress.line.plain for _ in play(progress.observer(), clock)]
+    lines = [progress.line.plain for _ in play(progress, clock)]
     assert lines == [
         "0 of 20 tests, 3.5 s, at most 2 min 50 s left: importing",
         "5 of 20 tests, 8.4 s, about 40 s left: compiling 2432 x 4608 x 2, 0.8 s",
@@ -355,7 +355,7 @@ def test_the_line_says_what_is_done_and_what_happens_now() -> None:
 
 def test_a_case_is_imported_compiled_and_emulated() -> None:
     progress, _ = progress_on(Clock())
-    told = progress.observer()
+    told = progress
     assert progress.line.plain.endswith("no case yet, 0.0 s: starting")
     told.phase("test", [case(), case() + full_range_suffix], 1100.0)
     for word in ("importing", "compiling"):
@@ -376,7 +376,7 @@ def test_a_case_is_imported_compiled_and_emulated() -> None:
 def test_benchmarks_that_run_side_by_side_end_in_any_order() -> None:
     clock = Clock()
     progress, file = progress_on(clock)
-    told = progress.observer()
+    told = progress
     lines = [case(512), case(256), case(1024)]
     told.phase("benchmark", lines, 60.0)
     told.device(cpu)
@@ -405,7 +405,7 @@ def test_a_check_shows_nothing_but_the_line() -> None:
 def test_a_case_that_fails_in_a_fresh_process_is_told_again_and_counted_once() -> None:
     clock = Clock()
     progress, file = progress_on(clock)
-    told = progress.observer()
+    told = progress
     told.phase("test", [case(), case() + full_range_suffix], 60.0)
     told.started(0, 0.0)
     clock.passes(2.0)

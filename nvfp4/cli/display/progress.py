@@ -26,12 +26,12 @@ def observed(
     console: Console, clock: Callable[[], float] = time.monotonic, brief: bool = False
 ) -> Iterator[Observer]:
     """An observer that shows on the console where the judgement is. brief: nothing that stays."""
-    progress = _Progress(console, clock, brief)
+    progress = Progress(console, clock, brief)
     if not console.is_interactive:
-        yield progress.observer()
+        yield progress
         return
     with live_lines(console, lambda: [progress.line]):
-        yield progress.observer()
+        yield progress
 
 
 @contextmanager
@@ -63,8 +63,8 @@ def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[No
             thread.join()
 
 
-class _Progress:
-    """The progress of a judgement, from the calls of an ``Observer``. clock: see time.monotonic."""
+class Progress(Observer):
+    """Shows the progress of a judgement. clock: see time.monotonic. brief: nothing that stays."""
 
     def __init__(self, console: Console, clock: Callable[[], float], brief: bool = False) -> None:
         self._console, self._clock, self._brief = console, clock, brief
@@ -78,16 +78,6 @@ class _Progress:
         self._case = ""
         self._activity, self._share = "starting", ""
         self._pace = Pace()
-
-    def observer(self) -> Observer:
-        """Return the callbacks that update this display."""
-        return Observer(
-            phase=self._phase,
-            device=self._on_device,
-            started=self._started,
-            activity=self._on_activity,
-            finished=self._finished,
-        )
 
     @property
     def line(self) -> Text:
@@ -111,32 +101,32 @@ class _Progress:
         limit_s = max(0.0, self._ends_s - self._clock())
         every = [self._pace.expected_s(shape_of(line).elements) or 0.0 for line in self._lines]
         left_s = sum(s for number, s in enumerate(every) if number not in self._done)
-        for number, began_s in self._running.items():
+        for number, began_s in list(self._running.items()):  # it is shown in another thread
             left_s -= min(every[number], self._clock() - began_s)
         left_s = left_s / max(1, len(self._running)) + min(sum(every), again_s)
         known = all(every) and len(self._done) < len(self._lines) and left_s < limit_s
         return f"about {roughly(left_s)} left" if known else f"at most {roughly(limit_s)} left"
 
-    def _phase(self, noun: str, lines: list[str], ends_s: float) -> None:
+    def phase(self, noun: str, lines: list[str], ends_s: float) -> None:
         self._noun, self._lines, self._ends_s = noun, lines, ends_s
         self._done, self._running, self._case = set(), {}, ""
 
-    def _on_device(self, device: Device) -> None:
+    def device(self, device: Device) -> None:
         if not self._brief and (self._device is None or device.name != self._device.name):
             say(self._console, device_line(device))
         self._device = device
 
-    def _started(self, index: int, at_s: float) -> None:
+    def started(self, index: int, at_s: float) -> None:
         line = self._lines[index]
         inputs = ", full-range inputs" if line.endswith(full_range_suffix) else ""
         self._case, self._running[index] = f"{shape_of(line)}{inputs}", at_s
         self._activity, self._share = "running", ""
 
-    def _on_activity(self, told: str) -> None:
-        word, _, self._share = told.partition(" ")
+    def activity(self, word: str) -> None:
+        word, _, self._share = word.partition(" ")
         self._activity = word if word != "importing" or not self._case else "running"
 
-    def _finished(self, index: int, result: TestResult | BenchmarkResult) -> None:
+    def finished(self, index: int, result: TestResult | BenchmarkResult) -> None:
         """Show that a case is over; it may come again, as it can still fail in a fresh process."""
         line = test_line(result) if isinstance(result, TestResult) else benchmark_line(result)
         if self._running.pop(index, None) is not None and result.elapsed_s is not None:

@@ -6,7 +6,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,9 +50,8 @@ _least_shared = 8
 """Tests that are worth a second judge."""
 
 
-@dataclass
 class Observer:
-    """Progress callbacks.
+    """Progress callbacks, which do nothing here.
 
     phase: a noun (test, benchmark), the lines of its cases, and when it ends at the latest.
     started: a case of the phase begins, by its number, and when. finished: it is over, with its
@@ -60,13 +59,11 @@ class Observer:
     with, see ``read_activity``. Times are those of the monotonic clock, in seconds.
     """
 
-    phase: Callable[[str, list[str], float], None] = field(default=lambda noun, lines, at_s: None)
-    device: Callable[[Device], None] = field(default=lambda device: None)
-    started: Callable[[int, float], None] = field(default=lambda index, at_s: None)
-    activity: Callable[[str], None] = field(default=lambda word: None)
-    finished: Callable[[int, TestResult | BenchmarkResult], None] = field(
-        default=lambda index, result: None
-    )
+    def phase(self, noun: str, lines: list[str], ends_s: float) -> None: ...
+    def device(self, device: Device) -> None: ...
+    def started(self, index: int, at_s: float) -> None: ...
+    def activity(self, word: str) -> None: ...
+    def finished(self, index: int, result: TestResult | BenchmarkResult) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import fields
 from typing import Any
 
 from nvfp4.cli.judging.bot import stop_running
@@ -21,7 +20,8 @@ class Abandoned(Exception):
 
 
 class Held:
-    """Keeps the calls of an observer until it is released."""
+    """Stands in for an observer, and keeps its calls until it is released. A call raises Abandoned
+    once this is abandoned."""
 
     def __init__(self, told: Any) -> None:
         self.abandoned = False
@@ -29,12 +29,7 @@ class Held:
         self._lock = threading.RLock()
         self._kept: list[tuple[str, tuple[Any, ...]]] | None = []
 
-    def observer(self) -> Any:
-        """Return an observer whose methods raise Abandoned once this is abandoned."""
-        held = {each.name: self._holding(each.name) for each in fields(self._told)}
-        return type(self._told)(**held)
-
-    def _holding(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Callable[..., None]:
         def hold(*arguments: Any) -> None:
             if self.abandoned:
                 raise Abandoned
@@ -99,7 +94,7 @@ class BesideTests:
         if judges:
             self._may_judge.set()
         if self._future is None and (os.cpu_count() or 1) > 1:
-            held = self._verdict, self._held.observer(), _Turn(self._may_judge)
+            held = self._verdict, self._held, _Turn(self._may_judge)
             self._future = self._pool.submit(self._run, *held, judges)
 
     @property
