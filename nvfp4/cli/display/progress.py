@@ -86,10 +86,11 @@ class Progress(Observer):
         told = ["no case yet", seconds(self._clock() - self._began_s)]
         if self._noun:
             told[0] = f"{len(self._done)} of {several(len(self._lines), self._noun)}"
-        if self._device is not None and self._device.kind == "cpu":
+        over = len(self._done) == len(self._lines)
+        if self._device is not None and self._device.kind == "cpu" and not over:
             told.append(self._left())
         now = f"{self._activity} {self._case}".rstrip()
-        if len(self._done) == len(self._lines):
+        if over:
             now = "some of them again, with other inputs or in a fresh process"
         elif self._running:
             now += f", {self._share or seconds(self._clock() - max(self._running.values()))}"
@@ -104,7 +105,7 @@ class Progress(Observer):
         for number, began_s in list(self._running.items()):  # it is shown in another thread
             left_s -= min(every[number], self._clock() - began_s)
         left_s = left_s / max(1, len(self._running)) + min(sum(every), again_s)
-        known = all(every) and len(self._done) < len(self._lines) and left_s < limit_s
+        known = all(every) and left_s < limit_s
         return f"about {roughly(left_s)} left" if known else f"at most {roughly(limit_s)} left"
 
     def phase(self, noun: str, lines: list[str], ends_s: float) -> None:

@@ -190,7 +190,10 @@ def _redundant(line: LineCost, context: _Context) -> Iterator[Advice]:
         if read.times < _bad_ratio + 0.4:
             continue
         sectors = line.sectors * read.requested_bytes / requested
-        if _is_shared(read, context) and not _too_many(sectors, context):
+        threads = context.kernel.ctas_total * math.prod(context.kernel.block)
+        # With few rows, each needs its thread.
+        too_many = threads >= _threads_to_spare and sectors >= _too_often * context.sectors
+        if _is_shared(read, context) and not too_many:
             continue
         loads = sum(each.requests for each in line.accesses) * read.requested_bytes / requested
         least = "at least " if context.kernel.ctas_run < context.kernel.ctas_total else ""
@@ -204,12 +207,6 @@ def _redundant(line: LineCost, context: _Context) -> Iterator[Advice]:
             (sectors + loads) * (1 - 1 / read.times),
             {"buffer": read.buffer, "times": read.times},
         )
-
-
-def _too_many(sectors: float, context: _Context) -> bool:
-    """Whether loads of what all rows share could be fewer: with few rows, each needs its thread."""
-    threads = context.kernel.ctas_total * math.prod(context.kernel.block)
-    return threads >= _threads_to_spare and sectors >= _too_often * context.sectors
 
 
 def _is_shared(read: ReadCost, context: _Context) -> bool:

@@ -12,7 +12,7 @@ from nvfp4.cli.problem import find_problem
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Verdict
-from nvfp4.records.costs import Kernel, all_lines
+from nvfp4.records.costs import all_lines
 
 longest_source = 600_000
 """Characters of all sources of a report together: it stays under 3 MB."""
@@ -95,7 +95,7 @@ def _add_costs(lines: list[SourceLine], explained: Explained) -> None:
         if line.file == staged_name and line.line and line.instructions:
             instructions[line.line] = instructions.get(line.line, 0) + line.instructions
             slots[line.line] = slots.get(line.line, 0.0) + line.slots
-    total = _total(explained.kernels)
+    total = sum(kernel.slots for kernel in explained.kernels) or 1.0
     for number in slots:
         if number <= len(lines):
             lines[number - 1].share = slots[number] / total
@@ -104,10 +104,6 @@ def _add_costs(lines: list[SourceLine], explained: Explained) -> None:
         place = costly.line.line
         if costly.line.file == staged_name and place and place <= len(lines):
             lines[place - 1].notes.append(("cost", costly.sentence))
-
-
-def _total(kernels: list[Kernel]) -> float:
-    return sum(kernel.slots for kernel in kernels) or 1.0
 
 
 def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:
