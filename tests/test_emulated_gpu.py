@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -348,7 +348,11 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
         parameters = [far.to_bytes(8, "little").hex()]
         start = Start(0, "k", *shape, 0, 0, False, False, parameters, [], [], None)
         assert gpu.answer(start, None) == Started("")
-        assert "CTAs of k were run" in gpu.end(End()).sampled
+        wrong = replace(start, parameters=["00" * 8])  # as it may be where contents are unknown
+        assert gpu.answer(wrong, None).failure["code"] == "kernel.too_slow"  # type: ignore[union-attr]
+        ended = gpu.end(End())
+        assert "CTAs of k were run" in ended.sampled
+        assert not ended.fatal
         samples.append(bytes(marks.numpy()))
         assert 0 < marks.sum() < ctas
     assert len(set(samples)) > 1

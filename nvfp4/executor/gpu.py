@@ -240,7 +240,8 @@ class Gpu:
         try:
             return self._operations[type(request)](request, fd)
         except (EmulatorError, CodedError) as error:
-            return self._fault(error, request)
+            unknown = TooSlow("a launch before this one was not run as a whole")
+            return self._fault(unknown if self._call.sampled else error, request)
         except NotMappable as error:
             return self._fault(EmulatorFailed(f"memory cannot be mapped: {error}"), request)
         except (Malformed, NotShareable) as error:
