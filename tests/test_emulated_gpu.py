@@ -338,7 +338,7 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
     for _ in range(4):
         marks = torch.zeros(ctas, dtype=torch.int32)
         session = OpenSession([], "", "", "", True)
-        gpu = Gpu(session, HostMemory(), window, lambda share: None)  # type: ignore[arg-type]
+        gpu = Gpu(session, HostMemory(), window)  # type: ignore[arg-type]
         gpu.answer(AddText(len(ptx)), None)
         place = [0, 4 * ctas, True, [ctas], [4], 0, []]
         late, far = time.monotonic() + 60, marks.data_ptr()

@@ -133,7 +133,7 @@ class Gpu:
         request: OpenSession,
         memory: Memory,
         window: Any,
-        progress: Callable[[float], None],
+        progress: Callable[[float], None] = lambda share: None,
     ) -> None:
         """window: what bytes travel in. progress: as of ``Launch``."""
         emulator.forget_modules()
