@@ -122,7 +122,6 @@ def _section(
     if with_plots:
         drawn = (
             plots.against_bounds(verdict.benchmarks),
-            plots.distribution(verdict.benchmarks),
             plots.progress(subject.others, record.id),
         )
     return Section(
@@ -149,6 +148,7 @@ def _section(
 def _when(subject: Subject) -> str:
     device = subject.verdict.device
     at = time.strftime("%Y-%m-%d %H:%M", time.localtime(subject.record.judged_at))
+    at += f" for {one_line(subject.verdict.problem)}"
     if device is None:
         return f"judged {at}"
     emulated = subject.verdict.emulated and device.emulates

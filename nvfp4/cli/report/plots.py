@@ -28,8 +28,7 @@ _css = {
 _width_inches = 4.8
 """So narrow that the letters are not too small on a phone."""
 
-_most_rows, _most_histograms = 24, 8
-_bins = 30
+_most_rows = 24
 
 _style = {
     "font.size": 9,
@@ -106,28 +105,6 @@ def against_bounds(benchmarks: Sequence[BenchmarkResult]) -> str:
         return _svg(figure, "Each benchmark beside its bounds")
 
 
-def distribution(benchmarks: Sequence[BenchmarkResult]) -> str:
-    """Histograms of the timed calls, one a benchmark; empty where none is known."""
-    sampled = [(each, each.samples_us) for each in benchmarks if each.samples_us]
-    shown = sampled[:_most_histograms]
-    if not shown:
-        return ""
-    with _figure(0.4 + 1.25 * len(shown), rows=len(shown)) as (figure, axes):
-        for each, (benchmark, samples) in zip(axes.flat, shown, strict=True):
-            each.hist(samples, bins=min(_bins, 2 * len(samples)), color=_first)
-            least, most = min(samples), max(samples)
-            for value, color, line in (
-                (benchmark.mean_us, _second, "-"),
-                (benchmark.floor_us, _third, ":"),
-            ):
-                if value and 2 * least - most <= value <= 2 * most - least:  # not far from them
-                    each.axvline(value, color=color, linestyle=line)
-            each.set_title(f"{shape_of(benchmark.spec)}, {len(samples)} calls", loc="left")
-            each.yaxis.get_major_locator().set_params(integer=True, nbins=3)
-        axes.flat[-1].set_xlabel("us; solid: mean, dotted: floor, where it is near")
-        return _svg(figure, "How long the timed calls took")
-
-
 def progress(entries: Sequence[Entry], current: int) -> str:
     """Geometric means, or bounds, of comparable judgements, the oldest first; empty for one.
 
@@ -151,16 +128,11 @@ def progress(entries: Sequence[Entry], current: int) -> str:
 
 
 @contextmanager
-def _figure(height: float, rows: int | None = None) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure and its axes, or an array of ``rows``; close it at the end. height: inches."""
+def _figure(height: float) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure and its axes; close it at the end. height: inches."""
     pyplot = load_pyplot()
     with pyplot.rc_context(_style):
-        figure, axes = pyplot.subplots(
-            rows or 1,
-            figsize=(_width_inches, height),
-            layout="constrained",
-            squeeze=rows is None,
-        )
+        figure, axes = pyplot.subplots(figsize=(_width_inches, height), layout="constrained")
         try:
             yield figure, axes
         finally:
