@@ -118,12 +118,8 @@ def _section(
     timed = verdict.benchmarks and not verdict.emulated
     judged = any(each.status != "skipped" for each in verdict.benchmarks)
     benchmarks = benchmark_tables.benchmark_columns(verdict) if judged else []
-    drawn: tuple[str, ...] = ()
-    if with_plots:
-        drawn = (
-            plots.against_bounds(verdict.benchmarks),
-            plots.progress(subject.others, record.id),
-        )
+    bounds = plots.against_bounds(verdict.benchmarks) if with_plots else ""
+    progress = plots.progress(subject.others, record.id) if with_plots else ""
     return Section(
         anchor=f"s{number}",
         name=f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
@@ -138,7 +134,7 @@ def _section(
         benchmarks=_table(benchmarks) if benchmarks else None,
         score=_text(benchmark_tables.score_line(verdict)) if timed else "",
         predicted=_plain(predicted_lines(verdict)),
-        pictures=[Markup(each) for each in drawn if each],
+        pictures=[Markup(each) for each in (bounds, progress) if each],
         messages=_messages(subject),
         source=source_of(subject, longest, with_cost),
         facts=_facts(subject),
