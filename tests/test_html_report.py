@@ -129,7 +129,12 @@ def test_a_report_has_every_section(history: History) -> None:
         "Each benchmark beside its bounds",
         "The geometric mean from judgement to judgement",
     ]
-    for words in ("geometric mean", "for nvfp4_gemv on NVIDIA B200", "return launch(data)", "580.1"):
+    for words in (
+        "geometric mean",
+        "for nvfp4_gemv on NVIDIA B200",
+        "return launch(data)",
+        "580.1",
+    ):
         assert words in page.text
     assert page.text.count("this one") == 1
 
