@@ -33,11 +33,7 @@ class Retargeting:
         `arch`."""
         asked = torch.cuda.get_device_capability
         torch.cuda.get_device_capability = lambda device=None: self._capability
-
-        def forget() -> None:
-            torch.cuda.get_device_capability = asked
-
-        self._stop.callback(forget)
+        self._stop.callback(setattr, torch.cuda, "get_device_capability", asked)
         # Before user code imports it, so that it compiles for `arch`.
         self._stop.callback(when_imported("cutlass", self._take_cute_dsl))
         self._stop.callback(when_imported("triton", self._take_triton))

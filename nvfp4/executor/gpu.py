@@ -41,7 +41,7 @@ from nvfp4.model.tools import assemble
 from nvfp4.records import gpu_messages
 from nvfp4.records.failures import ADVICE
 from nvfp4.records.gpu_messages import Answer, Fault, Found, Started, longest_output
-from nvfp4.records.launch_errors import CodedError
+from nvfp4.records.launch_errors import CodedError, MachineLimit
 from nvfp4.records.messages import (
     Begin,
     Done,
@@ -244,6 +244,8 @@ class Gpu:
             return self._fault(unknown if self._call.sampled else error, request)
         except NotMappable as error:
             return self._fault(EmulatorFailed(f"memory cannot be mapped: {error}"), request)
+        except MemoryError as error:
+            return self._fault(MachineLimit(f"memory of the emulated GPU: {error}"), request)
         except (Malformed, NotShareable) as error:
             return self._fault(EmulatorError(str(error)), request)
         except Exception as error:

@@ -23,6 +23,13 @@ class CodedError(Exception):
         return self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}"
 
 
+class MachineLimit(CodedError):
+    """The emulated GPU needs more memory than this machine has left."""
+
+    verdict_code = "machine.limit"
+    refusal = True
+
+
 class CaptureError(CodedError):
     """Base of the errors of what captures launches."""
 

@@ -59,7 +59,8 @@ def bulk(site: Site) -> Action:
 
     def move(at: LaneSite, values: list[int]) -> int:
         target, origin, nbytes, *_ = values
-        _check_size(at, nbytes)
+        if nbytes % 16:
+            at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
         if nbytes:
             data = _side(at, out_of, origin, nbytes, READ)
             place = _side(at, into, target, nbytes, WRITTEN)
@@ -239,11 +240,6 @@ def wait_group(site: Site) -> Action:
         ex.batch.kept(copy_engine.BulkGroups).wait(ex.lanes(), groups)
 
     return Action("copy", [], [], run)
-
-
-def _check_size(at: LaneSite, nbytes: int) -> None:
-    if nbytes % 16:
-        at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
 
 
 @instruction(
