@@ -371,7 +371,7 @@ tables = {
     (80, 0): {
         (7168, 16384, 1): Configuration(512, 1, 2),
         (4096, 7168, 8): Configuration(224, 1, 2),
-        (7168, 2048, 4): Configuration(64, 4, 2),
+        (7168, 2048, 4): Configuration(32, 4, 4),
     },
     (80, 30): {
         (7168, 16384, 1): Configuration(512, 1, 4),

@@ -56,7 +56,6 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
     except ImportError as error:
         raise OSError("the package py-landlock is not installed") from error
     writable = [path for path in writable if path.exists()]
-    own_process = Path("/proc/self").resolve()  # where CUDA names its threads
     devices = [
         path
         for path in Path("/dev").glob("*")
@@ -68,7 +67,8 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
         domain.allow_execute("/").add_path_rule("/", access=AccessFs.READ_DIR)
         for path in [*writable, *_all_but(private)]:
             domain.add_path_rule(path, access=AccessFs.READ_FILE)
-        for path in [*writable, own_process, *devices]:
+        # CUDA names its threads in the process's own folder.
+        for path in [*writable, Path("/proc/self").resolve(), *devices]:
             if path.is_dir():
                 domain.allow_write(path)
                 domain.add_path_rule(path, access=AccessFs.REFER | AccessFs.IOCTL_DEV)
@@ -76,6 +76,8 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
                 domain.add_path_rule(path, access=AccessFs.WRITE_FILE | AccessFs.IOCTL_DEV)
         domain.allow_scope(Scope.ABSTRACT_UNIX_SOCKET)  # CUDA's IPC between judge and worker
         domain.apply()
+    except FileNotFoundError:  # another process has removed its file meanwhile
+        return confine_files(writable, private)
     except LandlockError as error:
         raise OSError(str(error)) from error
     return f"Landlock ABI {int(domain.abi_version)}"

@@ -81,9 +81,8 @@ def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
         no_plots = ""
     except SetupError as missing:
         no_plots = f"No plots: {missing}. {missing.hint}"
-    longest = longest_source // len(subjects)
     sections = [
-        _section(number, subject, longest, with_cost, not no_plots)
+        _section(number, subject, longest_source // len(subjects), with_cost, not no_plots)
         for number, subject in enumerate(subjects, 1)
     ]
     environment = Environment(
