@@ -22,7 +22,7 @@ _widest = 60
 """Characters of a column; longer sizes are left out."""
 
 _columns = {"name": 0, "tests": 0, "benchmarks": 0, "cases": 1, "ranked by": 2, "without a GPU": 0}
-"""What is listed, with the ranks of the columns."""
+"""The columns of the list with their ranks; see ``Column``."""
 
 _start_s = 8.0
 """Before the first case, once caches are filled: the start of every process, and an import."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from nvfp4.contract.tree import Tree, build
+from nvfp4.contract.tree import Tree, build, same_bytes
 from nvfp4.records.cases import Case
 
 
@@ -73,7 +73,7 @@ class Output:
     def same_bits(self, other: "Output") -> bool:
         """Whether two outputs are the same, NaN included."""
         return self.tree == other.tree and all(
-            torch.equal(*pair) for pair in zip(self.storages, other.storages, strict=True)
+            same_bytes(*pair) for pair in zip(self.storages, other.storages, strict=True)
         )
 
 

@@ -184,8 +184,10 @@ def _check_skeleton(skeleton: Any, leaves: int, depth: int) -> None:
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two flat uint8 tensors are equal. torch compares eight bytes as fast as one."""
     words = one.numel() // 8 * 8
-    return torch.equal(one[words:], other[words:]) and torch.equal(
-        one[:words].view(torch.int64), other[:words].view(torch.int64)
+    return (
+        one.numel() == other.numel()
+        and torch.equal(one[words:], other[words:])
+        and torch.equal(one[:words].view(torch.int64), other[:words].view(torch.int64))
     )
 
 

@@ -51,6 +51,7 @@ from nvfp4.records.messages import (
     explained_name,
 )
 from nvfp4.records.options import Options
+from nvfp4.records.ranges import ADDRESSES
 from nvfp4.records.source import SourceLine, show_as
 from nvfp4.records.texts import short_name
 
@@ -80,8 +81,6 @@ _OWN_STREAM = Note(
     "waits for it",
     "on a GPU the judge's clock sees work that no stream joins",
 )
-
-_lowest_address, _end_of_addresses = 1 << 16, 1 << 47
 
 
 class Memory(Protocol):
@@ -455,7 +454,7 @@ class Gpu:
 
 
 def _buffer(name: str, address: int, nbytes: int, writable: bool, view: Any) -> Buffer:
-    if nbytes < 1 or not _lowest_address <= address <= _end_of_addresses - nbytes:
+    if nbytes < 1 or not ADDRESSES.start <= address <= ADDRESSES.stop - nbytes:
         raise Malformed("a region has no such addresses")
     seen = View(tuple(view[0]), tuple(view[1]), view[2]) if view else None
     return Buffer(name, address, nbytes, writable, seen)

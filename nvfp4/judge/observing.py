@@ -1,4 +1,4 @@
-"""What is observed of a call, besides whether it was right."""
+"""Findings, counts and predictions of calls, beside whether a call was right."""
 
 import json
 import os

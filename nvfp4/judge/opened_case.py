@@ -40,6 +40,7 @@ from nvfp4.records.messages import (
     OpenCase,
     OpenHost,
 )
+from nvfp4.records.ranges import ADDRESSES
 
 T = TypeVar("T")
 
@@ -56,9 +57,6 @@ _margin_s = 3.0
 """Seconds before the end of a call from which a kernel is given up."""
 
 _numbers = itertools.count(1)
-
-_lowest, _highest = 1 << 16, 1 << 47
-"""The limits of a process's addresses."""
 
 
 class OutOfTime(CaseFailed):
@@ -143,7 +141,7 @@ class OpenedCase:
         request = OpenCase(inputs, expected, plan.room_bytes, self._number)
         if self._emulates:
             self._base = self.ask(request, CaseOpened).base
-            if self._base % mmap.PAGESIZE or not _lowest <= self._base < _highest:
+            if self._base % mmap.PAGESIZE or self._base not in ADDRESSES:
                 message = "the submission's process has no such addresses"
                 raise SubmissionFailed("process.protocol", message)
         else:
@@ -322,7 +320,7 @@ class OpenedCase:
         """Return whether this input, which was written to, is also the output: then writing was
         allowed."""
         returned = self.returned().storages
-        return any(len(each) == len(written) and torch.equal(each, written) for each in returned)
+        return any(same_bytes(each, written) for each in returned)
 
     def check_output(self, output: Output, drawn: Drawn) -> None:
         """Raises SubmissionFailed if an output is wrong."""

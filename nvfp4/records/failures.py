@@ -46,8 +46,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a case did not pass; docs/json.md explains every field. told_by: whose word it is;
-    whoever reads another process's record sets it."""
+    """Why a case did not pass; docs/json.md explains every field. told_by: whose word it is, set
+    by the process that reads the record of another one."""
 
     code: str
     message: str = ""

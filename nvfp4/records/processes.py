@@ -1,4 +1,4 @@
-"""What a process needs that waits for others: their output, their ends, and whose turn it is."""
+"""Waiting for other processes: for their output, for their end, and for a turn."""
 
 import contextlib
 import os

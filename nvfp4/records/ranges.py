@@ -4,6 +4,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 
+ADDRESSES = range(1 << 16, 1 << 47)
+"""Where the memory of a process can lie."""
+
 _near_bytes = 1 << 30
 _chosen_apart = ("[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]")
 """Mappings that the system puts near the end of every process's addresses."""

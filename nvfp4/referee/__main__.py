@@ -27,7 +27,8 @@ from nvfp4.sandbox.confinement import confine
 
 _most_bytes = 2 << 30
 """Limit on inputs that are kept for a check; the last three are kept whatever their size: those of
-a call, of one that is made before it is checked again, and of the next."""
+a call, of one that is made before it is checked again, and of the next, which a GPU does not draw
+ahead."""
 
 
 class Service:
@@ -83,7 +84,7 @@ class Service:
         found = problem.draw(arguments, request.full_range)
         self._drawn[request.number] = found
         held = [sum(map(len, each.storages)) for each in self._drawn.values()]
-        while len(held) > 3 and sum(held) > _most_bytes:
+        while len(held) > (2 if self._on_gpu else 3) and sum(held) > _most_bytes:
             self._drawn.popitem(last=False)
             held.pop(0)
         return CaseDrawn(

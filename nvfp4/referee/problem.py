@@ -144,11 +144,8 @@ class FolderProblem:
             spoilt[number] = torch.full_like(spoilt[number], 0xFF)
             try:
                 other, _ = self._compute(inputs.tree, spoilt)
-                same = [
-                    torch.equal(*pair)
-                    for pair in zip(self._flat(other), self._flat(inputs.expected), strict=True)
-                ]
-                self._noise[name] = all(same)
+                pairs = zip(self._flat(other), self._flat(inputs.expected), strict=True)
+                self._noise[name] = all(same_bytes(*pair) for pair in pairs)
             except (ProblemFailed, ValueError):
                 self._noise[name] = False
         return self._noise[name]

@@ -25,7 +25,7 @@ _SINCE = {80: (7, 0), 86: (7, 1), 87: (7, 4), 89: (7, 8), 90: (8, 0), 100: (8, 6
 
 @dataclass
 class KernelRewrite:
-    """What was rewritten in a kernel or device function.
+    """The changes to a kernel or device function.
 
     rewritten: how often each opcode was, counted in the text. added: how many instructions more
     there are than before, negative for fewer.

@@ -2,7 +2,7 @@
 # caught: shared_race: .*
 # needs: cpu
 # strict: yes
-# strategy: call every launch of a kernel that races a trial, which nobody looks at
+# strategy: call every launch of a kernel that races a trial, for which no findings are looked for
 
 import gc
 from dataclasses import replace

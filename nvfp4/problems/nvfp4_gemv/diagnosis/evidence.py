@@ -139,7 +139,7 @@ class Mismatch:
         return np.flatnonzero(self.finite[:, batch])
 
     def quick(self, rows: int = _quick_rows) -> list[tuple[int, Array]]:
-        """The same mismatch with fewer rows of the same batches."""
+        """Return the mismatch with fewer rows of each batch, for a first look."""
         return [(batch, _spread(each, rows)) for batch, each in self.sampled]
 
     def matches(self, hypothesis: Hypothesis, places: Iterable[tuple[int, Array]]) -> Array:
