@@ -141,7 +141,8 @@ def test_lines_are_those_of_a_batch_without_ray(
 def test_an_interrupt_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "0.py").write_text("def custom_kernel(:\n")
     (tmp_path / "1.py").write_text(ENDLESS)
-    arguments = ["batch", str(tmp_path), "--jsonl", str(tmp_path / "out.jsonl")]
+    out = tmp_path / "out.jsonl"
+    arguments = ["batch", str(tmp_path), "--jsonl", str(out)]
     process = subprocess.Popen(
         [sys.executable, "-m", "nvfp4", *arguments, "--device", "cpu", "--ray", cluster.address],
         cwd=root,
@@ -153,7 +154,7 @@ def test_an_interrupt_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
     def running() -> list[str]:
         return [each for each in processes_naming("nvfp4 eval ") if "/1.py" in each]
 
-    wait_until(lambda: running() and (tmp_path / "out.jsonl").read_text(), "it runs")
+    wait_until(lambda: running() and out.exists() and out.read_text(), "it runs")
     process.terminate()
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 143, errors
