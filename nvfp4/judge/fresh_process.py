@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 
 from nvfp4.contract.referee import Drawn, Output
+from nvfp4.judge.later_calls import too_slow
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, greeting_timeout_s
@@ -69,7 +70,7 @@ class Repetition:
 
     def refuse_other_output(self, case: Case, output: Output, fresh_seed: int) -> None:
         """Run a case again, and once more with contents that cannot be foreseen. Raises
-        SubmissionFailed if its output differs where it must not, or is wrong then.
+        SubmissionFailed if its output differs where it must not, or is wrong then, and OutOfTime.
 
         output: from the process before.
         """
@@ -78,6 +79,10 @@ class Repetition:
             opened.judged_call(opened.draw(case.seed))
             repeated = opened.returned()
             opened.judged_call(opened.draw(fresh_seed))
+        except SubmissionFailed as failed:
+            if failed.failure.code == too_slow:
+                raise OutOfTime from None
+            raise
         finally:
             opened.close()
         if not self._setup.referee.repeatable or repeated.same_bits(output):

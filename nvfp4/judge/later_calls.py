@@ -32,7 +32,10 @@ time."""
 least_left_s = 5.0
 """Time left in the judge's time limit for what comes after them."""
 
-_out_of_steps = ("kernel.runaway_kernel", "kernel.too_slow")
+too_slow = "kernel.too_slow"
+"""Code of an emulated kernel that advances, but would not end in the mode's time."""
+
+_out_of_steps = ("kernel.runaway_kernel", too_slow)
 """Codes of an emulated kernel that ran out of time, which does not depend on its inputs."""
 
 _more = "(in another call with other inputs of the same shape)"
@@ -104,9 +107,12 @@ class LaterCalls:
         return {**report, "full_range": str(self.full_range)} if full else report
 
     def _had_too_little_time(self, failed: SubmissionFailed, had_s: float) -> bool:
-        if failed.failure.code in _out_of_steps:  # at the end of the mode's time
-            return had_s < min(_margin * self.call_s, longest_call_s / 2)
-        return failed.end is Exit.TIMED_OUT and had_s < _margin * self.call_s
+        longest_s = _margin * self.call_s
+        if failed.failure.code == "kernel.runaway_kernel":  # at the end of the mode's time
+            longest_s = min(longest_s, longest_call_s / 2)
+        elif failed.failure.code != too_slow:  # which advances, so it cannot hang
+            return failed.end is Exit.TIMED_OUT and had_s < longest_s
+        return had_s < longest_s
 
     def _is_right_on_full_range(self, opened: OpenedCase, drawn: Drawn) -> bool:
         """Return whether a full-range call is right. Raises SubmissionFailed if it is wrong for a
