@@ -56,6 +56,9 @@ def scaled_mm(
     for start in range(0, mat1.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         own = _decoded(mat1, scale_a, wide, rows)
+        if wide == torch.float32 and len(parts) == 1 and bias is None:
+            result[rows] = own @ columns.t()  # exact, so this rounds once
+            continue
         exact = torch.zeros(len(own), len(columns), dtype=torch.float64, device=own.device)
         for k in parts:
             exact += own[:, k : k + parts.step] @ columns[:, k : k + parts.step].t()
