@@ -15,7 +15,6 @@ class Code(IntEnum):
     INVALID_DEVICE = 101
     NO_KERNEL_IMAGE_FOR_DEVICE = 209
     INVALID_RESOURCE_HANDLE = 400
-    ILLEGAL_STATE = 401
     ILLEGAL_ADDRESS = 700
     LAUNCH_OUT_OF_RESOURCES = 701
     LAUNCH_FAILURE = 719
@@ -34,7 +33,6 @@ _TEXTS: dict[int, str] = {
     Code.INVALID_DEVICE: "invalid device ordinal",
     Code.NO_KERNEL_IMAGE_FOR_DEVICE: "no kernel image is available for execution on the device",
     Code.INVALID_RESOURCE_HANDLE: "invalid resource handle",
-    Code.ILLEGAL_STATE: "the operation cannot be performed in the present state",
     Code.ILLEGAL_ADDRESS: "an illegal memory access was encountered",
     Code.LAUNCH_OUT_OF_RESOURCES: "too many resources requested for launch",
     Code.LAUNCH_FAILURE: "unspecified launch failure",

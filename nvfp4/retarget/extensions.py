@@ -74,7 +74,6 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
 
     number = 10 * capability[0] + capability[1]
     own = retarget == "auto" and arch.strip("sm_af") == str(number)
-    early: Callable[[Mapping[str, Any]], None] | None = None
     offered = retarget != "never" and number >= _OLDEST
     if offered and _COMPILER not in os.environ and builder.CUDA_HOME is not None:
         program = Path(__file__).with_name("nvcc.py")
@@ -82,17 +81,13 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
         how = "never" if own else retarget
         words = (sys.executable, program, how, arch, number, _rules(), nvcc)
         os.environ[_COMPILER] = shlex.join(map(str, words))
-        if how != "never":
-            from nvfp4.retarget.early import refuse_early
-
-            early = functools.partial(refuse_early, nvcc, arch, number)
     toolkit = os.path.realpath(builder.CUDA_HOME or "")
     made_by = (os.environ.get(_COMPILER, ""), toolkit, torch.__version__, sys.version)
     digest = hashlib.sha256("\n".join(made_by).encode()).hexdigest()[:16]
     root = os.environ.get(_FOLDER) or builder.get_default_build_root()
     os.environ[_FOLDER] = str(Path(root, f"sm_{number}-{digest}"))
     builder.FileBaton = Turn
-    builder._write_ninja_file_and_build_library = _explained(builder, early)
+    builder._write_ninja_file_and_build_library = _explained(builder)
     builder._import_module_from_library = _loaded(builder._import_module_from_library)
     builder.load_inline = _with_places(builder.load_inline)
     # As on the contest's machines, where compilers look into CUTLASS's folder.
@@ -146,13 +141,10 @@ def _in_the_compiler_s_words(said: str, named: Mapping[str, Any]) -> str:
     return f"{what}{CANNOT_BE_COMPILED}{for_people(errors, folder)}"
 
 
-def _explained(
-    builder: Any, early: Callable[[Mapping[str, Any]], None] | None
-) -> Callable[..., Any]:
-    """Return torch's function that builds, with shortened errors. early: raises if no build can
-    help. Raises NotInstalled if a header of the contest's machines is missing. A failed build is
-    repeated on request, unless the source alone is at fault: every process of a judgement requests
-    it."""
+def _explained(builder: Any) -> Callable[..., Any]:
+    """Return torch's function that builds, with shortened errors. Raises NotInstalled if a header
+    of the contest's machines is missing. A failed build is repeated on request, unless the source
+    alone is at fault: every process of a judgement requests it."""
     original = builder._write_ninja_file_and_build_library
 
     @functools.wraps(original)
@@ -161,8 +153,6 @@ def _explained(
         try:
             with _forgotten_if_it_fails(builder):
                 failure.refuse_again()
-                if early is not None:
-                    early(named)
                 # Otherwise torch prints what the compilers say, and leaves it out of the error.
                 return original(*arguments, **{**named, "verbose": False})
         except RuntimeError as error:

@@ -8,7 +8,6 @@ import torch
 from conftest import declared, users_line
 
 from nvfp4.capture.cuda.compilers import CompileError
-from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
@@ -212,7 +211,6 @@ def test_large_shared_memory_must_be_asked_for(module: Any, tensor: torch.Tensor
     assert module.set_shared(300 * 1024) == "cudaErrorInvalidValue"
 
 
-@pytest.mark.skipif(find_toolchain().version < (13, 0), reason="ptxas takes 48 KiB")
 def test_static_shared_memory_may_exceed_48_kib(module: Any, tensor: torch.Tensor) -> None:
     tensor.copy_(torch.arange(32.0))
     assert module.static_shared(tensor, True, 0) == "cudaSuccess"

@@ -72,27 +72,6 @@ int texture() {
   return cudaCreateTextureObject(&made, &resource, &described, nullptr);
 }
 void channel() { cudaCreateChannelDesc<float>(); }
-std::vector<int64_t> captured(torch::Tensor t) {
-  float* out = t.data_ptr<float>();
-  cudaStream_t stream; cudaGraph_t graph; cudaGraphExec_t exec; cudaStreamCaptureStatus status;
-  int right = cudaStreamCreate(&stream);
-  right |= cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
-  const int twice = cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
-  cudaGetLastError();
-  right |= cudaStreamIsCapturing(stream, &status);
-  right |= cudaMemsetAsync(out, 0, 4 * sizeof(float), stream);
-  fill<<<1, 2, 0, stream>>>(out, 5.f);
-  right |= cudaMemcpyAsync(out + 2, out, 4, cudaMemcpyDeviceToDevice, stream);
-  right |= cudaStreamEndCapture(stream, &graph);
-  const int64_t untouched = out[0] == 1.f && out[3] == 1.f;
-  right |= cudaGraphInstantiate(&exec, graph, 0) | cudaGraphDestroy(graph);
-  right |= cudaGraphLaunch(exec, stream) | cudaStreamSynchronize(stream);
-  right |= cudaGraphExecDestroy(exec);
-  const int destroyed = cudaGraphLaunch(exec, stream);
-  const int none = cudaStreamEndCapture(stream, &graph);
-  cudaGetLastError();
-  return {right, twice, status, untouched, destroyed, none};
-}
 __global__ void rank_in_grid(float* out) {
   cooperative_groups::this_grid().sync();
   if (threadIdx.x == 0) out[blockIdx.x] = blockIdx.x;
@@ -195,7 +174,7 @@ void run(int which, torch::Tensor a, torch::Tensor b, torch::Tensor c) {
 
 NAMES = [
     *("profile", "in_a_destroyed_stream", "fill_in", "zeros_in_new_memory"),
-    *("texture", "channel", "captured", "cooperative"),
+    *("texture", "channel", "cooperative"),
     *("run", "in_clusters", "in_pairs", "in_large_clusters", "begin", "end", "chain"),
 ]
 
@@ -263,14 +242,6 @@ def test_code_for_other_devices_is_no_image_for_this_one(
 def test_textures_are_refused_by_that_name(module: Any, function: str) -> None:
     with pytest.raises(UnsupportedCall, match="textures are not emulated"):
         getattr(module, function)()
-
-
-def test_a_captured_stream_does_nothing_before_its_graph_is_launched(module: Any) -> None:
-    out = torch.ones(4, device="cuda")
-    illegal_state, invalid_value, active = 401, 1, 1
-    expected = [0, illegal_state, active, 1, invalid_value, illegal_state]
-    assert module.captured(out) == expected
-    assert out.tolist() == [5.0, 5.0, 5.0, 0.0]
 
 
 def test_a_cooperative_launch_must_fit_on_the_device(module: Any) -> None:

@@ -18,7 +18,6 @@ from nvfp4.capture.kernel import (
     dynamic_shared_said,
     refuse_as_cuda_does,
 )
-from nvfp4.records.launch_errors import NotInstalled
 
 KIB = 1024
 DEVICE = device_for("sm_90a")
@@ -109,37 +108,12 @@ def module(folder: Path, arch: str, size: int) -> Path:
 def test_ptxas_decides_how_much_is_static(
     toolchain: Toolchain, tmp_path: Path, arch: str, size: int, taken: bool
 ) -> None:
-    if toolchain.version < (13, 0):
-        pytest.skip("it takes 48 KiB for all architectures")
     path = module(tmp_path, arch, size)
     if taken:
         assert assemble(toolchain, path, arch)["k"].shared_bytes == size
     else:
         with pytest.raises(CompileError, match="too much shared data"):
             assemble(toolchain, path, arch)
-
-
-@pytest.mark.parametrize(
-    ("version", "arch", "size", "expected"),
-    [
-        ((12, 8), "sm_100a", 60 * KIB, NotInstalled),
-        ((12, 9), "sm_90a", 227 * KIB, NotInstalled),
-        ((12, 9), "sm_100a", 228 * KIB, CompileError),
-        ((12, 9), "sm_100", 60 * KIB, CompileError),
-        ((13, 0), "sm_100a", 60 * KIB, CompileError),
-    ],
-)
-def test_what_only_an_old_ptxas_refuses_is_no_fault_of_the_submission(
-    tmp_path: Path, version: tuple[int, int], arch: str, size: int, expected: type[Exception]
-) -> None:
-    said = f"Entry function 'k' uses too much shared data ({size:#x} bytes, 0xc000 max)"
-    ptxas = tmp_path / "ptxas"
-    ptxas.write_text(f'#!/bin/sh\necho "ptxas error   : {said}" >&2\nexit 255\n')
-    ptxas.chmod(0o755)
-    old = Toolchain(tmp_path / "nvcc", ptxas, tmp_path, "g++", version)
-    with pytest.raises((CompileError, NotInstalled)) as refused:
-        assemble(old, module(tmp_path, arch, size), arch)
-    assert type(refused.value) is expected
 
 
 @pytest.mark.parametrize(
@@ -153,8 +127,6 @@ def test_what_only_an_old_ptxas_refuses_is_no_fault_of_the_submission(
 def test_large_static_shared_memory_needs_an_architecture_that_takes_it(
     toolchain: Toolchain, tmp_path: Path, image: Image, taken: bool
 ) -> None:
-    if toolchain.version < (13, 0):
-        pytest.skip("it takes 48 KiB for all architectures")
     source = Source("cuda.cu", "")
     compilation = _Compilation(
         Request("m", (source,), (image,), (10, 0)), toolchain, tmp_path, Headers.SLIM

@@ -1,9 +1,7 @@
 """The stand-in for nvcc: what it compiles as it is, and what it rewrites."""
 
-import contextlib
 import json
 import os
-import re
 import shlex
 import signal
 import struct
@@ -23,7 +21,6 @@ from bot import root
 from nvfp4.capture.cuda.flags import device_linking
 from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.retarget import extensions, nvcc
-from nvfp4.retarget.errors import NotRetargetable
 
 HOPPER, BLACKWELL = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in ("90", "100a"))
 
@@ -313,40 +310,6 @@ def test_what_is_made_in_another_way_lies_in_another_folder(
     monkeypatch.setattr(extensions, "_rules", lambda: "others")
     folders.append(start()[1])
     assert len({*folders}) == len(folders)
-
-
-RUNG = root / "ladder/cuda/10_tcgen05.py"
-TORCHS_LINES = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
-
-
-def cuda_source(path: Path) -> str:
-    """The text that a rung gives to load_inline, as torch writes it to a file."""
-    (text,) = re.findall(r'cuda_source = r"""(.*?)"""', path.read_text(encoding="utf-8"), re.DOTALL)
-    return TORCHS_LINES + text
-
-
-@pytest.mark.parametrize(("source", "builds"), [("tensor memory", 0), ("rewritten", 1)])
-def test_what_no_hopper_can_run_is_refused_before_a_build(
-    source: str, builds: int, start: Any, tmp_path: Path, toolchain: Toolchain,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """A build with torch's headers takes minutes; this does not begin one."""
-    text = {
-        "tensor memory": cuda_source(RUNG),
-        "rewritten": "// like tcgen05.mma\n" + NARROW,
-    }[source]
-    (tmp_path / "cuda.cu").write_text(text)
-    monkeypatch.setattr(TorchS, "CUDA_HOME", str(toolchain.nvcc.parents[1]))
-    start()
-    module = sys.modules["torch.utils.cpp_extension"]
-    named = {"sources": [str(tmp_path / "cuda.cu")], "extra_cuda_cflags": ["-O3", BLACKWELL]}
-    begun_s = time.monotonic()
-    said = r"tcgen05\.alloc\S* cannot run on sm_90a: tensor memory"
-    refused = contextlib.nullcontext() if builds else pytest.raises(NotRetargetable, match=said)
-    with refused:
-        module._write_ninja_file_and_build_library(**named)
-    assert len(module.built) == len(module.JIT_EXTENSION_VERSIONER.entries) == builds
-    assert time.monotonic() - begun_s < 30
 
 
 def test_a_turn_ends_with_its_process(tmp_path: Path) -> None:

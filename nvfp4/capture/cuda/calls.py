@@ -8,8 +8,6 @@ import ctypes
 import functools
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from nvfp4.capture import graphs, host_access, stream_order
 from nvfp4.capture.codes import Code, CudaError, error_name
@@ -287,66 +285,6 @@ def no_time(runtime: CudaRuntime) -> None:
     raise CudaError(
         Code.NOT_SUPPORTED, "cudaEventElapsedTime: no time can be measured without a GPU"
     )
-
-
-# Graphs: one that can be launched is a handle of its own with the same steps.
-
-
-_captured: dict[int, list[graphs.Step]] = {}
-
-
-def _new_graph(runtime: CudaRuntime, steps: list[graphs.Step]) -> int:
-    handle = runtime.new_handle()
-    _captured[handle] = steps
-    return handle
-
-
-def _steps_of(graph: int) -> list[graphs.Step]:
-    if graph not in _captured:
-        raise CudaError(Code.INVALID_VALUE, f"{graph:#x} is no CUDA graph")
-    return _captured[graph]
-
-
-@contextmanager
-def _illegal_state() -> Iterator[None]:
-    """Raise the code that CUDA returns for a capture begun or ended out of turn."""
-    try:
-        yield
-    except graphs.NotWhileCapturing as error:
-        raise CudaError(Code.ILLEGAL_STATE, error.message) from None
-
-
-@entry()
-def begin_capture(runtime: CudaRuntime) -> None:
-    with _illegal_state():
-        graphs.begin()
-
-
-@entry(gives=_ADDRESS)
-def end_capture(runtime: CudaRuntime) -> int:
-    with _illegal_state():
-        return _new_graph(runtime, graphs.end())
-
-
-@entry(gives=_INT)
-def is_capturing(runtime: CudaRuntime) -> int:
-    return graphs.capturing()
-
-
-@entry(gives=_ADDRESS)
-def instantiate_graph(runtime: CudaRuntime, graph: int) -> int:
-    return _new_graph(runtime, _steps_of(graph))
-
-
-@entry()
-def launch_graph(runtime: CudaRuntime, graph: int, stream: int) -> None:
-    graphs.replay(_steps_of(graph), stream)
-
-
-@entry()
-def destroy_graph(runtime: CudaRuntime, graph: int) -> None:
-    _steps_of(graph)
-    del _captured[graph]
 
 
 # The device

@@ -17,9 +17,8 @@ from nvfp4.capture.cuda import headers_of_torch
 from nvfp4.capture.cuda.architectures import Capability, Image, advice
 from nvfp4.capture.cuda.source_lines import SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain
-from nvfp4.capture.device import device_for
 from nvfp4.capture.kernel import Resources
-from nvfp4.records.launch_errors import CaptureError, NotInstalled, UnsupportedCall
+from nvfp4.records.launch_errors import CaptureError, UnsupportedCall
 
 _HERE = Path(__file__).parent
 _LONGEST_ERROR_LINES = 24
@@ -36,17 +35,6 @@ _FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"')
 _LOC = re.compile(r"\s*\.loc\s+(\d+) (\d+) (\d+)(?:.*\binlined_at (\d+) (\d+) (\d+))?")
 _OF_A_LIBRARY = re.compile(r"/(?:include|site-packages|dist-packages)/")
 _ASM = re.compile(r"\s*// (?:begin|end) inline asm")
-_TOO_MUCH_SHARED = re.compile(r"too much shared data \(0x([0-9a-f]+) bytes, 0xc000 max\)")
-
-STATIC_SHARED_BYTES = 48 * 1024
-"""Limit of a block for an architecture such as sm_100 or sm_100f. For sm_100a and the like, ptxas
-has accepted the maximum of a block since CUDA 13.0.
-
-Source: ptxas 12.8.93, 12.9.86, 13.0.88 and 13.5.37 on kernels of 48 to 228 KiB, 2026-11-23.
-"""
-_LARGE_STATIC_SHARED = 13, 0
-
-
 CANNOT_BE_COMPILED = " cannot be compiled:\n"
 
 
@@ -176,18 +164,12 @@ def for_people(said: str, work: Path) -> str:
 def assemble(
     tools: Toolchain, ptx: Path, arch: str, limits: Sequence[str] = ()
 ) -> dict[str, Resources]:
-    """Return the resources of each kernel of a PTX file. Raises CompileError if ptxas refuses it,
-    and NotInstalled if only an old ptxas does.
+    """Return the resources of each kernel of a PTX file. Raises CompileError if ptxas refuses it.
 
     limits: ptxas' option -maxrregcount.
     """
     command = [str(tools.ptxas), f"-arch={arch}", "-v", *limits, str(ptx), "-o", os.devnull]
-    try:
-        printed = run_compiler(tools, command, ptx.parent, ptx.name)
-    except CompileError as error:
-        _refuse_if_too_old(tools, arch, error.message)
-        raise
-    _, *said = _ENTRY.split(printed)
+    _, *said = _ENTRY.split(run_compiler(tools, command, ptx.parent, ptx.name))
     patterns = {"registers": _USED, "shared_bytes": _SHARED, "local_bytes": _FRAME}
     return {
         kernel: Resources(
@@ -254,17 +236,3 @@ def what_helps(
         except CompileError:
             return None
     return found
-
-
-def _refuse_if_too_old(tools: Toolchain, arch: str, errors: str) -> None:
-    found = _TOO_MUCH_SHARED.search(errors)
-    if found is None or tools.version >= _LARGE_STATIC_SHARED or not arch.endswith("a"):
-        return
-    asked, most = int(found[1], 16), device_for(arch).shared_bytes_per_block
-    if asked <= most:
-        raise NotInstalled(
-            f"a kernel has {asked} bytes of static shared memory; ptxas {tools.version[0]}."
-            f"{tools.version[1]} on this machine takes {STATIC_SHARED_BYTES}, that of CUDA 13.0 "
-            f"and later takes {most} for {arch}",
-            hint="install CUDA 13.0 or later and set CUDA_HOME to its folder",
-        )

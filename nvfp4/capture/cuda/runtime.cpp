@@ -138,7 +138,6 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
   *static_cast<cudaStream_t *>(stream) = last.stream;
   return cudaSuccess;
 }
-#if CUDART_VERSION >= 13000
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
   *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void *>(function));
   return cudaSuccess;
@@ -147,7 +146,6 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void 
                                size_t shared, cudaStream_t stream) {
   return launch(kernel, grid, block, arguments, shared, stream);
 }
-#endif
 
 // Launches.
 
@@ -282,23 +280,6 @@ cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID,
                                    const cudaLaunchAttributeValue *) {
   return cudaSuccess;
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
-  return ask_on(stream, "is_capturing", status);
-}
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  return ask_on(stream, "begin_capture");
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *graph) {
-  return ask("end_capture", graph);
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
-  return ask("instantiate_graph", exec, graph);
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  return ask_on(stream, "launch_graph", exec, stream);
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return ask("destroy_graph", exec); }
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return ask("destroy_graph", graph); }
 cudaError_t cudaEventCreate(cudaEvent_t *event) { return ask("new_handle", event); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   return ask("new_handle", event);
@@ -416,13 +397,11 @@ cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigne
   }
   return *function ? cudaSuccess : ask("unsupported", symbol);
 }
-#if CUDART_VERSION >= 12050
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
                                              unsigned long long flags,
                                              cudaDriverEntryPointQueryResult *found) {
   return cudaGetDriverEntryPoint(symbol, function, flags, found);
 }
-#endif
 
 // Called in place of a function that is not here; see build.py.
 int nvfp4_unsupported(const char *name) { return ask("unsupported", name); }

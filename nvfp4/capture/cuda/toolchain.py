@@ -13,8 +13,8 @@ from pathlib import Path
 from nvfp4.capture.cuda.flags import OF_COMPILERS, inherited, own_variable
 from nvfp4.records.launch_errors import NotInstalled, UnsupportedCall
 
-OLDEST_CUDA = (12, 8)
-"""The first release that knows sm_100."""
+OLDEST_CUDA = (13, 0)
+"""The contest's release, the first whose ptxas takes all of a block's shared memory as static."""
 
 
 class MissingToolchain(NotInstalled):
@@ -109,7 +109,7 @@ def find_toolchain() -> Toolchain:
         return Toolchain(nvcc, ptxas, include, host_compiler, version)
     if too_old:
         raise MissingToolchain(
-            f"CUDA C++ cannot be compiled here: {too_old}, which does not know sm_100",
+            f"CUDA C++ cannot be compiled here: {too_old}, older than 13.0",
             hint=hint,
         )
     raise MissingToolchain("CUDA C++ cannot be compiled here: nvcc is missing", hint=hint)
