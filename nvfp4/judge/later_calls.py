@@ -21,7 +21,7 @@ from nvfp4.records.cases import Case
 most_calls = 8
 """Limit for a case; each call after the least number comes with probability one quarter."""
 
-longest_s = 30.0
+longest_s = 20.0
 """Limit on all further calls together. It goes by the known time of a call, as the first call may
 include compilation."""
 
