@@ -85,7 +85,7 @@ _margin = 4.0
 _slowest_s = 1 / 20_000
 """Seconds for an element at worst, in a kernel that computes with a single thread."""
 
-again_s = 30.0
+again_s = 20.0
 """About the most that all cases that have passed take to be called again."""
 
 _shortest_case_s = 0.1
