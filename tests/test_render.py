@@ -349,7 +349,7 @@ def test_the_line_says_what_is_done_and_what_happens_now() -> None:
         "0 of 20 tests, 3.5 s, at most 2 min 50 s left: importing",
         "5 of 20 tests, 8.4 s, about 40 s left: compiling 2432 x 4608 x 2, 0.8 s",
         f"20 of 20 tests, 26.2 s: {again}",
-        "1 of 3 benchmarks, 47.9 s, about 60 s left: emulating 4096 x 7168 x 8, 3.0 s",
+        "1 of 3 benchmarks, 47.9 s, about 55 s left: emulating 4096 x 7168 x 8, 3.0 s",
     ]
 
 
