@@ -44,6 +44,7 @@ def test_a_line_gives_its_case_in_any_order_and_spacing(
             "m 3 of 72 to 176, n 3 x 4096",
         ),
         ("size: 3; kind: normal; nomask: False", 3, "size 3, kind normal, nomask False"),
+        ("n: 512; cond: 0; seed: 1111", 512, "512 x 0"),
     ],
 )
 def test_a_case_has_a_measure_of_its_work_and_a_short_name(

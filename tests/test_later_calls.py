@@ -208,19 +208,33 @@ def test_scales_are_drawn_as_often_as_the_contest_draws_them() -> None:
         assert share[[0, 0x38, 0x40]].tolist() == pytest.approx([1 / 3] * 3, abs=0.0015)
 
 
-def test_a_fresh_process_that_is_too_slow_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("failed", "excused"),
+    [
+        (SubmissionFailed("kernel.too_slow", "the 648 CTAs of k would take 32 s here"), True),
+        (SubmissionFailed("timeout.call", "", Exit.TIMED_OUT, seconds=0.1), True),
+        (SubmissionFailed("timeout.call", "", Exit.TIMED_OUT, seconds=60), False),
+        (
+            SubmissionFailed("timeout.import", "", Exit.TIMED_OUT, seconds=90, not_its_own_s=89),
+            True,
+        ),
+    ],
+)
+def test_a_fresh_process_that_is_too_slow_fails_nothing(
+    failed: SubmissionFailed, excused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Slow:
         def __init__(self, *_: Any) -> None: ...
 
         def draw(self, seed: int) -> None: ...
 
         def judged_call(self, data: None) -> None:
-            raise SubmissionFailed("kernel.too_slow", "the 648 CTAs of k would take 32 s here")
+            raise failed
 
         def close(self) -> None: ...
 
     monkeypatch.setattr("nvfp4.judge.fresh_process.OpenedCase", Slow)
     setup: Any = SimpleNamespace(process=SimpleNamespace(source=SimpleNamespace(text="")))
     output: Any = None
-    with pytest.raises(OutOfTime):
+    with pytest.raises(OutOfTime if excused else SubmissionFailed):
         Repetition(setup).refuse_other_output(case, output, 0)

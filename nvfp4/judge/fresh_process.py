@@ -1,7 +1,7 @@
 """Repeats calls in a process that has made none: the same inputs must give the same output, and
 other inputs the right one, whatever earlier calls have left behind."""
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ import torch
 
 from nvfp4.contract.referee import Drawn, Output
 from nvfp4.judge.later_calls import too_slow
-from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime, longest_call_s
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, greeting_timeout_s
 from nvfp4.records.cases import Case
@@ -74,17 +74,18 @@ class Repetition:
 
         output: from the process before.
         """
-        opened = OpenedCase(self._setup, case)
         try:
-            opened.judged_call(opened.draw(case.seed))
-            repeated = opened.returned()
-            opened.judged_call(opened.draw(fresh_seed))
+            with closing(OpenedCase(self._setup, case)) as opened:
+                opened.judged_call(opened.draw(case.seed))
+                repeated = opened.returned()
+                opened.judged_call(opened.draw(fresh_seed))
         except SubmissionFailed as failed:
-            if failed.failure.code == too_slow:
+            given = failed.failure.arguments
+            own_s = given.get("seconds", 0.0) - given.get("not_its_own_s", 0.0)
+            cut_short = failed.end is Exit.TIMED_OUT and own_s < longest_call_s / 2
+            if cut_short or failed.failure.code == too_slow:
                 raise OutOfTime from None
             raise
-        finally:
-            opened.close()
         if not self._setup.referee.repeatable or repeated.same_bits(output):
             return
         before, after = output.data, repeated.data

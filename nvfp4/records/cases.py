@@ -94,9 +94,9 @@ def dimensions(line: str) -> dict[str, str]:
 
 
 def elements_of(sizes: Mapping[str, str]) -> int:
-    """A measure of a case's work: the product of the sizes."""
+    """A measure of a case's work: the product of the sizes that are not 0."""
     every = (list(map(int, re.findall(r"\d+", value))) for value in sizes.values())
-    return math.prod(max(numbers) * len(numbers) for numbers in every if numbers)
+    return math.prod(max(*numbers, 1) * len(numbers) for numbers in every if numbers)
 
 
 _widest_list = 10

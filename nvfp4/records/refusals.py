@@ -14,8 +14,11 @@ from types import TracebackType
 
 _longest_chain = 8
 
-packages = ("cuda", "cupy", "cutlass", "numba", "pycuda", "pynvml", "triton", "tvm_ffi")
-"""Packages that machines with a GPU have and this one may lack."""
+packages = (
+    *("cuda", "cupy", "cutlass", "helion", "numba", "nvmath", "pycuda", "pynvml", "tinygrad"),
+    *("triton", "tvm_ffi"),
+)
+"""Packages that machines with a GPU have, the contest's above all, and this one may lack."""
 
 _limits = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EFBIG, errno.EAGAIN)
 

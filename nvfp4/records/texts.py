@@ -11,7 +11,7 @@ longest_bytes = 2800
 _escapes = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _object_address = re.compile(r" at 0x[0-9a-fA-F]{6,}\b")
 _address = re.compile(r"\b0x[0-9a-fA-F]{9,}\b")
-_temporary = re.compile(r"(?:/var)?/tmp/[^\s'\":,()<>]*/|(?:/var)?/tmp/(?=[^\s'\":,()<>/]+\.\w+)")
+_temporary = re.compile(r"(?<![/\w]\w)(?:/var)?/tmp/(?:[^\s'\":,()<>]*/|(?=[^\s'\":,()<>/]+\.\w+))")
 
 
 def plain(text: str, submission: Path, name: str) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import site
 from pathlib import Path
 
 from nvfp4.sandbox import isolation, namespaces
@@ -17,6 +18,9 @@ def confine(closed: bool = False) -> dict[str, str]:
     description; "none: ..." says why there is none.
     """
     caches, private = shown_cache(), private_folders()
+    # The user's own home folder is read-only, Python's packages in it stay where they are.
+    home = next(iter(caches), Path.home())
+    os.environ |= {"HOME": str(home), "PYTHONUSERBASE": site.getuserbase()}
     how = namespaces.enter({Path.cwd(): Path.cwd(), **caches}, private)
     writable = [Path.cwd(), *caches]
     isolation.die_with_parent()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from nvfp4.capture import standin
+from nvfp4.capture import activity, standin
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 
@@ -394,3 +394,13 @@ def test_products_of_integers_and_indices_from_elsewhere_are_refused_as_on_a_gpu
     with pytest.raises(RuntimeError, match=r"same device as the indexed tensor \(cpu\)"):
         torch.arange(4.0)[ones.long()]
     assert torch.arange(4.0, device="cuda")[torch.tensor([1, 3])].tolist() == [1.0, 3.0]
+
+
+def test_the_time_of_an_operator_is_not_the_submissions_own() -> None:
+    numbers, told = torch.ones(2, device="cuda"), []
+    activity.tell(told.append)
+    try:
+        numbers.view(2, 1).add_(1)
+    finally:
+        activity.tell(None)
+    assert told == ["emulating", "running"]

@@ -1,5 +1,7 @@
 """Names of kernels as nvcc and CuTe DSL generate them, and what people read instead."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from ptx_harness import HEADER
 
 from nvfp4 import emulator
 from nvfp4.emulator import errors
-from nvfp4.records.texts import LONGEST, demangled, short_name
+from nvfp4.records.texts import LONGEST, demangled, plain, short_name
 
 
 @pytest.mark.parametrize(
@@ -88,3 +90,15 @@ def test_messages_have_the_short_name_and_records_the_whole() -> None:
     assert "in kernel kern<float, 4>, CTA" in str(caught.value)
     assert caught.value.where is not None
     assert caught.value.where.kernel == name
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("nvcc -I/tmp/a1/b -o /var/tmp/a1/k.o", "nvcc -Ib -o k.o"),
+        ("no file '/tmp/k.cu'", "no file 'k.cu'"),
+        ("open /home/me/tmp/data/k.bin", "open /home/me/tmp/data/k.bin"),
+    ],
+)
+def test_scratch_folders_are_cut_out_of_messages(written: str, read: str) -> None:
+    assert plain(written, Path("/work/submission.py"), "submission.py") == read

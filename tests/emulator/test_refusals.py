@@ -275,7 +275,10 @@ def test_what_needs_a_gpu_is_unclear(what: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "outcome"),
-    [("cupy", "unclear"), ("cuda.core", "unclear"), ("cutlass.cuet", "failed"), ("mine", "failed")],
+    [
+        *((name, "unclear") for name in ("cupy", "cuda.core", "tinygrad", "helion")),
+        *((name, "failed") for name in ("cutlass.cuet", "mine")),
+    ],
 )
 def test_only_a_package_that_a_gpu_comes_with_may_be_missing(name: str, outcome: str) -> None:
     error = ModuleNotFoundError(f"No module named '{name}'", name=name)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.capture import host_access, stream_order
+from nvfp4.capture import activity, host_access, stream_order
 from nvfp4.capture.standin import memory
 from nvfp4.capture.standin.graphs import OVERWRITING, UNSET, capturable
 from nvfp4.capture.standin.scaled_mm import scaled_mm
@@ -160,7 +160,8 @@ class _CpuKernel:
         resized = [name for name in self._outputs if _is_empty(kwargs.get(name))]
         for name in resized:
             cpu_kwargs[name] = torch.empty(0, dtype=kwargs[name].dtype)
-        results = self._operator(*cpu_args, **cpu_kwargs)
+        with activity.busy("emulating"):
+            results = self._operator(*cpu_args, **cpu_kwargs)
         if self.computes:
             stream_order.interrupt()
         if host_access.owner.elsewhere:

