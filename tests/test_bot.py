@@ -5,8 +5,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -355,8 +355,9 @@ def staged_gallery(stage: Stage) -> Bot:
 
 
 @pytest.fixture(scope="module")
-def judged(staged_gallery: Bot) -> Ended:
-    """The gallery, every entry a case of its own, with full-range inputs."""
+def judged(staged_gallery: Bot, without_end: Future[list[Ended]]) -> Ended:
+    """The gallery, every entry a case of its own, with full-range inputs; the submissions without
+    end wait for their limit meanwhile."""
     cases = [case(m=index + 1, l=2, full=True) for index in range(len(gallery))]
     ended = staged_gallery.run("test", cases)
     assert not ended.killed, "a crash was waited for"
@@ -428,16 +429,25 @@ def test_an_import_that_fails_is_tried_once(stage: Stage, tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def endless(stage: Stage) -> list[Ended]:
-    """A submission that does not end on two rows, and one whose import does not end."""
+def without_end(stage: Stage) -> Iterator[Future[list[Ended]]]:
+    """Judgements of a submission that does not end on two rows, and of one whose import does not
+    end."""
     sources = (
         source_of("gallery.loops_for_ever if m == 2 else gallery.returns_c"),
         b"import time\nwhile True:\n    time.sleep(0.1)\n",
     )
     cases = [case(m=m) for m in (1, 2, 3)]
     limit = Options(timeout_s=15.0).as_variable()
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda text: stage(text).judge("test", cases, **limit), sources))
+    bots = [stage(source) for source in sources]
+    with ThreadPoolExecutor(3) as pool:
+        begun = [pool.submit(bot.judge, "test", cases, **limit) for bot in bots]
+        yield pool.submit(lambda: [each.result() for each in begun])
+
+
+@pytest.fixture(scope="module")
+def endless(without_end: Future[list[Ended]]) -> list[Ended]:
+    """What has become of them."""
+    return without_end.result()
 
 
 def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(endless: list[Ended]) -> None:

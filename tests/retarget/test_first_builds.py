@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from nvfp4.cli.judging.build_ahead import BuildAhead
 from nvfp4.cli.problem import load_problem
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
+from nvfp4.records.processes import ForkServer
 from nvfp4.retarget import extensions
 from nvfp4.sandbox import workers
 
@@ -97,24 +99,43 @@ raise ValueError("said " + json.dumps(said))
 """
 
 
+@pytest.fixture(scope="module")
+def hooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sitecustomize that pretends a GPU."""
+    folder = tmp_path_factory.mktemp("hooks")
+    (folder / "sitecustomize.py").write_text(PRETENDED)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[ForkServer]]:
+    """The server of workers that believes it, for the tests of this file alone."""
+    own: list[ForkServer] = []
+    yield own
+    own.clear()
+
+
 @pytest.fixture
-def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toolchain: Toolchain) -> Path:
+def pretended(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    toolchain: Toolchain,
+    hooks: Path,
+    servers: list[ForkServer],
+) -> Path:
     """A folder with a submission, where processes believe that they have a GPU; caches are
     empty."""
     if shutil.which("ninja") is None:
         pytest.skip("torch builds with ninja")
-    hooks, folder = tmp_path / "hooks", tmp_path / "folder"
-    for each in (hooks, folder):
-        each.mkdir()
-    (hooks / "sitecustomize.py").write_text(PRETENDED)
+    folder = tmp_path / "folder"
+    folder.mkdir()
     (folder / "submission.py").write_text(SUBMISSION)
     paths = (str(hooks), with_the_judge["PYTHONPATH"])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     cache_below(tmp_path / "caches", monkeypatch)
     home = toolchain.nvcc.resolve().parent.parent
     monkeypatch.setenv("CUDA_HOME", str(home))
-    # Nor does a server that believes it serve other tests.
-    monkeypatch.setattr(workers, "_servers", [])
+    monkeypatch.setattr(workers, "_servers", servers)
     monkeypatch.setattr(SubmissionProcess, "_connect", lambda self, timeout_s: None)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{home}/lib64:{home}/lib")
     return folder / "submission.py"
@@ -254,10 +275,10 @@ exec g++ "$@"
 
 @pytest.mark.parametrize("source", ["int f() { return g(); }", "#include <cutlass/no.h>"])
 def test_what_can_never_be_compiled_is_compiled_once_and_told_each_time(
-    source: str, pretended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: str, pretended: Path, hooks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretended.write_text(BROKEN.replace("{source}", source))
-    compiler = tmp_path / "hooks/c++"
+    compiler = hooks / "c++"  # which the processes see
     compiler.write_text(COMPILER)
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
