@@ -42,8 +42,7 @@ TRITON = "benchmarks/triton_gemv.py"
 TILING = 4
 """Of its tilings, for all shapes."""
 FIELD = [
-    *("cuda/block_reduce", "cuda/byte_perm", "cuda/intrinsics", "cuda/wide_loads"),
-    *("cuda/persistent", "pipelines/cp_async_two_stages"),
+    *("cuda/block_reduce", "cuda/byte_perm", "cuda/intrinsics", "pipelines/cp_async_two_stages"),
     *("pipelines/tma_swizzled_128_bytes", "shared/lookup_table", "template/pointers"),
     *("warps/shared_tree", "triton/warp_per_row", "triton/masked_rows"),
 ]

@@ -37,12 +37,10 @@ FINDINGS = frozenset(
         "global_race",
         "missing_fence",
         "proxy_fence",
-        "read_only_load",
         "shared_race",
         "own_stream",
         "stream.unordered",
         "unset_register",
-        "unwaited_store",
         "unwritten_shared",
         "warp_sync",
     }

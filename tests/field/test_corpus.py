@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from corpus import Submission, changed, directives, load, marked_lines
 
-from field.expectation import all_cases, expectation, name_of
+from field.expectation import CAUSES, FINDINGS, all_cases, expectation, name_of
 
 CASES = list(all_cases())
 MEMORY_FAULTS = {"out_of_bounds", "misaligned"}
@@ -31,8 +31,13 @@ def test_a_case_is_a_submission_with_an_expectation(case: Submission) -> None:
 
 def test_the_corpus_holds_right_and_wrong_ones_in_like_numbers() -> None:
     wrong = sum(expectation(case).verdict == "fail" for case in CASES)
-    assert len(CASES) >= 170
     assert 0.35 <= wrong / len(CASES) <= 0.65
+
+
+def test_every_cause_and_every_finding_is_expected_of_a_case() -> None:
+    expected = [expectation(case) for case in CASES]
+    assert {cause for each in expected for cause in each.causes} == CAUSES
+    assert {code for each in expected for code in each.findings | each.allowed} == FINDINGS
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from judged import prepare
 
 from field.expectation import cases_of, complaint
 
-FOLDERS = "bounds", "host", "launch", "misreadings", "template", "torch_only", "unset"
+FOLDERS = "bounds", "host", "launch", "template", "torch_only", "unset"
 
 
 @pytest.fixture(scope="module", autouse=True)
