@@ -34,6 +34,9 @@ def loop(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _second = ThreadPoolExecutor(1)
 
+background = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+"""Two threads for loops, each of which runs what it gets one after the other."""
+
 
 def in_two_threads(count: int, run: Callable[[slice], None]) -> None:
     """Call `run` for the first and the second half of `count` items, at the same time where a core

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from nvfp4.emulator.arithmetic.formats import FORMATS, Format, decode
-from nvfp4.emulator.loops import in_two_threads, loop
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 
 ZERO = -126
@@ -442,14 +442,10 @@ def add_block_products(
     dtype = np.float32 if exact and bits < 24 else np.float64
     halves, factors = (_HALVES / 2).astype(dtype), values.astype(dtype)
 
-    def multiply(some: slice) -> None:
-        a, b, of_a, of_b = (each[some] for each in (*operands, *scales))
-        _block_products(
-            a, b, of_a, of_b, halves, factors, significands, exponents, exact, negate, words,
-            where[some], column, accumulate
-        )  # fmt: skip
-
-    in_two_threads(where.size, multiply)
+    _block_products(
+        *operands, *scales, halves, factors, significands, exponents, exact, negate, words, where,
+        column, accumulate
+    )  # fmt: skip
 
 
 def integer_dots(a: Array, b: Array, c: Array, saturates: bool) -> Array:

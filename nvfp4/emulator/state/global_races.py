@@ -351,21 +351,21 @@ class GlobalRaces:
             self.starts.tolist(), self.ends.tolist(), self._stamps, strict=True
         ):
             first = start >> 1
-            whole = np.zeros(2 * (((end + 1) >> 1) - first), np.bool_)
+            whole = np.zeros((((end + 1) >> 1) - first, 2), np.bool_)
             buffer, _ = self._memory.nearest(start) or (None, 0)
             assert buffer is not None
+            by_byte = stamps.view(np.uint8).reshape(3, -1, 8)  # an eighth of what stamps would take
             for low, high in _runs(np.flatnonzero(self._memory.flags(buffer) & WRITTEN)):
                 cells = slice(
                     max((((start >> 5) + low) << 4) - first, 0),
                     (((start >> 5) + high) << 4) - first,
                 )
-                writers, *readers = stamps.reshape(3, -1)[:, cells]
-                bits = writers >> _BYTES & 3
-                for reader in readers:
-                    bits |= np.where(reader & ATOMIC, reader >> _BYTES & 3, 0)
-                both = np.stack((bits & 1, bits >> 1), axis=1).reshape(-1)
-                whole[2 * cells.start : 2 * cells.start + both.size] = both
-            found.append((start, whole[start & 1 :]))
+                bits, *others = by_byte[:, cells, _BYTES // 8] & 3
+                atomics = by_byte[1:, cells, ATOMIC.bit_length() // 8 - 1]
+                for reader, flags in zip(others, atomics, strict=True):
+                    bits |= np.where(flags & (ATOMIC >> 8), reader, 0).astype(np.uint8)
+                whole[cells, 0], whole[cells, 1] = bits & 1, bits >> 1
+            found.append((start, whole.reshape(-1)[start & 1 :]))
         return found
 
     def missed(self) -> bool:

@@ -4,11 +4,14 @@ An address is lane << 16 | column. Arrays are [column, lane], so that columns li
 Source: PTX ISA, Tensor Memory.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 
 from nvfp4.emulator.errors import UninitialisedRegister
+from nvfp4.emulator.loops import background
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Origin
 
@@ -17,6 +20,8 @@ LEAST_COLUMNS = 32
 _LANE_SHIFT = 16
 _SHARED_OF_TWO = 114 << 10
 """Shared memory of a CTA above which a multiprocessor holds no second one."""
+_LEAST_LATER, _MOST_LATER = 4, 64
+"""Fewest CTAs whose words are changed in the background, and most changes that wait."""
 
 
 def split_address(address: int) -> tuple[int, int]:
@@ -33,24 +38,30 @@ def in_words(address: int) -> str:
 class CtaTensorMemory:
     """The tensor memory of one CTA.
 
-    words, defined, owners: its part of the batch's. allocated: columns by first column. permitted:
-    whether the CTA may still allocate. origins: by column, where undefined values come from that
-    were put there; the place is a clause.
+    defined, owners: its part of the batch's. allocated: columns by first column. permitted: whether
+    the CTA may still allocate. origins: by column, where undefined values come from that were put
+    there; the place is a clause.
     """
 
-    def __init__(self, noise: Array, words: Array, defined: Array, owners: Array) -> None:
-        self._noise = noise
-        self.words, self.defined, self.owners = words, defined, owners
+    def __init__(self, whole: "TensorMemory", row: int) -> None:
+        self._whole, self._row = whole, row
+        self.defined, self.owners = whole.defined[row], whole.owners[row]
         self.allocated: dict[int, int] = {}
         self.permitted = True
         self.origins: dict[int, Origin] = {}
+
+    @property
+    def words(self) -> Array:
+        """Its part of the batch's words."""
+        whole: Array = self._whole.words()[self._row]
+        return whole
 
     def allocate(self, first: int, count: int) -> None:
         """Give these columns to the CTA and fill them with noise."""
         self.allocated[first] = count
         columns = slice(first, first + count)
         self.owners[columns] = first
-        self.words[columns] = self._noise[: count * LANES].reshape(count, LANES)
+        self.words[columns] = self._whole.noise[: count * LANES].reshape(count, LANES)
         self.defined[columns] = False
 
     def free(self, first: int) -> None:
@@ -87,26 +98,50 @@ class CtaTensorMemory:
 class TensorMemory:
     """The tensor memory of a batch's CTAs, each made when it is first asked for.
 
-    words: uint32[CTA, column, lane]. defined: whether something meaningful was written there.
-    owners: int32[CTA, column], the first column of the allocation that a column belongs to, -1
-    where it was never allocated, -2 where it was freed.
+    defined: whether something meaningful was written to a word, bool[CTA, column, lane]. owners:
+    int32[CTA, column], the first column of the allocation that a column belongs to, -1 where it was
+    never allocated, -2 where it was freed.
     """
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.rows: dict[int, CtaTensorMemory] = {}
         ctas = batch.grid.ctas
-        self.words = np.zeros((ctas, COLUMNS, LANES), np.uint32)
+        self._words = np.zeros((ctas, COLUMNS, LANES), np.uint32)
+        self._later: deque[tuple[slice, Future[None]]] = deque()
         self.defined = np.zeros((ctas, COLUMNS, LANES), np.bool_)
         self.owners = np.full((ctas, COLUMNS), -1, np.int32)
-        self._noise = batch.launch.order.bytes(4 * LANES * COLUMNS, salt=4).view(np.uint32)
+        self.noise = batch.launch.order.bytes(4 * LANES * COLUMNS, salt=4).view(np.uint32)
+
+    def words(self, columns: slice = slice(COLUMNS)) -> Array:
+        """Return the words, uint32[CTA, column, lane], once these columns have all changes that
+        were made with ``change_later``."""
+        first = columns.start or 0
+        if any(each.start < columns.stop and first < each.stop for each, _ in self._later):
+            while self._later:
+                self._later.popleft()[1].result()
+        return self._words
+
+    def change_later(
+        self, rows: Array, columns: slice, change: Callable[[Array, Array], None]
+    ) -> None:
+        """Call `change(words, positions in rows)` for these CTAs in the background, after all
+        changes of the same CTAs before. It changes only these columns and reads no others."""
+        if rows.size < _LEAST_LATER:
+            change(self.words(columns), np.arange(rows.size))
+            return
+        while len(self._later) >= _MOST_LATER:
+            self._later.popleft()[1].result()
+        second = 2 * rows >= len(self._words)
+        for thread, part in zip(background, (~second, second), strict=True):
+            done = thread.submit(change, self._words, np.flatnonzero(part))
+            self._later.append((columns, done))
 
     def of(self, row: int) -> CtaTensorMemory:
         """Return the tensor memory of a CTA, given its place in the batch."""
         found = self.rows.get(row)
         if found is None:
-            parts = self.words[row], self.defined[row], self.owners[row]
-            found = self.rows[row] = CtaTensorMemory(self._noise, *parts)
+            found = self.rows[row] = CtaTensorMemory(self, row)
         return found
 
     def room_for(self, rows: Sequence[int], count: int) -> int | None:

@@ -114,7 +114,8 @@ def _issue(
                 for row in own[which][~defined.all(axis=1)].tolist():
                     line = team.site.instruction.line
                     memory.of(row).put_undefined(range(column, columns.stop), line)
-            _spread(words, defined, own[which], memory.words, memory.defined, column, lanes)
+            all_words = memory.words(columns)
+            _spread(words, defined, own[which], all_words, memory.defined, column, lanes)
 
     pipes.submit(team.lanes, perform)
 

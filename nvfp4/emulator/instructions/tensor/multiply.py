@@ -311,7 +311,7 @@ class _Product:
         self, rows: Array, a: Source | None, other: Array, b_defined: Array | None, which: Array
     ) -> None:
         """Compute d in the CTAs of these rows. other: b."""
-        words, scales = self.memory.words, None
+        scales = None
         if a is not None:
             one = _codes(a.fetch(which), self.shape.a, self.shape.kind)
         else:
@@ -323,20 +323,29 @@ class _Product:
             self._define(rows, of_rows, b_defined)
         for columns, lanes, part in self.plan.spans:
             if scales is not None and self.shape.kind != "mxf8f6f4":
-                assert self.shape.scale_type is not None
-                some = one, np.ascontiguousarray(other[:, part])
-                own = scales[0], np.ascontiguousarray(scales[1][:, part])
-                negate = self.shape.negate_a != self.shape.negate_b
-                fused_dots.add_block_products(
-                    words, rows, columns.start, self.accumulate, some, own, self.shape.scale_type,
-                    negate
-                )  # fmt: skip
+                add = partial(
+                    self._add, rows, columns, (one, other[:, part]), (scales[0], scales[1][:, part])
+                )
+                self.memory.change_later(rows, columns, add)
                 continue
+            words = self.memory.words(columns)
             for i, row in enumerate(rows.tolist()):
                 before = words[row][columns, lanes]
                 c = before if self.accumulate else np.zeros(before.shape, np.uint32)
                 by_row = None if scales is None else (scales[0][i, :, 0], scales[1][i, part, 0])
                 words[row][columns, lanes] = self._sums(one[i], other[i, part], c, by_row)
+
+    def _add(
+        self, rows: Array, columns: slice, operands: tuple[Array, Array],
+        scales: tuple[Array, Array], words: Array, which: Array,
+    ) -> None:  # fmt: skip
+        """Add products of FP4 to these columns in some of the CTAs."""
+        a, b, of_a, of_b = (np.ascontiguousarray(each[which]) for each in (*operands, *scales))
+        assert self.shape.scale_type is not None
+        fused_dots.add_block_products(
+            words, rows[which], columns.start, self.accumulate, (a, b), (of_a, of_b),
+            self.shape.scale_type, self.shape.negate_a != self.shape.negate_b
+        )  # fmt: skip
 
     def _define(self, rows: Array, of_rows: Array | None, of_columns: Array | None) -> None:
         """Note which words of d are defined: those whose operands all are. of_rows, of_columns:
@@ -408,7 +417,8 @@ class _Product:
         """The codes of a in tensor memory, [CTAs, m, k]."""
         first = split_address(self.a)[1]
         assert self.plan.a_lanes is not None
-        words = self.memory.words[rows, first : first + _COLUMNS_OF_A][:, :, self.plan.a_lanes]
+        columns = slice(first, first + _COLUMNS_OF_A)
+        words = self.memory.words(columns)[rows, columns][:, :, self.plan.a_lanes]
         codes = np.ascontiguousarray(words.swapaxes(1, 2)).view(f"u{self.shape.element_bytes}")
         return _codes(codes, self.shape.a, self.shape.kind, inside=True)
 
@@ -418,12 +428,13 @@ class _Product:
         assert count is not None
         found = []
         places = self.plan.columns[-2:]
-        for (what, column, _), size, first in (
+        for (what, column, width), size, first in (
             (places[0], self.plan.rows, shape.a_scale_byte),
             (places[1], shape.columns, shape.b_scale_byte),
         ):
             codes = np.empty((rows.size, size, count), np.uint8)
-            bad, differs = _read_scales(self.memory.words, rows, column, first, codes)
+            words = self.memory.words(slice(column, column + width))
+            bad, differs = _read_scales(words, rows, column, first, codes)
             if differs >= 0:
                 self.team.at(bad).fault(
                     TensorMemoryFault,
