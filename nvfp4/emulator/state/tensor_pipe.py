@@ -218,15 +218,12 @@ class _Pending:
 class Pipe:
     """The tensor pipe of a CTA or of a pair of CTAs.
 
-    issued, which: the group of operations issued together that each operation belongs to, and its
-    index in the group; the first operation has number 1. waiting: operations yet to be performed,
-    in order. seen: by warp, (operations known to be complete, clock of the warp when it learned
-    that), growing. pending: accesses in flight by (warp, whether they write). places: by stamp
-    of a warp, the place of the access that left it.
+    performed: how many operations were. waiting: operations yet to be performed, in order. seen: by
+    warp, (operations known to be complete, clock of the warp when it learned that), growing.
+    pending: accesses in flight by (warp, whether they write). places: by stamp of a warp, the place
+    of the access that left it.
     """
 
-    issued: list[_Together] = field(default_factory=list)
-    which: list[int] = field(default_factory=list)
     performed: int = 0
     waiting: list[Callable[[], None]] = field(default_factory=list)
     seen: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
@@ -256,6 +253,10 @@ class TensorPipe:
         self.late = batch.launch.order.shifts_copies
         self.group: int | None = None
         self._pipes: defaultdict[int, Pipe] = defaultdict(Pipe)
+        self._issued: list[_Together] = []
+        # By pipe: how many operations, and of each its place among `_issued` and its index there.
+        self._count = np.zeros(batch.grid.ctas, np.int64)
+        self._places = np.zeros((2, batch.grid.ctas, 64), np.int32)
         self.latest = np.zeros(batch.grid.lane.size, np.int64)
         self._own, self._alike, self._warp, self._shape = np.zeros((4, batch.grid.ctas), np.int64)
         self._shapes: dict[Shape, int] = {}
@@ -310,13 +311,13 @@ class TensorPipe:
         warps = thread >> 5
         clocks = self.batch.shared.clocks.known[cluster, warps, warps]
         units = self.unit(lanes // self.batch.grid.threads)
-        together = _Together(site, lanes, warps, clocks, shape)
-        numbers = np.empty(lanes.size, np.int64)
-        for i, unit in enumerate(units.tolist()):
-            pipe = self.of(unit)
-            pipe.issued.append(together)
-            pipe.which.append(i)
-            numbers[i] = len(pipe.issued)
+        numbers = self._count[units] + 1
+        self._count[units] = numbers
+        if numbers.max() > self._places.shape[2]:
+            self._places = np.concatenate((self._places, np.zeros_like(self._places)), axis=2)
+        self._places[0, units, numbers - 1] = len(self._issued)
+        self._places[1, units, numbers - 1] = np.arange(lanes.size)
+        self._issued.append(_Together(site, lanes, warps, clocks, shape))
         self.latest[lanes] = numbers
         other = self._warp[units] != warps
         self._own[units[other]], self._warp[units] = numbers[other], warps
@@ -328,9 +329,8 @@ class TensorPipe:
 
     def issued(self, row: int, number: int) -> Issued:
         """The operation of a CTA's pipe with a number."""
-        pipe = self.of(row)
-        site, lanes, warps, clocks, shape = pipe.issued[number - 1]
-        i = pipe.which[number - 1]
+        together, i = self._places[:, self.unit(row), number - 1].tolist()
+        site, lanes, warps, clocks, shape = self._issued[together]
         return Issued(int(warps[i]), int(clocks[i]), site.lane(self.batch, lanes[i]), shape)
 
     def submit(self, lanes: Array, perform: Callable[[Array], None]) -> None:
@@ -400,7 +400,7 @@ class TensorPipe:
         """Record that operations that lanes issued read or write words of a CTA each, in `reached`
         lanes of tensor memory. Returns which of them race, and how."""
         units = self.unit(rows)
-        product = self.of(int(rows[0])).issued[-1].shape is not None
+        product = self._issued[-1].shape is not None
         own = self._own[units]
         alike = self._alike[units] if product else np.zeros_like(own)
         start, stop, parts = columns.start, columns.stop, _parts(reached)
@@ -490,7 +490,7 @@ class TensorPipe:
     def _of_other_shape(self, lane: int, row: int, number: int) -> Conflict | None:
         """Return the race between the latest operation and an earlier one whose result it uses, if
         both are products of different shapes, which the pipe does not keep in order."""
-        before, now = (self.issued(row, each) for each in (number, len(self.of(row).issued)))
+        before, now = (self.issued(row, each) for each in (number, self._count[self.unit(row)]))
         if None in (before.shape, now.shape) or before.shape == now.shape:
             return None
         if self.complete_for(lane, row, number):
