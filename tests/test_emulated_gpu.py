@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from bot import root
 from corpus import read
 
 from gemv import make_case, referee
+from nvfp4.capture.emulated_gpu import ExecutorLink
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import NotAdmitted
 from nvfp4.executor.faults import Admission
@@ -26,11 +28,14 @@ from nvfp4.judge.findings import findings_of
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.model.tools import tools
+from nvfp4.records.channel import Channel
 from nvfp4.records.failures import BY_JUDGE, BY_SUBMISSION, Finding
-from nvfp4.records.gpu_messages import AddText, Start, Started
-from nvfp4.records.messages import Begin, Called, End, OpenSession
+from nvfp4.records.files import sealed_file
+from nvfp4.records.gpu_messages import AddText, Start, Started, Window, Write, window_bytes
+from nvfp4.records.messages import Begin, Called, End, OpenSession, pack
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
+from nvfp4.worker.raised import failure_of
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux maps fixed addresses safely"),
@@ -219,7 +224,17 @@ def test_an_executor_that_dies_is_no_verdict(judge: Judge) -> None:
 
     with pytest.raises(SubmissionFailed, match="the emulated GPU is gone") as raised:
         judge(source_of(block_sum), kill)
-    assert raised.value.failure.code == "kernel.emulator_failed"
+    assert raised.value.failure.code == "machine.limit"  # Linux does so where memory is short
+
+
+def test_what_imports_hears_of_an_executor_that_dies() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, sealed_file(window_bytes) as window:
+        Channel(theirs).send(pack(Window()), window.fileno())
+        link = ExecutorLink(ours)
+    with pytest.raises(Exception, match="the emulated GPU has ended") as raised:
+        link.ask(Write([]))
+    assert failure_of(raised.value, Path("submission.py"), imported=False).code == "machine.limit"
 
 
 @pytest.mark.corpus

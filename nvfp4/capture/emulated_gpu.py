@@ -19,11 +19,16 @@ import torch
 from nvfp4.capture.host_access import Owner
 from nvfp4.capture.torch_memory import remember
 from nvfp4.records import gpu_messages
-from nvfp4.records.channel import Channel
+from nvfp4.records.channel import Channel, ChannelClosed
 from nvfp4.records.files import sealed_file
 from nvfp4.records.gpu_messages import Fault, window_bytes
 from nvfp4.records.launch import Buffer, Launch, Memory, Note
-from nvfp4.records.launch_errors import KernelFault, KernelNotEmulated, UnsupportedCall
+from nvfp4.records.launch_errors import (
+    KernelFault,
+    KernelNotEmulated,
+    MachineLimit,
+    UnsupportedCall,
+)
 from nvfp4.records.messages import pack, unpack
 from nvfp4.records.ranges import Ranges
 
@@ -56,9 +61,14 @@ class ExecutorLink:
         self.window = np.frombuffer(mmap.mmap(fd, window_bytes), np.uint8)
 
     def ask(self, request: object, fd: int | None = None) -> Any:
-        """Send a request to the executor and return the answer. Raises KernelFault."""
-        self._channel.send(pack(request), fd)
-        answer = unpack(self._channel.receive()[0], *gpu_messages.ANSWERS)
+        """Send a request to the executor and return the answer. Raises KernelFault, and
+        MachineLimit if the executor has ended."""
+        try:
+            self._channel.send(pack(request), fd)
+            answer = unpack(self._channel.receive()[0], *gpu_messages.ANSWERS)
+        except ChannelClosed:
+            message = "the emulated GPU has ended, as it does where memory is short"
+            raise MachineLimit(message) from None
         if isinstance(answer, Fault):
             sys.stdout.write(answer.output)
             raise fault_error(answer)

@@ -1,10 +1,12 @@
 """The judge's side of `executor`, the process that emulates a GPU."""
 
 import atexit
+import signal
 import socket
 import tempfile
 import time
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any, TypeVar
 
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
@@ -22,7 +24,15 @@ for it."""
 
 
 class ExecutorFailed(Exception):
-    """The executor died, or did not answer in time."""
+    """The executor died, or did not answer in time. code: of the failure."""
+
+    code = "kernel.emulator_failed"
+
+
+class ExecutorKilled(ExecutorFailed):
+    """The executor was killed, as what takes most memory is where little is left."""
+
+    code = "machine.limit"
 
 
 class Executor:
@@ -93,5 +103,16 @@ class Executor:
                 keep_missed(found.compiled)
             return found
         except (ChannelClosed, ChannelTimeout, BadMessage) as error:
+            killed = isinstance(error, ChannelClosed) and self._is_killed()
             self.stop()
+            if killed:
+                raise ExecutorKilled("it was killed, as it is where memory is short") from None
             raise ExecutorFailed(f"{type(error).__name__}: {error}") from None
+
+    def _is_killed(self) -> bool:
+        """Return whether SIGKILL has ended the process, which has closed its channel."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout=1) == -signal.SIGKILL
+        except TimeoutExpired:
+            return False

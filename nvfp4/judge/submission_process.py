@@ -452,8 +452,7 @@ class SubmissionProcess:
 
 def no_gpu(error: ExecutorFailed) -> SubmissionFailed:
     """Return the failure that the emulated GPU is gone, which says nothing of the submission."""
-    message = f"the emulated GPU is gone: {error}"
-    return SubmissionFailed("kernel.emulator_failed", message)
+    return SubmissionFailed(error.code, f"the emulated GPU is gone: {error}")
 
 
 def _signal(number: int) -> tuple[str, str]:

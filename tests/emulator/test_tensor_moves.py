@@ -129,9 +129,11 @@ def test_a_copy_brings_rows_of_shared_memory_to_lanes(shape: str, form: str) -> 
     words = wide.view(np.uint32)
     text = f"tcgen05.cp.cta_group::1.{shape}{'.b8x16.' + form if form else ''} [%r3], %d3;"
     leading, stride = 128, 128 * (columns // 4)
+    # A base offset counts only with a swizzle.
+    source_bits = descriptor(TILES, leading, stride) | 4 << 49
     middle = f"""{NUMBERS} tcgen05.fence::before_thread_sync; bar.sync 0;
     tcgen05.fence::after_thread_sync; add.u32 %r3, %r1, 3;
-    {by_one_thread(f"mov.b64 %d3, {descriptor(TILES, leading, stride)};" + text + COMMIT)} {WAIT}
+    {by_one_thread(f"mov.b64 %d3, {source_bits};" + text + COMMIT)} {WAIT}
     tcgen05.ld.sync.aligned.32x32b.x16.b32 {registers(16, 64)}, [%r2];
     tcgen05.wait::ld.sync.aligned; {stored(16)}"""
     found = ran(middle, np.zeros((128, 16), np.uint32), core_matrices(source))

@@ -68,7 +68,7 @@ class MatrixDescriptor:
 
     def unknown(self) -> str | None:
         """Return the part of this descriptor that is not emulated, in words, or None."""
-        if self.base_offset:
+        if self.base_offset and self.swizzle:  # without one it has no meaning
             return f"the base offset {self.base_offset}"
         if self.absolute:
             return "an absolute leading offset (bit 52)"
