@@ -16,7 +16,6 @@ from typing import Any
 
 from nvfp4.cli.new import ladder_folder, rungs
 from nvfp4.cli.problem import load_problem, shape_of
-from nvfp4.cli.report.plots import load_pyplot
 from nvfp4.problems.nvfp4_gemv.extras import figures
 from nvfp4.records.cases import parse_case
 from scripts.markdown import table
@@ -148,9 +147,14 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
 def draw_climb(results: Results, path: Path) -> None:
     """Write a picture of the two climbs: times above, emulated instructions an element below.
 
-    Raises SetupError without matplotlib.
+    Raises ImportError without matplotlib.
     """
-    pyplot = load_pyplot()
+    import matplotlib
+    from matplotlib import pyplot
+
+    matplotlib.use("agg")
+    # Text stays text, and the same picture is the same file.
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "nvfp4"})
     shown = [name for name in files() if name.startswith(("cute/", "cuda/"))]
     figure, (times, counts) = pyplot.subplots(
         2, figsize=(10, 7), sharex=True, height_ratios=(2, 1), layout="constrained"

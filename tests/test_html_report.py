@@ -4,7 +4,6 @@ import base64
 import hashlib
 import re
 import shutil
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -32,8 +31,6 @@ from nvfp4.cli.report import source
 from nvfp4.cli.verdict import Submission
 from nvfp4.records.costs import Kernel, LineCost
 from nvfp4.records.failures import Finding
-
-pytest.importorskip("matplotlib")
 
 kernel_source = b"import torch\n\n\ndef custom_kernel(data):\n    return launch(data)\n"
 
@@ -121,13 +118,15 @@ def test_a_report_has_every_section(history: History) -> None:
     for _ in range(2):
         kept_in(history, named(verdicts()["timed-passed"]), kernel_source)
     page = reported("2")
-    for word in ("Benchmarks, times in us", "Tests", "Source", "Environment", "Warnings", "Plots"):
+    for word in ("Benchmarks, times in us", "Tests", "Source", "Environment", "Warnings"):
         assert word in page.text
     for line in benchmark_lines:
         assert str(shape_of(line)) in page.text
-    assert page.all("svg", "aria-label") == [
-        "Each benchmark beside its bounds",
-        "The geometric mean from judgement to judgement",
+    bars = page.text.partition("Times and bounds in us")[2].partition("Tests")[0]
+    assert re.findall(r"7168 x 2048 x 4 +(\w.*\w) +[\d.]+", bars) == [
+        "mean",
+        "floor here",
+        "B200 speed of light",
     ]
     for words in (
         "geometric mean",
@@ -136,7 +135,6 @@ def test_a_report_has_every_section(history: History) -> None:
         "580.1",
     ):
         assert words in page.text
-    assert page.text.count("this one") == 1
 
 
 @pytest.mark.parametrize("name", [*every_verdict(), *verdicts()])
@@ -161,7 +159,7 @@ def test_what_a_submission_says_is_text(history: History, text: str) -> None:
     plain = named(recorded_verdict("passed"))
     kept_in(history, plain, content)
     alone, usual = reported("1"), reported("2")
-    assert alone.tags() <= usual.tags() | {"svg", "figure", "pre"}
+    assert alone.tags() <= usual.tags() | {"pre"}
     if "<" in text and "\n" not in text:
         assert alone.text.count(text) >= 4
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", alone.text)
@@ -224,17 +222,6 @@ def test_what_cannot_be_reported_is_told_in_a_sentence(history: History) -> None
         assert done.exit_code == 2
         assert is_error(done.stderr)
         assert not Path("report.html").exists()
-
-
-def test_without_matplotlib_there_are_no_plots_and_the_page_says_what_brings_them(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept_in(history, named(verdicts()["timed-passed"]), content)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    page = reported()
-    assert "matplotlib" in page.text
-    assert "pip install 'nvfp4[plot]'" in page.text
-    assert "svg" not in page.tags()
 
 
 def line_of(number: int, instructions: int, file: str = "submission.py") -> LineCost:

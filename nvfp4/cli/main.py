@@ -394,7 +394,7 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
 )
 @parameters.log_option
 def report(named: tuple[str, ...], output: Path, cost: bool, kept: bool, **options: Any) -> None:
-    """Writes judgements as one HTML file that opens without a network; its plots need matplotlib.
+    """Writes judgements as one HTML file that opens without a network.
 
     ID names a judgement of nvfp4 log, the newest without. A FILE is judged first, as by eval,
     unless its contents have been. Several are compared at the top.

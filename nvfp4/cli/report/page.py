@@ -17,30 +17,29 @@ from nvfp4.cli.b200 import bound_note, predicted_note, predicted_text
 from nvfp4.cli.display import benchmark_tables, sentences
 from nvfp4.cli.display.console import Column, fitted
 from nvfp4.cli.display.render import predicted_lines, warning_lines
-from nvfp4.cli.errors import SetupError
 from nvfp4.cli.invocation import Invocation, check_output, write_output
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.report import plots
-from nvfp4.cli.report.plots import load_pyplot
 from nvfp4.cli.report.source import Source, longest_source, source_of
 from nvfp4.cli.report.subjects import Subject, load_subjects
 from nvfp4.cli.text import microseconds, one_line, percent
+from nvfp4.cli.verdict import BenchmarkResult
 
 _folder = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text; notes say what columns are."""
+    """A table of text."""
 
     headings: list[str]
     rows: list[list[str]]
     notes: list[str]
+    """The meanings of the columns."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A judgement as the page shows it. messages: headings to the lines below them."""
+    """A judgement as the page shows it."""
 
     anchor: str
     name: str
@@ -53,8 +52,10 @@ class Section:
     benchmarks: Table | None
     score: str
     predicted: list[str]
-    pictures: list[Markup]
+    bars: list[tuple[str, str, str, float]]
+    """See ``_bars``."""
     messages: dict[str, list[str]]
+    """Lines by the heading above them."""
     source: Source
     facts: dict[str, str]
 
@@ -73,16 +74,10 @@ def write_report(named: Sequence[str], invocation: Invocation, with_cost: bool) 
 
 
 def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
-    """The page. with_cost: whether a call of each submission is emulated, for the cost of its
-    lines. Without matplotlib there are no plots, and the page says so.
-    """
-    try:
-        load_pyplot()
-        no_plots = ""
-    except SetupError as missing:
-        no_plots = f"No plots: {missing}. {missing.hint}"
+    """Return the page. with_cost: whether a call of each submission is emulated, for the cost of
+    its lines."""
     sections = [
-        _section(number, subject, longest_source // len(subjects), with_cost, not no_plots)
+        _section(number, subject, longest_source // len(subjects), with_cost)
         for number, subject in enumerate(subjects, 1)
     ]
     environment = Environment(
@@ -100,7 +95,6 @@ def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
         script=Markup(script),
         script_hash=Markup(script_hash(script)),
         made=time.strftime("%Y-%m-%d %H:%M"),
-        no_plots=no_plots,
     )
 
 
@@ -110,15 +104,11 @@ def script_hash(script: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _section(
-    number: int, subject: Subject, longest: int, with_cost: bool, with_plots: bool
-) -> Section:
+def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Section:
     verdict, record = subject.verdict, subject.record
     timed = verdict.benchmarks and not verdict.emulated
     judged = any(each.status != "skipped" for each in verdict.benchmarks)
     benchmarks = benchmark_tables.benchmark_columns(verdict) if judged else []
-    bounds = plots.against_bounds(verdict.benchmarks) if with_plots else ""
-    progress = plots.progress(subject.others, record.id) if with_plots else ""
     return Section(
         anchor=f"s{number}",
         name=f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
@@ -133,11 +123,30 @@ def _section(
         benchmarks=_table(benchmarks) if benchmarks else None,
         score=_text(benchmark_tables.score_line(verdict)) if timed else "",
         predicted=_plain(predicted_lines(verdict)),
-        pictures=[Markup(each) for each in (bounds, progress) if each],
+        bars=_bars(verdict.benchmarks),
         messages=_messages(subject),
         source=source_of(subject, longest, with_cost),
         facts=_facts(subject),
     )
+
+
+def _bars(benchmarks: Sequence[BenchmarkResult]) -> list[tuple[str, str, str, float]]:
+    """Return times and their bounds: the shape, the kind of the time, microseconds as text, and its
+    share of the longest one."""
+    times: list[tuple[str, str, float]] = []
+    for benchmark in benchmarks:
+        counts, timed = benchmark.emulation or {}, benchmark.timed
+        by_kind = {
+            "mean": benchmark.mean_us if timed else None,
+            "floor here": benchmark.floor_us if timed else None,
+            "memory, B200 >=": counts.get("b200_memory_us"),
+            "issue, B200 >=": counts.get("b200_issue_us"),
+            "B200 speed of light": benchmark.sol_us if timed or counts else None,
+        }
+        shape = str(shape_of(benchmark.spec))
+        times += [(shape, kind, us) for kind, us in by_kind.items() if us]
+    longest_us = max((us for _, _, us in times), default=1.0)
+    return [(shape, kind, microseconds(us), us / longest_us) for shape, kind, us in times]
 
 
 def _when(subject: Subject) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.display.progress import observed
-from nvfp4.cli.history.database import Entry, History, HistoryError, Record, recorded
+from nvfp4.cli.history.database import History, HistoryError, Record, recorded
 from nvfp4.cli.history.judgements import entry_values, keep, kept_verdict
 from nvfp4.cli.invocation import Invocation, judge
 from nvfp4.cli.judging.assess import Plan, read_submission
@@ -15,13 +15,12 @@ from nvfp4.cli.verdict import Verdict
 
 @dataclass(frozen=True)
 class Subject:
-    """record: its id is 0 where the judgement is not kept. verdict: with every text visible.
-    others: judgements whose times or bounds can be compared with this one's, the oldest first.
-    """
+    """A judgement on the page."""
 
     record: Record
+    """Its id is 0 if the judgement is not kept."""
     verdict: Verdict
-    others: list[Entry]
+    """With every text visible."""
 
 
 def load_subjects(names: Sequence[str], invocation: Invocation) -> list[Subject]:
@@ -35,12 +34,11 @@ def load_subjects(names: Sequence[str], invocation: Invocation) -> list[Subject]
         if newest is None:
             hint = "Name a file to judge."
             raise HistoryError("no judgement is kept", hint, "setup.not_kept")
-        return [_subject(newest, history)]
+        return [Subject(newest, kept_verdict(newest))]
     records = [recorded(name, history) for name in names]  # wrong numbers raise at once
-    return [
-        _subject(record or _of_file(Path(name), history, invocation), history)
-        for name, record in zip(names, records, strict=True)
-    ]
+    for place, name in enumerate(names):
+        records[place] = records[place] or _of_file(Path(name), history, invocation)
+    return [Subject(record, kept_verdict(record)) for record in records if record]
 
 
 def _of_file(path: Path, history: History, invocation: Invocation) -> Record:
@@ -63,21 +61,4 @@ def _of_file(path: Path, history: History, invocation: Invocation) -> Record:
         **entry_values(verdict),
         content=content,
         verdict_object=verdict.as_json(),
-    )
-
-
-def _subject(record: Record, history: History) -> Subject:
-    try:
-        others = history.entries()
-    except HistoryError:
-        others = []
-    comparable = [each for each in reversed(others) if _compares(each, record)]
-    return Subject(record, kept_verdict(record), comparable)
-
-
-def _compares(one: Entry, other: Entry) -> bool:
-    names = ("benchmarks", "kind", "device", "flush")
-    alike = all(getattr(one, name) == getattr(other, name) for name in names)
-    return (
-        alike and one.outcome == "passed" and (one.geomean_us is None) == (other.geomean_us is None)
     )
