@@ -105,7 +105,7 @@ def _judge(
         first = line["same_as"] or line["submission"]["path"]
         add(_lines(missing, candidate.sha256, line, first, options))
     tally.begin(len(new))
-    tally.gpus = judges.judge(new, told)
+    judges.judge(new, told)
 
 
 def _lines(

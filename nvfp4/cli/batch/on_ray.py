@@ -40,7 +40,7 @@ class RayCluster:
         self.kind = "cpu" if on_cpu else "cuda"
         self._say_if_nothing_fits()
 
-    def judge(self, candidates: Sequence[Candidate], told: Told) -> str | None:
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
         """See Judges. Ray's dashboard shows which submission is judged where."""
         ray = self._ray
         task = ray.remote(self._judge).options(max_retries=_retries, **self._resources())
@@ -56,7 +56,6 @@ class RayCluster:
                 raise
         finally:
             ray.shutdown()  # which ends what still runs
-        return None
 
     def _verdict(self, ready: Any) -> dict[str, Any]:
         try:

@@ -65,8 +65,6 @@ class Judges(Protocol):
 
     kind: str
 
-    def judge(self, candidates: Sequence[Candidate], told: Told) -> str | None:
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
         """Judge each candidate once and pass every verdict to ``told``. An interrupt ends it; the
-        verdicts complete by then are passed on. Return a sentence on how the GPUs spent the time;
-        None if that is not known.
-        """
+        verdicts complete by then are passed on."""
