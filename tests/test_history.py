@@ -244,7 +244,6 @@ def test_equal_files_are_stored_once(history: History) -> None:
     with sqlite3.connect(history.path) as database:
         assert database.execute("SELECT count(*) FROM sources").fetchone() == (1,)
     newest = history.newest()
-    assert newest
     assert newest.id == numbers[-1] == 3
 
 

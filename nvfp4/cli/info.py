@@ -49,7 +49,7 @@ def inspect(problem: Problem, device: str, flush: str = "contest") -> Informatio
 
 
 def show_info(console: Console, information: Information) -> None:
-    """Facts, abilities and floors as tables."""
+    """Show the facts about the device, what can be judged on it, and the floors."""
     device = information.device
     rows = {
         "device": device.name,
@@ -57,8 +57,8 @@ def show_info(console: Console, information: Information) -> None:
         "driver": device.driver or "none",
         "torch": device.torch or "",
         "CUDA of torch": device.cuda or "none: a CPU build",
-        "CUTLASS DSL": device.cutlass_dsl or "not installed",
-        "Triton": device.triton or "not installed",
+        "CUTLASS DSL": device.cutlass_dsl or "not installed: pip install nvidia-cutlass-dsl",
+        "Triton": device.triton or "not installed: pip install 'nvfp4[triton]'",
         "nvcc": device.nvcc or "none",
         "streaming read": f"{device.read_gbps:,.0f} GB/s" if device.read_gbps else "-",
         "empty call": f"{microseconds(device.empty_us)} us",
@@ -67,8 +67,7 @@ def show_info(console: Console, information: Information) -> None:
         rows[f"confined: {mechanism}"] = how
     for line in _facts(rows, columns_of(console)):
         say(console, line)
-    for line in abilities(device):
-        say(console, line)
+    say(console, _ability(device))
     say(console)
     show_table(
         console,
@@ -98,37 +97,17 @@ def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:
     ]
 
 
-def abilities(device: Device) -> list[str]:
-    """Return sentences on what can be judged here."""
+def _ability(device: Device) -> str:
+    """Return a sentence on what can be judged here."""
     if device.kind != "cuda":
-        return [
-            "Correctness can be judged here; times need a GPU.",
-            "torch: runs on the CPU, as a CUDA device.",
-            *_kinds(device),
-        ]
-    lines = ["Correctness and times can be judged on this GPU, with a cold L2 cache."]
-    major = int((device.capability or "0").partition(".")[0])
-    if 8 <= major < 10:
-        lines.append("Kernels for the B200 run rewritten: it has no FP4 conversion, as sm_100 has.")
-    return lines
-
-
-def _kinds(device: Device) -> list[str]:
-    """Return a line for each way to write kernels: how they are judged without a GPU, or what is
-    missing."""
-    emulated = f"compiled for {device.emulates} and emulated, bit for bit."
-    nvcc = device.nvcc or "none"
-    return [
-        f"CuTe DSL {device.cutlass_dsl}: {emulated}"
-        if device.cutlass_dsl
-        else "CuTe DSL cannot be judged here: pip install nvidia-cutlass-dsl",
-        nvcc.removeprefix("none: ")
-        if nvcc.startswith("none")
-        else f"CUDA C++, nvcc {nvcc}: {emulated}",
-        f"Triton {device.triton}: {emulated}"
-        if device.triton
-        else "Triton cannot be judged here: pip install 'nvfp4[triton]'",
-    ]
+        return (
+            "Correctness can be judged here; times need a GPU. torch runs on the CPU, as a CUDA "
+            f"device; kernels are compiled for {device.emulates} and emulated, bit for bit."
+        )
+    judged = "Correctness and times can be judged on this GPU, with a cold L2 cache."
+    if 8 <= float(device.capability or 0) < 10:
+        judged += " Kernels for the B200 run rewritten: it has no FP4 conversion, as sm_100 has."
+    return judged
 
 
 def capability_of(device: str) -> str | None:

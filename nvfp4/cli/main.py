@@ -361,9 +361,9 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
     if source and as_json:
         raise click.UsageError("--source and --json exclude each other.")
     from nvfp4.cli.history.database import History
-    from nvfp4.cli.history.judgements import chosen_record, show_record, show_source
+    from nvfp4.cli.history.judgements import show_record, show_source
 
-    record = chosen_record(History(), number)
+    record = History().newest() if number is None else History().find(number)
     if source:
         show_source(record)
     elif as_json:

@@ -164,16 +164,20 @@ class History:
         return found[:most]
 
     def find(self, number: int) -> Record:
-        """The judgement of a number. Raises HistoryError where there is none."""
+        """Return the judgement of a number. Raises HistoryError if there is none."""
         found = self._find("judgements.id = ?", number) if number < 2**63 else None
         if found is None:
             hint = "nvfp4 log lists those that are."
             raise HistoryError(f"no judgement {number} is kept", hint, "setup.not_kept")
         return found
 
-    def newest(self) -> Record | None:
-        """The last judgement; None where there is none."""
-        return self._newest("sha256 IS NOT ?", None)
+    def newest(self) -> Record:
+        """Return the last judgement. Raises HistoryError if there is none."""
+        found = self._newest("sha256 IS NOT ?", None)
+        if found is None:
+            hint = "nvfp4 eval, test and bench keep theirs."
+            raise HistoryError("no judgement is kept", hint, "setup.not_kept")
+        return found
 
     def whole(self, sha256: str) -> Record | None:
         """The last judgement of a file's contents that has both tests and benchmarks and was not

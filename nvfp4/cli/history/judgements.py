@@ -207,17 +207,6 @@ def _plain(entry: Entry) -> dict[str, Any]:
     return {**asdict(entry), "judged_at": at.isoformat(timespec="seconds")}
 
 
-def chosen_record(history: History, number: int | None) -> Record:
-    """The judgement of a number, or the newest. Raises HistoryError where there is none."""
-    if number is not None:
-        return history.find(number)
-    newest = history.newest()
-    if newest is None:
-        hint = "nvfp4 eval, test and bench keep theirs."
-        raise HistoryError("no judgement is kept", hint, "setup.not_kept")
-    return newest
-
-
 def show_record(record: Record) -> None:
     """Prints a judgement as it was shown when it was made. Raises HistoryError."""
     console = new_console()

@@ -2,7 +2,7 @@
 directives."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 
 from nvfp4.cli.problem import Problem, leaderboards_named, shape_of
 from nvfp4.cli.text import several
@@ -13,28 +13,26 @@ noisy_share = 0.05
 
 
 def warnings_of(verdict: Verdict) -> list[Warning]:
-    """The warnings of every policy, in their order."""
-    found = (policy(verdict) for policy in _policies)
-    return [warning for warning in found if warning is not None]
+    """Return the warnings of every policy, in their order."""
+    return [warning for policy in _policies for warning in policy(verdict)]
 
 
-def _not_confined(verdict: Verdict) -> Warning | None:
+def _not_confined(verdict: Verdict) -> Iterator[Warning]:
     missing = [name for name, how in verdict.confined.items() if how.startswith("none")]
-    if not missing:
-        return None
-    return Warning(
-        "not_confined",
-        f"the submission ran with less confinement than usual ({', '.join(missing)})",
-        "Judge submissions you do not trust elsewhere; nvfp4 info says what is missing.",
-    )
+    if missing:
+        yield Warning(
+            "not_confined",
+            f"the submission ran with less confinement than usual ({', '.join(missing)})",
+            "Judge submissions you do not trust elsewhere; nvfp4 info says what is missing.",
+        )
 
 
-def _full_range(verdict: Verdict) -> Warning | None:
+def _full_range(verdict: Verdict) -> Iterator[Warning]:
     tests = [test for test in _warning_tests(verdict) if _is_of_a_deciding_shape(test, verdict)]
     tried = [each.full_range for each in verdict.benchmarks if each.full_range]
     wrong = sum(test.status == "fail" for test in tests), tried.count("fail")
     left = sum(test.status == "skipped" and not _is_slow(test) for test in tests)
-    said = [
+    parts = [
         f"{word} {count} of {several(len(of), noun)}"
         for word, count, of, noun in (
             ("wrong on", wrong[0], tests, "test"),
@@ -43,40 +41,38 @@ def _full_range(verdict: Verdict) -> Warning | None:
         )
         if count
     ]
-    if not said or not verdict.full_range_only_warns:
-        return None
-    return Warning(
-        "full_range",
-        f"right on the contest's inputs, {', '.join(said)} with full-range inputs",
-        "The contest's bytes are 0 to 3 and its scales 0, 1 or 2; real data use all codes.",
-    )
+    if parts and verdict.full_range_only_warns:
+        yield Warning(
+            "full_range",
+            f"right on the contest's inputs, {', '.join(parts)} with full-range inputs",
+            "The contest's bytes are 0 to 3 and its scales 0, 1 or 2; real data use all codes.",
+        )
 
 
 def _is_slow(test: TestResult) -> bool:
     return test.failure is None or test.failure.code in ("not_judged.too_slow", "timeout.mode")
 
 
-def _strict(verdict: Verdict) -> Warning | None:
-    if not verdict.strict or not verdict.passed or not verdict.emulated:
-        return None
-    return Warning(
-        "strict",
-        "--strict has found nothing, but findings about streams are only what the submission's own "
-        "process says",
-        "On a GPU the judge's clock sees work that no stream joins.",
-    )
+def _strict(verdict: Verdict) -> Iterator[Warning]:
+    if verdict.strict and verdict.passed and verdict.emulated:
+        yield Warning(
+            "strict",
+            "--strict has found nothing, but findings about streams are only what the "
+            "submission's own process says",
+            "On a GPU the judge's clock sees work that no stream joins.",
+        )
 
 
-def _other_shape(verdict: Verdict) -> Warning | None:
+def _other_shape(verdict: Verdict) -> Iterator[Warning]:
     tests = [test for test in _warning_tests(verdict) if test.status == "fail"]
     others = [test for test in tests if not _is_of_a_deciding_shape(test, verdict)]
-    if not others:
-        return None
-    return Warning(
-        "other_shape",
-        f"right at the contest's shape, not at {shape_of(others[0].spec)}",
-        "The contest has no such shape: a kernel that is made for its shapes need not take others.",
-    )
+    if others:
+        yield Warning(
+            "other_shape",
+            f"right at the contest's shape, not at {shape_of(others[0].spec)}",
+            "The contest has no such shape: a kernel that is made for its shapes need not take "
+            "others.",
+        )
 
 
 def _warning_tests(verdict: Verdict) -> list[TestResult]:
@@ -91,82 +87,79 @@ def _is_of_a_deciding_shape(test: TestResult, verdict: Verdict) -> bool:
     return not deciding or test.spec in deciding
 
 
-def _unverified(verdict: Verdict) -> Warning | None:
+def _unverified(verdict: Verdict) -> Iterator[Warning]:
     reasons = [
         each.unverified for each in verdict.results if each.unverified and each.status == "pass"
     ]
-    if not reasons or not verdict.passed:
-        return None
-    counts = any(each.emulation and each.unverified for each in verdict.benchmarks)
-    said = "counts of benchmarks are" if counts else "the verdict is"
-    return Warning(
-        "unverified",
-        f"{said} unverified: {reasons[0]}",
-        "The judge counts kernels alone, which is complete if host code reads no device memory and "
-        "there is time for several calls.",
-    )
+    if reasons and verdict.passed:
+        counts = any(each.emulation and each.unverified for each in verdict.benchmarks)
+        subject = "counts of benchmarks are" if counts else "the verdict is"
+        yield Warning(
+            "unverified",
+            f"{subject} unverified: {reasons[0]}",
+            "The judge counts kernels alone, which is complete if host code reads no device memory "
+            "and there is time for several calls.",
+        )
 
 
-def _dropped(verdict: Verdict) -> Warning | None:
+def _dropped(verdict: Verdict) -> Iterator[Warning]:
     names = list(dict.fromkeys(name for each in verdict.results for name in each.dropped))
-    if not names:
-        return None
-    cases = sum(bool(each.dropped) for each in verdict.results)
-    return Warning(
-        "dropped",
-        f"there was no room for everything about {several(cases, 'case')}: {', '.join(names)}",
-        "The verdict does not depend on it. A submission that prints less leaves more room.",
-    )
+    if names:
+        cases = sum(bool(each.dropped) for each in verdict.results)
+        yield Warning(
+            "dropped",
+            f"there was no room for everything about {several(cases, 'case')}: {', '.join(names)}",
+            "The verdict does not depend on it. A submission that prints less leaves more room.",
+        )
 
 
-def _cpu_times(verdict: Verdict) -> Warning | None:
+def _cpu_times(verdict: Verdict) -> Iterator[Warning]:
+    if _timed_on("cpu", verdict):
+        yield Warning(
+            "cpu_times",
+            "no CUDA device was used: the times are those of this CPU",
+            "Correctness counts here; compare times only with each other.",
+        )
+
+
+def _timed_on(kind: str, verdict: Verdict) -> bool:
     timed = any(each.timed for each in verdict.benchmarks)
-    if not timed or verdict.device is None or verdict.device.kind != "cpu":
-        return None
-    return Warning(
-        "cpu_times",
-        "no CUDA device was used: the times are those of this CPU",
-        "Correctness counts here; compare times only with each other.",
-    )
+    return timed and verdict.device is not None and verdict.device.kind == kind
 
 
-def _own_times(verdict: Verdict) -> Warning | None:
+def _own_times(verdict: Verdict) -> Iterator[Warning]:
     timed = [each for each in verdict.benchmarks if each.timed and each.batched_us is None]
-    if not timed or verdict.device is None or verdict.device.kind != "cuda":
-        return None
-    return Warning(
-        "own_times",
-        f"the times of {several(len(timed), 'benchmark')} are those that the submission's own "
-        "process says",
-        "The judge has its own clock only for NVFP4 GEMV, and only if memory has room for it.",
-    )
+    if timed and _timed_on("cuda", verdict):
+        yield Warning(
+            "own_times",
+            f"the times of {several(len(timed), 'benchmark')} are those that the submission's own "
+            "process says",
+            "The judge has its own clock only for NVFP4 GEMV, and only if memory has room for it.",
+        )
 
 
-def _noisy(verdict: Verdict) -> Warning | None:
+def _noisy(verdict: Verdict) -> Iterator[Warning]:
     timed = [each for each in verdict.benchmarks if each.timed]
     noisy = any((each.std_us or 0) > noisy_share * (each.mean_us or math.inf) for each in timed)
-    if not noisy or _cpu_times(verdict) is not None:
-        return None
-    return Warning(
-        "noisy",
-        f"the spread of some timings is above {noisy_share:.0%} of their mean",
-        "Stop other programs on this GPU and judge again.",
-    )
+    if noisy and not _timed_on("cpu", verdict):
+        yield Warning(
+            "noisy",
+            f"the spread of some timings is above {noisy_share:.0%} of their mean",
+            "Stop other programs on this GPU and judge again.",
+        )
 
 
-def _fails_alone(verdict: Verdict) -> Warning | None:
-    if verdict.alone is None or not verdict.passed:
-        return None
-    if verdict.emulated and verdict.alone_too_long:
-        return None  # a GPU may be faster
-    return Warning(
-        "fails_alone",
-        verdict.alone,
-        "The contest's bot runs the file by itself first and ignores how that ends.",
-    )
+def _fails_alone(verdict: Verdict) -> Iterator[Warning]:
+    too_slow_here = verdict.emulated and verdict.alone_too_long  # a GPU may be faster
+    if verdict.alone is not None and verdict.passed and not too_slow_here:
+        yield Warning(
+            "fails_alone",
+            verdict.alone,
+            "The contest's bot runs the file by itself first and ignores how that ends.",
+        )
 
 
-_policies: tuple[Callable[[Verdict], Warning | None], ...] = (
+_policies = (
     _not_confined,
     _fails_alone,
     _full_range,

@@ -31,9 +31,6 @@ def load_subjects(names: Sequence[str], invocation: Invocation) -> list[Subject]
     history = History()
     if not names:
         newest = history.newest()
-        if newest is None:
-            hint = "Name a file to judge."
-            raise HistoryError("no judgement is kept", hint, "setup.not_kept")
         return [Subject(newest, kept_verdict(newest))]
     records = [recorded(name, history) for name in names]  # wrong numbers raise at once
     for place, name in enumerate(names):
