@@ -23,8 +23,7 @@ from nvfp4.emulator.errors import NotAdmitted
 from nvfp4.executor.faults import Admission
 from nvfp4.executor.gpu import Gpu
 from nvfp4.judge.choose_referee import files_beside
-from nvfp4.judge.emulated_counts import total_counts
-from nvfp4.judge.findings import findings_of
+from nvfp4.judge.observing import findings_of, total_counts
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.model.tools import tools

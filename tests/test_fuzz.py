@@ -35,7 +35,7 @@ from nvfp4.cli.verdict import (
 )
 from nvfp4.gpu.timing import CallTime
 from nvfp4.judge.clock.timing_checks import read_time
-from nvfp4.judge.emulated_counts import total_counts
+from nvfp4.judge.observing import total_counts
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.messages import Called, unpack
@@ -335,13 +335,14 @@ def test_times_are_times_or_refused(
     assert 0 < time.call_ns <= time.settled_ns < math.inf
 
 
-reports = st.dictionaries(st.sampled_from(sorted(json.loads(counts))), json_values)
+summed = sorted(json.loads(counts).keys() - {"kernels", "warp_instructions"})
+reports = st.dictionaries(st.sampled_from(summed), st.integers(0, 2**50))
 
 
 @settings(max_examples=100)
-@given(st.lists(reports | json_values, max_size=4) | json_values)
-def test_counts_of_a_worker_add_up_to_an_object_that_can_be_read_back(launches: Any) -> None:
-    total = total_counts(json.loads(json.dumps(launches)))
+@given(st.lists(reports, max_size=4))
+def test_counts_add_up_to_an_object_that_can_be_read_back(launches: Any) -> None:
+    total = total_counts(launches)
     text = json.dumps(total, allow_nan=False)
     counted = read_counts(text, 100)
     if total["warp_instructions_total"]:

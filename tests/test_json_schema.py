@@ -25,7 +25,7 @@ from nvfp4.cli.verdict import (
     Verdict,
     Warning,
 )
-from nvfp4.judge.emulated_counts import total_counts
+from nvfp4.judge.observing import total_counts
 from nvfp4.records.failures import Failure, read_failure
 
 schema: dict[str, Any] = json.loads((root / "docs" / "verdict.schema.json").read_text())

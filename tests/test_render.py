@@ -44,7 +44,7 @@ from nvfp4.cli.verdict import (
     read_test,
 )
 from nvfp4.contract.referee import Output
-from nvfp4.judge.findings import findings_of
+from nvfp4.judge.observing import findings_of
 from nvfp4.records.failures import Failure, Finding, read_findings
 from nvfp4.records.files import clear
 from nvfp4.records.messages import Called, Ended

@@ -2,20 +2,19 @@
 
 import json
 import os
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 from nvfp4.judge.clock.gated_clock import GatedClock
-from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
-from nvfp4.judge.findings import findings_of
 from nvfp4.judge.fresh_process import StateChecks
 from nvfp4.judge.opened_case import Open, OpenedCase
 from nvfp4.judge.printed import taken
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.failures import ADVICE, Finding
+from nvfp4.records.failures import ADVICE, BY_SUBMISSION, Finding, read_findings
 from nvfp4.records.messages import Called
 from nvfp4.records.options import Options, called_by_the_command
 from nvfp4.records.texts import cut, plain
@@ -108,6 +107,137 @@ def _strictly(finding: Finding) -> SubmissionFailed:
     place = {name: each for name, each in vars(finding).items() if name not in _not_of_the_place}
     failed.failure = replace(failed.failure, **place)
     return failed
+
+
+longest_findings_bytes = 2600
+"""Limit on the findings of a case, as JSON: the bot's pipe is small."""
+
+
+def findings_of(opened: OpenedCase, called: Called) -> list[Finding]:
+    """Return the findings of a judged call: those of its launches, and what only our own check
+    refuses."""
+    notes = opened.ended.notes if opened.ended is not None else []
+    found = [*_of_output(opened), *_of_launches(called.launches, notes)]
+    while len(json.dumps([asdict(each) for each in found])) > longest_findings_bytes:
+        found.pop()
+    return found
+
+
+def _of_output(opened: OpenedCase) -> list[Finding]:
+    found: list[Finding] = []
+    expected = opened.plan.expected.leaves
+    for got, wanted in zip(opened.returned().tree.leaves, expected, strict=False):
+        # Another problem's reference may compute in a dtype of its own.
+        if got.dtype != wanted.dtype and opened.plan.strict_inputs and not found:
+            taken = f"which the contest takes for {wanted.dtype}"
+            hint = f"return {wanted.path if wanted.path.isidentifier() else wanted.dtype}"
+            message = f"custom_kernel returned {got.dtype}, {taken}"
+            found.append(_finding("output_dtype", message, hint))
+    if opened.error_share > 1:
+        found.append(
+            _finding(
+                "tolerance",
+                f"the largest error is {opened.error_share:.3f} times the allowed one; the "
+                "contest's check rounds to float16 and takes it",
+                "add in float32: other inputs will be over the limit",
+            )
+        )
+    if opened.changed:
+        found.append(
+            _finding(
+                "input_changed",
+                f"custom_kernel wrote to its input {opened.changed[0]}, which the contest allows",
+                "write to the output alone: inputs may be used again",
+            )
+        )
+    return found
+
+
+def _finding(code: str, message: str, hint: str) -> Finding:
+    return Finding(code, message, hint=hint, count=1)
+
+
+def _of_launches(launches: list[Any], notes: list[list[str]]) -> list[Finding]:
+    """Return the findings about the launches of a call. notes: code and message of each finding
+    that the submission's process has reported about its host code."""
+    reports = [report for report in launches if isinstance(report, dict)]
+    listed = [each for report in reports for each in read_findings(report.get("findings"))]
+    return [
+        replace(each, told_by=BY_SUBMISSION) if [each.code, each.message] in notes else each
+        for each in listed
+    ]
+
+
+_sector_bytes = 32
+
+_summed = (
+    "ctas_run",
+    "ctas_total",
+    "warp_instructions_total",
+    "global_read_bytes",
+    "global_written_bytes",
+    "global_requests",
+    "sectors_requested",
+    "sectors_distinct",
+    "sectors_read",
+    "sectors_written",
+    "shared_bytes_read",
+    "shared_bytes_written",
+    "shared_requests",
+    "peer_bytes_read",
+    "peer_bytes_written",
+    "bank_conflicts",
+    "divergent_branches",
+    "atomics",
+    "barriers",
+    "tensor_instructions",
+    "tensor_cycles",
+    "tensor_bytes_read",
+    "tensor_bytes_written",
+    "seconds",
+)
+
+_scaled = (
+    "ctas_run",
+    "ctas_total",
+    "warp_instructions_total",
+    "tensor_instructions",
+    "tensor_cycles",
+)
+"""Counts that are also known if only some thread blocks ran."""
+
+
+def total_counts(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums of the counts of launches; each report is ``emulator.LaunchReport.to_dict``.
+
+    They have ``launches``, ``kernels`` (names, cut) and ``warp_instructions`` by kind, too. If only
+    some thread blocks ran, only the counts that scale are returned.
+    """
+    kinds: Counter[str] = Counter()
+    for report in reports:
+        kinds.update(report.get("warp_instructions", {}))
+    names = _summed
+    if sum(each.get("ctas_run", 0) - each.get("ctas_total", 0) for each in reports) < 0:
+        names = _scaled
+    return {
+        "launches": sum(each.get("launches", 1) for each in reports),
+        "kernels": sorted({str(each.get("kernel"))[:_longest_name] for each in reports})[:8],
+        "warp_instructions": dict(kinds),
+        **{name: sum(each.get(name, 0) for each in reports) for name in names},
+    }
+
+
+def refuse_too_few_bytes(counts: dict[str, Any], least_bytes: int) -> None:
+    """Raise SubmissionFailed if fewer distinct bytes were touched than any kernel must move."""
+    distinct_bytes = _sector_bytes * counts["sectors_distinct"]
+    if distinct_bytes < least_bytes:
+        raise SubmissionFailed(
+            "emulation.too_few_bytes",
+            f"the kernels touched {distinct_bytes} distinct bytes of memory, and any kernel has to "
+            f"move {least_bytes}: they cannot have done the work",
+            distinct_bytes=distinct_bytes,
+            least_bytes=least_bytes,
+        )
 
 
 longest_bytes = 3000
