@@ -143,14 +143,7 @@ def check(submission: Path, case: str | None, watch: bool, **options: Any) -> No
 @click.option(
     "--from", "rung", metavar="RUNG", help="Copy a rung of the ladder, such as cute/split_k_warp."
 )
-@click.option(
-    "-o",
-    "--output",
-    default="submission.py",
-    show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write.",
-)
+@parameters.output_option("The file to write.", "submission.py")
 @click.option("--force", is_flag=True, help="Overwrite the file if there is one.")
 @parameters.problem_option
 def new(kind: str | None, rung: str | None, output: Path, force: bool, problem: str) -> None:
@@ -191,9 +184,7 @@ def explain(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
 
 
 @main.command(epilog="nvfp4 info\nnvfp4 info --device cpu --json")
-@click.option(
-    "--device", default="auto", type=parameters.DeviceType(), help="Which device to describe."
-)
+@parameters.device_option("Which device to describe.")
 @parameters.flush_option
 @parameters.json_option
 def info(device: str, flush: str, as_json: bool) -> None:
@@ -217,7 +208,7 @@ def info(device: str, flush: str, as_json: bool) -> None:
     help="Judge a few that stand for the rest, without benchmarks, in a minute.",
 )
 @click.option("--list", "list_only", is_flag=True, help="List them, judge nothing.")
-@click.option("--device", default="auto", type=parameters.DeviceType(), help="Where to judge.")
+@parameters.device_option()
 @parameters.flush_option
 @parameters.json_option
 def selftest(
@@ -254,9 +245,7 @@ def selftest(
 @main.command(epilog="nvfp4 tune mine.py --shape 7168,16384,1\nnvfp4 tune mine.py --model B200")
 @parameters.submission_argument
 @parameters.cases_option("tune for")
-@click.option(
-    "--device", default="auto", type=parameters.DeviceType(), help="auto, cuda or cuda:N."
-)
+@parameters.device_option("auto, cuda or cuda:N.")
 @click.option(
     "--model",
     type=click.Choice(GPUS),
@@ -288,7 +277,7 @@ def tune(submission: Path, cases: tuple[str, ...], device: str, model: str | Non
     help="In each, a fresh process of every file is timed. More rounds show smaller differences.",
 )
 @parameters.problem_option
-@click.option("--device", default="auto", type=parameters.DeviceType(), help="Where to judge.")
+@parameters.device_option()
 @parameters.flush_option
 @parameters.model_option
 @parameters.timeout_option("Seconds for the tests of a file, and for a round.")
@@ -374,18 +363,9 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
 
 @main.command(epilog="nvfp4 report mine.py\nnvfp4 report 12 15 other.py -o both.html")
 @click.argument("named", metavar="[ID|FILE]...", nargs=-1)
-@click.option(
-    "-o",
-    "--output",
-    default="report.html",
-    show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write.",
-)
+@parameters.output_option("The file to write.", "report.html")
 @parameters.problem_option
-@click.option(
-    "--device", default="auto", type=parameters.DeviceType(), help="Where to judge a FILE."
-)
+@parameters.device_option("Where to judge a FILE.")
 @parameters.flush_option
 @click.option(
     "--cost/--no-cost",

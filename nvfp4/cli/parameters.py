@@ -52,6 +52,20 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorated
 
 
+def device_option(meaning: str = "Where to judge.") -> Callable[[F], F]:
+    """--device, a GPU or none."""
+    return click.option("--device", default="auto", type=DeviceType(), help=meaning)
+
+
+def output_option(meaning: str, default: str | None = None) -> Callable[[F], F]:
+    """-o, --output, the file to write."""
+    kind: Any = click.Path(dir_okay=False, path_type=Path)
+    shown = default is not None
+    return click.option(
+        "-o", "--output", default=default, show_default=shown, type=kind, help=meaning
+    )
+
+
 def timeout_option(meaning: str) -> Callable[[F], F]:
     """--timeout, in seconds."""
     return click.option(
@@ -143,7 +157,7 @@ stop_option = click.option(
 
 judgement_options = _all(
     problem_option,
-    click.option("--device", default="auto", type=DeviceType(), help="Where to judge."),
+    device_option(),
     click.option(
         "--seed",
         type=click.IntRange(0, 2**62),
@@ -177,12 +191,7 @@ judgement_options = _all(
 judging_options = _all(
     judgement_options,
     json_option,
-    click.option(
-        "-o",
-        "--output",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Write the verdict to a file too: the JSON object, or the tables to a .txt.",
-    ),
+    output_option("Write the verdict to a file too: the JSON object, or the tables to a .txt."),
 )
 """The options of every command that judges one submission."""
 
