@@ -3,7 +3,6 @@ other inputs the right one, whatever earlier calls have left behind."""
 
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 
@@ -13,10 +12,7 @@ from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime, longest_ca
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, greeting_timeout_s
 from nvfp4.records.cases import Case
-from nvfp4.records.messages import Call, Called
 from nvfp4.sandbox.caches import forget
-
-T = TypeVar("T")
 
 atomics_directive = "#!NVFP4 atomics"
 """A submission that adds up with atomics says so; its output may differ by one step of float16."""
@@ -110,54 +106,17 @@ def _ordered(values: torch.Tensor) -> torch.Tensor:
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
 
 
-class StateChecks:
-    """Opens tests without a GPU, where another process costs little: the first wrong full-range
-    output is had once more in a process of its own.
-    """
-
-    def __init__(self) -> None:
-        self.called = self.looked = False
-
-    def open(self, setup: CaseSetup, case: Case) -> OpenedCase:
-        """Open a case that is checked; the parameters are those of OpenedCase."""
-        return _CheckedCase(self, setup, case)
-
-
-class _CheckedCase(OpenedCase):
-    def __init__(self, checks: StateChecks, setup: CaseSetup, case: Case) -> None:
-        self._checks = checks
-        super().__init__(setup, case)
-
-    def judged_request(
-        self, data: Drawn, request: object, answer: type[T], check: bool = True
-    ) -> tuple[T, float]:
-        checks = self._checks
-        earlier, checks.called = checks.called, True
-        try:
-            return super().judged_request(data, request, answer, check)
-        except SubmissionFailed as failed:
-            wrong = self.case.full_range and failed.end is Exit.CHECK_FAILED
-            if wrong and earlier and not checks.looked:
-                checks.looked = True
-                self._refuse_state(failed, data)
-            raise
-
-    def _refuse_state(self, failed: SubmissionFailed, data: Drawn) -> None:
-        """Raise SubmissionFailed if only earlier calls of the process can be the cause."""
-        explain, self._explain = self._explain, False
-        try:
-            self._process.stop()
-            self._called = False
-            self.resume()
-            super().judged_request(data, Call(), Called)
-        except (SubmissionFailed, OutOfTime):
-            return
-        finally:
-            self._explain = explain
-        state = SubmissionFailed(
-            "output.state",
-            f"{failed}\nin a process of its own this call is right: what earlier calls have left "
-            "decides",
-        )
-        state.failure = replace(state.failure, causes=failed.failure.causes)
-        raise state from None
+def refuse_state(opened: OpenedCase, failed: SubmissionFailed, drawn: Drawn) -> None:
+    """Call with the same inputs in a process of its own. Raise SubmissionFailed if the output is
+    right there: then only earlier calls can be why it was wrong."""
+    try:
+        opened.call_alone(drawn)
+    except (SubmissionFailed, OutOfTime):
+        return
+    state = SubmissionFailed(
+        "output.state",
+        f"{failed}\nin a process of its own this call is right: what earlier calls have left "
+        "decides",
+    )
+    state.failure = replace(state.failure, causes=failed.failure.causes)
+    raise state from None

@@ -23,12 +23,11 @@ from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import Calibration
 from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.clock.timing_checks import Stats, summarise
-from nvfp4.judge.fresh_process import Repetition
+from nvfp4.judge.fresh_process import Repetition, refuse_state
 from nvfp4.judge.later_calls import LaterCalls, make_all
 from nvfp4.judge.observing import Hooks
 from nvfp4.judge.opened_case import (
     CaseSetup,
-    Open,
     OpenedCase,
     OutOfTime,
     longest_compile_s,
@@ -38,7 +37,7 @@ from nvfp4.judge.printed import unheard
 from nvfp4.judge.protocol import Exit, ResultPipe
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.cases import Case
-from nvfp4.records.messages import Profile, Profiled
+from nvfp4.records.messages import Called, Profile, Profiled
 
 longest_value_bytes = 3000
 """Limit on a failure message, or on the counts of an emulated call."""
@@ -107,6 +106,7 @@ class Judge:
         self._failures: list[Exit] = []
         self._began_s = 0.0
         self._unloaded: SubmissionFailed | None = None
+        self._looked_for_state = False
         self._ahead = Ahead(device.type == "cpu")
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
@@ -122,16 +122,15 @@ class Judge:
         for place, (index, case) in enumerate(ordered):
             key = f"test.{index}"
             self._write_essential(f"{key}.spec", case.spec)
-            opening = self._opened(case, self._hooks.open_test)
-            with self._reported(key) as report, opening as opened:
-                called, _ = opened.judged_call(self._ahead.take_of(draws, place))
+            with self._reported(key) as report, self._opened(case) as opened:
+                called = self._test(opened, self._ahead.take_of(draws, place), place > 0)
                 opened.check_again()
                 self._hooks.observe(opened, called, report)
                 outputs[index] = opened.returned()
                 report["status"] = "pass"
                 if repetition is not None:
                     repetition.begin()
-                open_again = partial(self._opened, case, OpenedCase)
+                open_again = partial(self._opened, case)
                 later[index] = self._later(case, open_again, opened.last_call_s, least=1)
         if not all(case.full_range for case in cases):
             later = {index: each for index, each in later.items() if not each.case.full_range}
@@ -146,6 +145,19 @@ class Judge:
                         report["unverified"] = "there was no time for calls in a fresh process"
         return self._end()
 
+    def _test(self, opened: OpenedCase, drawn: Drawn, earlier: bool) -> Called:
+        """Make the call of a test. Without a GPU, where another process costs little, the first
+        full-range output that is wrong after earlier calls is computed again in a new process."""
+        try:
+            return opened.judged_call(drawn)[0]
+        except SubmissionFailed as failed:
+            wrong = opened.case.full_range and failed.end is Exit.CHECK_FAILED
+            may_look = self._device.type == "cpu" and not self._looked_for_state
+            if wrong and earlier and may_look:
+                self._looked_for_state = True
+                refuse_state(opened, failed, drawn)
+            raise
+
     def benchmark(
         self, cases: list[Case], calibrated: Callable[[], Calibration], fresh_contents: bool
     ) -> Exit:
@@ -158,7 +170,7 @@ class Judge:
         own_clock = self._own_clock()  # before the submission is loaded
         measured = _Measured(calibrated, own_clock, fresh_contents)
         ordered = self._by_cost(cases)
-        draw = self._redraw if fresh_contents else self._referee.draw
+        draw = self._referee.redraw if fresh_contents else self._referee.draw
         seeds = [self._call_seed(i, 0) if fresh_contents else case.seed for i, case in ordered]
         draws = [
             partial(self._first, draw, case, seed)
@@ -177,8 +189,7 @@ class Judge:
                     longest_s = _share_of_emulation * left_s / (len(cases) - start - place)
                     self._write_floor(key, case, floors_ns[index : index + 1])
                     with self._reported(key) as report:
-                        opening = self._opened(case, OpenedCase)
-                        opened = open_cases.enter_context(opening)
+                        opened = open_cases.enter_context(self._opened(case))
                         first = partial(self._ahead.take_of, together, start + place)
                         call_s = self._benchmark(opened, index, first, measured, longest_s, report)
                         later[index] = self._later(case, opened.resumed, call_s, 2, True)
@@ -269,7 +280,7 @@ class Judge:
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
-            with self._reported(key), self._opened(case, OpenedCase) as opened:
+            with self._reported(key), self._opened(case) as opened:
                 data = opened.draw(case.seed)
                 answer, _ = opened.judged_request(data, Profile(), Profiled)
                 encoded = base64.b64encode(answer.report.encode()[:report_bytes]).decode()
@@ -313,7 +324,7 @@ class Judge:
         for call in count(1):
             if fresh_contents:
                 seed = self._call_seed(index, call + attempts * 10**6)
-                data = self._redraw(opened.case, seed)
+                data = self._referee.redraw(opened.case, seed)
             answer, wall_ns = opened.judged_call(data, check=fresh_contents)
             if call >= schedule.warm_up_calls:
                 samples.add(timing_checks.read_time(answer, wall_ns))
@@ -347,11 +358,6 @@ class Judge:
             self._pipe.write("confined.clock", "calls behind a gate of the judge")
         return own_clock
 
-    def _redraw(self, case: Case, seed: int) -> Drawn:
-        """Return the inputs of a call; a GPU draws them as the contest does, in no time."""
-        draw = self._referee.draw if self._device.type == "cuda" else self._referee.redraw
-        return draw(case, seed)
-
     def _first(self, draw: Callable[[Case, int], Drawn], case: Case, seed: int) -> Drawn:
         """Return the inputs of a first call, and the expected output if it is computed
         meanwhile."""
@@ -365,14 +371,14 @@ class Judge:
         return int.from_bytes(digest, "little") % 2**63
 
     @contextmanager
-    def _opened(self, case: Case, open_case: Open) -> Iterator[OpenedCase]:
+    def _opened(self, case: Case) -> Iterator[OpenedCase]:
         if self._unloaded:  # it may have taken all the time: the first case tells
             failed, self._unloaded = self._unloaded, None
             raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
         setup = CaseSetup(self._process, self._device, self._deadline, self._referee, True)
-        opened = open_case(setup, case)
+        opened = OpenedCase(setup, case)
         try:
             yield opened
         finally:

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from nvfp4.judge.clock.gated_clock import GatedClock
-from nvfp4.judge.fresh_process import StateChecks
-from nvfp4.judge.opened_case import Open, OpenedCase
+from nvfp4.judge.opened_case import OpenedCase
 from nvfp4.judge.printed import taken
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
@@ -43,7 +42,6 @@ class Hooks:
         self._on_cuda = device.type == "cuda"
         self._name = options.name or process.source.file
         self._retargeted = RetargetedKernels(pipe)
-        self.open_test: Open = OpenedCase if self._on_cuda else StateChecks().open
 
     def open_clock(self) -> GatedClock | None:
         """The judge's own clock for calls on a GPU. Raises SubmissionFailed where the worker cannot

@@ -3,7 +3,7 @@
 import itertools
 import mmap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -202,6 +202,18 @@ class OpenedCase:
             self.check_output(self.returned(), data)
         return answered, wall_ns
 
+    def call_alone(self, data: Drawn) -> None:
+        """Make a judged call in a new process, without looking for the cause of a wrong output.
+        Raises SubmissionFailed, OutOfTime."""
+        explain, self._explain = self._explain, False
+        self._process.stop()
+        self._called = False
+        try:
+            self.resume()
+            self.judged_call(data)
+        finally:
+            self._explain = explain
+
     def begin(self, explain: int = 0, texts: Sequence[str] = ()) -> None:
         """Have the emulated GPU begin a call on what the buffers hold. explain, texts: as of
         ``Begin``. Raises SubmissionFailed, OutOfTime."""
@@ -377,10 +389,6 @@ class OpenedCase:
         """Return the seconds left for the next request. Raises OutOfTime."""
         longest_s = longest_call_s if self._called else longest_compile_s
         return seconds_left(self._deadline, longest_s)
-
-
-Open = Callable[[CaseSetup, Case], OpenedCase]
-"""OpenedCase, or another function that opens a case."""
 
 
 def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:

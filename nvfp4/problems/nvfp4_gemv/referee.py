@@ -108,6 +108,8 @@ class Gemv:
         return self._drawn(shape, _Known(data))
 
     def redraw(self, case: Case, seed: int) -> Drawn:
+        if reference.default_device().type == "cuda":  # draws as the contest does, in no time
+            return self.draw(case, seed)
         shape = shape_of(case)
         quick = contents.draw(shape, case.full_range, seed)
         return self._drawn(shape, _Known(quick.data, quick))
