@@ -26,9 +26,9 @@ from nvfp4.cli.explain.listing import (
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.unclear_policy import is_ours
-from nvfp4.cli.problem import Problem, Shape, find_problem, load_problem, shape_of
+from nvfp4.cli.problem import Problem, Shape, find_problem, shape_of
 from nvfp4.cli.text import first_lines, one_line, visible, visible_json
-from nvfp4.records.channel import NotPlain, record
+from nvfp4.records.channel import record
 from nvfp4.records.costs import Kernel
 from nvfp4.records.failures import read_findings
 from nvfp4.records.options import Options
@@ -43,14 +43,11 @@ widest_sentence = 100
 
 
 @dataclass(frozen=True)
-class ExplainOptions:
-    """top: how many lines get a sentence. The others as of `records.options.Options`."""
+class Shown:
+    """The parts of an explanation to show."""
 
-    problem: str = ""
-    arch: str = "sm_100a"
-    model: str = "B200"
-    timeout_s: float = 170.0
     top: int = 5
+    """How many lines get a sentence."""
     ptx: bool = False
     sass: bool = False
     as_json: bool = False
@@ -58,45 +55,47 @@ class ExplainOptions:
 
 @dataclass(frozen=True)
 class Explained:
-    """A call of a shape. error: why there are no kernels. unclear: whether that is no fault of the
-    submission."""
+    """A call of a shape."""
 
     spec: str
     shape: Shape
     kernels: list[Kernel]
     costly: list[CostlyLine]
     error: str | None
+    """Why there are no kernels."""
     unclear: bool = False
+    """Whether the error is no fault of the submission."""
 
 
-def explain_and_show(submission: Path, cases: Sequence[str], options: ExplainOptions) -> int:
-    """Explains a call of each case, shows it, returns the exit code: 1 if a call failed, 3 if
-    only what is not emulated or the time was why.
+def explain_and_show(submission: Path, cases: Sequence[str], options: Options, shown: Shown) -> int:
+    """Explain a call of each case, show it, return the exit code: 1 if a call failed, 3 if only
+    what is not emulated or the time was why.
 
     cases: as the user names them; the first benchmark without any. Raises SetupError.
     """
     described, content = read_submission(submission)
     problem = find_problem(options.problem, submission)
     lines = problem.chosen(cases, problem.benchmarks)
-    found = explain(content, lines if cases else lines[:1], options, problem)
+    found = explain(content, lines if cases else lines[:1], options, problem, shown)
     passed = all(each.error is None for each in found)
     text = json.dumps(
         {
             "passed": passed,
             "submission": vars(described),
             "emulates": options.arch,
-            "cases": [_plain(each, options) for each in found],
+            "cases": [_plain(each, shown) for each in found],
         },
         indent=2,
         allow_nan=False,
     )
-    if options.as_json:
+    if shown.as_json:
         click.echo(text)
     else:
         source = visible(content.decode("utf-8", "replace")).split("\n")
         console = new_console()
         for each in found:
-            for line in _shown(each, one_line(submission.name), source, options, console.width):
+            name, columns = one_line(submission.name), console.width
+            for line in _lines(each, name, source, options.arch, shown, columns):
                 console.print(line, soft_wrap=True)
     if passed:
         return exits.passed
@@ -104,81 +103,43 @@ def explain_and_show(submission: Path, cases: Sequence[str], options: ExplainOpt
 
 
 def explain(
-    content: bytes, cases: list[str], options: ExplainOptions, problem: Problem | None = None
+    content: bytes, cases: list[str], options: Options, problem: Problem, shown: Shown
 ) -> list[Explained]:
-    """Runs the submission once for each case, in the confined worker. problem: NVFP4 GEMV without
-    one. Raises SetupError."""
-    problem = problem or load_problem()
-    judged = Options(
-        device="cpu",
-        timeout_s=options.timeout_s,
-        arch=options.arch,
-        model=options.model,
-        problem="" if problem.is_bundled else problem.name,
-    )
-    bot = Bot(problem, content, judged)
-    wanted = [name for name in ("ptx", "sass") if getattr(options, name)]
+    """Run the submission once for each case, in the confined worker. Raises SetupError."""
+    named = "" if problem.is_bundled else problem.name
+    bot = Bot(problem, content, replace(options, device="cpu", problem=named))
+    wanted = [name for name in ("ptx", "sass") if getattr(shown, name)]
     ended, text = bot.run_explain(cases, instructions_a_launch, wanted)
     if not text:
         last = ended.stderr.splitlines()[-1:] or [f"it ended with {ended.exit_code}"]
         raise SetupError(f"nothing was explained: {last[0]}", "nvfp4 info shows what is here.")
-    try:
-        results = read_explanations(text)
-    except NotPlain as bad:
-        error = f"the submission's process sent bad counts: {bad}"
-        results = [{"error": error, "code": None, "kernels": []}]
-    if len(results) != len(cases):  # it could not be loaded
-        why = results[0] if results else {"error": None, "code": None}
-        results = [{**why, "error": why["error"] or "no counts came", "kernels": []}] * len(cases)
+    results: list[dict[str, Any]] = visible_json(text)
+    if len(results) < len(cases):  # it could not be loaded
+        results = results[:1] * len(cases)
     found = []
     for case, result in zip(cases, results, strict=True):
-        shape, kernels = shape_of(case), result["kernels"]
-        costly = costly_lines(kernels, shape, options.top)
-        unclear = is_ours(result["code"])
-        found.append(Explained(case, shape, kernels, costly, result["error"], unclear))
+        shape, kernels = shape_of(case), list(map(_kernel, result.get("kernels", [])))
+        costly = costly_lines(kernels, shape, shown.top)
+        unclear = is_ours(result.get("code"))
+        found.append(Explained(case, shape, kernels, costly, result.get("error"), unclear))
     return found
 
 
-_most_entries = 100_000
-
-
-def read_explanations(text: str) -> list[dict[str, Any]]:
-    """An object for each case: `kernels` as Kernel records, or `error` and its `code`. Raises
-    NotPlain."""
-    found = []
-    for case in _list(visible_json(text)):
-        if not isinstance(case, dict):
-            raise NotPlain("a case is no object")
-        error, code = case.get("error"), case.get("code")
-        kernels = [] if error is not None else list(map(_kernel, _list(case.get("kernels"))))
-        said = {"error": None if error is None else str(error), "kernels": kernels}
-        found.append({**said, "code": code if isinstance(code, str) else None})
-    return found
-
-
-def _kernel(value: Any) -> Kernel:
-    plain = {"ptx": [], "sass": [], **value} if isinstance(value, dict) else {}
-    for name in ("lines", "ptx", "sass"):
-        _list(plain.get(name))
-    found = record(Kernel, {**plain, "predicted": None, "findings": []})
+def _kernel(plain: dict[str, Any]) -> Kernel:
+    """Read a kernel from the executor's object."""
+    found = record(Kernel, {"ptx": [], "sass": [], **plain, "predicted": None, "findings": []})
     predicted, findings = map(plain.get, ("predicted", "findings"))
     return replace(found, predicted=read_prediction(predicted), findings=read_findings(findings))
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list) or len(value) > _most_entries:
-        raise NotPlain("a list is missing")
-    return value
-
-
-def _plain(explained: Explained, options: ExplainOptions) -> dict[str, Any]:
+def _plain(explained: Explained, shown: Shown) -> dict[str, Any]:
     """The part of the JSON object about a shape."""
     kernels = [asdict(kernel) for kernel in explained.kernels]
     for plain in kernels:
         for name in ("ptx", "sass"):
-            if not getattr(options, name):
+            if not getattr(shown, name):
                 del plain[name]
-        if not options.sass:
+        if not shown.sass:
             del plain["no_sass"]
     return {
         "spec": explained.spec,
@@ -197,11 +158,11 @@ def _plain(explained: Explained, options: ExplainOptions) -> dict[str, Any]:
     }
 
 
-def _shown(
-    explained: Explained, name: str, source: list[str], options: ExplainOptions, columns: int
+def _lines(
+    explained: Explained, name: str, source: list[str], arch: str, shown: Shown, columns: int
 ) -> Iterator[Text]:
-    """The whole text about a shape."""
-    title = f"{name}, {explained.shape}, emulated as {options.arch}: counts, no times"
+    """Yield the whole text about a shape."""
+    title = f"{name}, {explained.shape}, emulated as {arch}: counts, no times"
     yield Text(title, style="bold")
     if explained.error is not None:
         word, style = ("unclear", "yellow") if explained.unclear else ("failed", "red")
@@ -212,12 +173,12 @@ def _shown(
     if not explained.kernels:
         yield Text("no kernel was launched: there is nothing to explain")
         return
-    layout = Layout(columns, options.ptx, options.sass)
+    layout = Layout(columns, shown.ptx, shown.sass)
     for kernel in explained.kernels:
         yield Text("")
         for line in kernel_heading(kernel):
             yield Text(line, style="bold" if line.startswith("kernel") else "")
-        if options.sass and kernel.no_sass:
+        if shown.sass and kernel.no_sass:
             yield Text(kernel.no_sass)
         for line in listing(kernel, staged_name, name, source, layout):
             yield Text(line)

@@ -6,13 +6,14 @@ from pathlib import PurePath
 
 from nvfp4.cli.display.sentences import summarise
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name
+from nvfp4.cli.explain.command import Explained, Shown, explain, staged_name
 from nvfp4.cli.explain.listing import short_count
 from nvfp4.cli.problem import find_problem
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Verdict
 from nvfp4.records.costs import all_lines
+from nvfp4.records.options import Options
 
 longest_source = 600_000
 """Characters of all sources of a report together: it stays under 3 MB."""
@@ -73,8 +74,8 @@ def _explained(subject: Subject) -> tuple[Explained | None, str]:
     try:
         problem = find_problem(verdict.problem)
         specs = [each.spec for each in verdict.benchmarks] or problem.benchmarks
-        content, options = subject.record.content, ExplainOptions(top=_costly)
-        (explained,) = explain(content, specs[:1], options, problem)
+        content, shown = subject.record.content, Shown(top=_costly)
+        (explained,) = explain(content, specs[:1], Options(), problem, shown)
     except SetupError as error:
         return None, f"Costs are not known: {error}"
     if explained.error is not None:
