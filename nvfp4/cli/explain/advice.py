@@ -38,24 +38,27 @@ _shown_opcodes = 3
 
 @dataclass(frozen=True)
 class Advice:
-    """code: the kind, for programs. wasted: issue slots that a better line would save. arguments:
-    the numbers of the message.
-    """
+    """A change of a line that would save issue slots."""
 
     code: str
+    """The kind, for programs."""
     message: str
     wasted: float
+    """Issue slots that the change would save."""
     arguments: dict[str, Any]
+    """The numbers of the message."""
 
 
 @dataclass(frozen=True)
 class CostlyLine:
-    """share: of the cost of all kernels. advice: the worst first; empty where nothing is wasted."""
+    """A line among those that cost most."""
 
     kernel: Kernel
     line: LineCost
     share: float
+    """Of the cost of all kernels."""
     advice: list[Advice]
+    """The largest waste first; empty if nothing is wasted."""
     sentence: str
 
 
@@ -233,27 +236,11 @@ def _narrow(line: LineCost, context: _Context) -> Iterator[Advice]:
 
 
 def _decoding(line: LineCost, context: _Context) -> Iterator[Advice]:
-    kernel = context.kernel
-    opcodes: dict[str, int] = {}
-    for each in kernel.lines:
-        for opcode, count in each.opcodes.items():
-            opcodes[opcode] = opcodes.get(opcode, 0) + count
-    elements = context.shape.elements
-    packed = sum(count for opcode, count in opcodes.items() if "e2m1x2" in opcode)
-    widened = _widening(opcodes)
-    if packed and widened > _bad_ratio * packed and _widening(line.opcodes) * 2 > widened:
-        count = _widening(line.opcodes)
-        yield Advice(
-            "scalar_conversions",
-            f"{_percent(count, kernel.instructions)} of the instructions convert one decoded value "
-            "each to float32; multiply pairs by fma.rn.f16x2 and convert their sums",
-            count / 2,
-            {"conversions": count},
-        )
-    by_hand = _bit_work(line.opcodes)
+    kernel, by_hand = context.kernel, _bit_work(line.opcodes)
+    packed = any("e2m1x2" in opcode for each in kernel.lines for opcode in each.opcodes)
     if packed or by_hand < _much_decoding * kernel.instructions:
         return
-    if 32 * kernel.instructions < _many_instructions * elements:
+    if 32 * kernel.instructions < _many_instructions * context.shape.elements:
         return
     if by_hand == max(_bit_work(each.opcodes) for each in kernel.lines):
         yield Advice(
@@ -263,10 +250,6 @@ def _decoding(line: LineCost, context: _Context) -> Iterator[Advice]:
             by_hand / 2,
             {"instructions": by_hand},
         )
-
-
-def _widening(opcodes: dict[str, int]) -> int:
-    return sum(count for opcode, count in opcodes.items() if opcode.startswith("cvt.f32.f16"))
 
 
 def _bit_work(opcodes: dict[str, int]) -> int:
