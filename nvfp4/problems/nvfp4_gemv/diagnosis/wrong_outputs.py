@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from nvfp4.problems.nvfp4_gemv import reference
-from nvfp4.problems.nvfp4_gemv.diagnosis import k_sums
 from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Explanation, Mismatch
+from nvfp4.problems.nvfp4_gemv.diagnosis.hypotheses import (
+    from_places,
+    from_rounding,
+    from_sums,
+    from_values,
+    sums_tried,
+)
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Inputs, read_inputs
 from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import misreadings
-from nvfp4.problems.nvfp4_gemv.diagnosis.rounding import accumulated_in_float16
-from nvfp4.problems.nvfp4_gemv.diagnosis.values import from_places, from_values
 from nvfp4.problems.nvfp4_gemv.diagnosis.where import Region, region
 from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
 
@@ -150,8 +154,8 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         lambda: mismatch.explanations(from_values(inputs, mismatch, kept), _values_tried),
         lambda: mismatch.explanations(from_places(mismatch), _places_tried),
         lambda: mismatch.explanations(known, len(known)),
-        lambda: mismatch.explanations(k_sums.summed(inputs, mismatch), k_sums.tried(k)),
-        lambda: [each for each in [accumulated_in_float16(inputs, mismatch)] if each],
+        lambda: mismatch.explanations(from_sums(inputs, mismatch), sums_tried(k)),
+        lambda: from_rounding(inputs, mismatch),
     ]
     found: list[Explanation] = []
     for kind in kinds:
