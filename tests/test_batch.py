@@ -466,21 +466,6 @@ def test_a_terminal_has_the_figures_below_the_lines() -> None:
     assert rows[-2:] == ["failed: 2 output.mismatch, 1 mistake.syntax", "best: 25.250 us, b.py"]
 
 
-def test_figures_come_now_and_then_where_nobody_watches_a_table(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tally = tally_of(*judged)
-    (console := Console(width=80)).begin_capture()
-    with progress.shown(console, tally) as show:
-        line = line_for("d.py", verdict_of(b"mistaken"))
-        show(line)
-        monkeypatch.setattr(progress, "_figures_s", 0.0)
-        show(line)
-    first, second, counts = console.end_capture().splitlines()
-    assert first == second == "fail  d.py  mistake.syntax: invalid syntax"
-    assert counts.startswith("5 of 10 files: 2 passed, 3 failed; ")
-
-
 def test_without_a_gpu_the_summary_ranks_by_the_bound_and_shows_predicted_times() -> None:
     tally, lines = Tally(2), {}
     bounds = (("a.py", 9.0, 25.0, "B200"), ("b.py", 16.0, 4.0, "H100"))

@@ -78,7 +78,7 @@ commands = [
     (("compare", "mine.py", "other.py", *emulated), r"on a B200, predicted"),
     (("tune", "tuned.py", *shape, "--model", "B200"), "predicted"),
     (("batch", "mine.py", "--jsonl", "out.jsonl", *emulated), "us predicted"),
-    (("log", "-n", "5", "--file", "mine.py"), "pred. us"),
+    (("log", "-n", "5"), "pred. us"),
     (("log", "--json"), '"judgements"'),
     (("show",), time),
     (("show", "1"), time),

@@ -4,15 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
 
 from nvfp4.cli.display.benchmark_tables import b200_columns, flushed
-from nvfp4.cli.display.console import Column, columns_of, say, show_table
+from nvfp4.cli.display.console import Column, say, show_table
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import judged
 from nvfp4.cli.judging.bot import Bot, has_driver
@@ -65,8 +63,8 @@ def show_info(console: Console, information: Information) -> None:
     }
     for mechanism, how in information.confined.items():
         rows[f"confined: {mechanism}"] = how
-    for line in _facts(rows, columns_of(console)):
-        say(console, line)
+    for name, value in rows.items():
+        say(console, f"{name:<{max(map(len, rows)) + 2}}{value}")
     say(console, _ability(device))
     say(console)
     show_table(
@@ -74,17 +72,6 @@ def show_info(console: Console, information: Information) -> None:
         f"Floors: no kernel is faster here, in us{flushed(device)}",
         _floor_columns(information.benchmarks),
     )
-
-
-def _facts(rows: dict[str, str], width: int | None) -> Iterator[str]:
-    """A name and a value a line, a long value below itself."""
-    indent = max(map(len, rows)) + 2
-    for name, value in rows.items():
-        line = f"{name:<{indent}}{value}"
-        if width is None or width < 2 * indent:
-            yield line
-        else:
-            yield textwrap.fill(line, width, subsequent_indent=" " * indent)
 
 
 def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:

@@ -299,7 +299,7 @@ def compare(files: tuple[Path, ...], rounds: int, **options: Any) -> None:
     sys.exit(compare_and_show(files, rounds, Invocation.of(options)))
 
 
-@main.command(epilog="nvfp4 log\nnvfp4 log -n 5 --file mine.py")
+@main.command(epilog="nvfp4 log\nnvfp4 log -n 5")
 @click.option(
     "-n",
     "--number",
@@ -310,9 +310,8 @@ def compare(files: tuple[Path, ...], rounds: int, **options: Any) -> None:
     type=click.IntRange(1),
     help="How many to show.",
 )
-@click.option("--file", metavar="NAME", help="Only judgements of a file of this name or path.")
 @parameters.json_option
-def log(most: int, file: str | None, as_json: bool) -> None:
+def log(most: int, as_json: bool) -> None:
     """Lists what eval, test and bench have judged, the newest first.
 
     They keep each verdict with the submission's text, unless they have --no-log or NVFP4_NO_LOG=1
@@ -321,7 +320,7 @@ def log(most: int, file: str | None, as_json: bool) -> None:
     from nvfp4.cli.history.database import History
     from nvfp4.cli.history.judgements import show_log
 
-    show_log(History(), most, file, as_json)
+    show_log(History(), most, as_json)
 
 
 @main.command(epilog="nvfp4 problems\nnvfp4 problems add ~/reference-kernels")

@@ -45,9 +45,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Why a case did not pass; docs/json.md explains every field. told_by: whose word it is, set
-    by the process that reads the record of another one."""
+class _Report:
+    """The fields of a failure and of a finding; docs/json.md explains each."""
 
     code: str
     message: str = ""
@@ -56,14 +55,21 @@ class Failure:
     hint: str | None = None
     rule: str | None = None
     line: int | None = None
-    column: int | None = None
-    ptx_line: int | None = None
     cta: list[int] | None = None
     thread: list[int] | None = None
-    arguments: dict[str, Any] = field(default_factory=dict)
-    causes: list[dict[str, Any]] = field(default_factory=list)
     related: list[Place] = field(default_factory=list)
     told_by: str = BY_JUDGE
+    """The source, set by the process that reads the record of another one."""
+
+
+@dataclass(frozen=True)
+class Failure(_Report):
+    """Why a case did not pass."""
+
+    column: int | None = None
+    ptx_line: int | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    causes: list[dict[str, Any]] = field(default_factory=list)
 
     def as_plain(self) -> dict[str, Any]:
         """Return every field that is set."""
@@ -83,22 +89,11 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """An action of a kernel that the manual forbids and hardware tolerates. count: how often.
-    told_by: see Failure."""
+class Finding(_Report):
+    """An action of a kernel that the manual forbids and hardware tolerates."""
 
-    code: str
-    message: str = ""
-    kernel: str | None = None
-    file: str | None = None
-    hint: str | None = None
-    rule: str | None = None
-    line: int | None = None
-    cta: list[int] | None = None
-    thread: list[int] | None = None
     count: int | None = None
-    related: list[Place] = field(default_factory=list)
-    told_by: str = BY_JUDGE
+    """How often it was found."""
 
 
 def read_failure(value: object) -> Failure | None:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -48,29 +48,25 @@ class Ranked:
     high_us: float
 
 
-class Bench(Protocol):
-    """A GPU, or a model of one. interval: the kind of a Ranked's interval, in words."""
+class Bench:
+    """Calls a submission's gemv on inputs of one shape at a time, on a GPU or a model of one."""
 
     name: str
     capability: int
     interval: str
-
-    def open(self, submission: Any, shape: Shape) -> None:
-        """Make full-range inputs for the calls that follow."""
-
-    def ranking(self, space: Space, say: Say) -> list[Ranked]:
-        """The fastest configurations whose output is right, the fastest first."""
-
-
-class _Checking:
-    """Calls a submission's gemv on inputs of one shape at a time."""
+    """The kind of a Ranked's interval, in words."""
 
     def __init__(self) -> None:
         self._data: Any = None
         self._expected: Any = None
         self._gemv: Callable[..., Any] = lambda *_: None
 
+    def ranking(self, space: Space, say: Say) -> list[Ranked]:
+        """Return the fastest configurations whose output is right, the fastest first."""
+        raise NotImplementedError
+
     def open(self, submission: Any, shape: Shape) -> None:
+        """Make full-range inputs for the calls that follow."""
         self._data = self._expected = None  # free the last shape's memory first
         self._data = reference.generate_full_range_input(*shape, _seed)
         self._gemv = submission.gemv
@@ -104,7 +100,7 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float]:
     return ordered[low], ordered[n - 1 - low]
 
 
-class TimingBench(_Checking):
+class TimingBench(Bench):
     """Ranks by medians of calls on a cold L2 cache, in which configurations take turns."""
 
     interval = "95 % of the median"
@@ -187,7 +183,7 @@ class Gpu(TimingBench):
         return spent.call_ns / 1e3
 
 
-class PredictingBench(_Checking):
+class PredictingBench(Bench):
     """Ranks by predicted times. A prediction takes seconds: the search goes from the first
     configuration to those that differ from the best in one field, until none is better, and checks
     the best ones alone."""

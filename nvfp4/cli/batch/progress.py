@@ -17,7 +17,6 @@ from nvfp4.cli.display.progress import live_lines
 from nvfp4.cli.text import microseconds, one_line, percent, seconds, several, visible
 
 _best = 10
-_figures_s = 30.0
 
 
 class Tally:
@@ -78,17 +77,10 @@ class Tally:
 
 @contextmanager
 def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
-    """A function that shows each new line. Figures stand below on a terminal, and come every now
-    and then elsewhere."""
-    said_s = time.monotonic()
+    """Yield a function that shows each new line. On a terminal, figures stand below."""
 
     def show(line: Line) -> None:
-        nonlocal said_s
         say(console, result_line(line))
-        due = time.monotonic() - said_s >= _figures_s and tally.done < tally.total
-        if due and not console.is_interactive:
-            said_s = time.monotonic()
-            say(console, next(figures(tally)), "dim")
 
     if console.is_interactive:
         with live_lines(console, lambda: list(figures(tally))):

@@ -145,23 +145,14 @@ class History:
             database.execute("COMMIT")
             return int(row.lastrowid or 0)
 
-    def entries(self, most: int | None = None, file: str | None = None) -> list[Entry]:
-        """The newest first. most: how many. file: only those of this name or path."""
+    def entries(self, most: int = -1) -> list[Entry]:
+        """Return the newest judgements first. most: how many, all if it is negative."""
         columns = ", ".join([*_columns, _computed])
-        found = [
+        query = f"SELECT {columns} FROM judgements ORDER BY id DESC LIMIT ?"
+        return [
             _entry(row, best=bool(best), predicted_us=us, predicted_gpu=gpu)
-            for *row, best, us, gpu in self._rows(
-                f"SELECT {columns} FROM judgements ORDER BY id DESC"
-            )
+            for *row, best, us, gpu in self._rows(query, (most,))
         ]
-        if file is not None:
-            same = os.path.abspath(file)
-            found = [
-                each
-                for each in found
-                if file in (each.path, Path(each.path).name) or same == os.path.abspath(each.path)
-            ]
-        return found[:most]
 
     def find(self, number: int) -> Record:
         """Return the judgement of a number. Raises HistoryError if there is none."""

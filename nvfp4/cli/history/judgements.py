@@ -151,9 +151,9 @@ _longest_cell = 40
 _styles = {"passed": "green", "failed": "bold red", "unclear": "yellow", "interrupted": "yellow"}
 
 
-def show_log(history: History, most: int, file: str | None, as_json: bool) -> None:
+def show_log(history: History, most: int, as_json: bool) -> None:
     """Prints the newest judgements. Raises HistoryError."""
-    entries = history.entries(most, file)
+    entries = history.entries(most)
     usual = benchmarks_key(load_problem().benchmarks)
     entries = [replace(each, best=each.best and each.benchmarks == usual) for each in entries]
     if as_json:
@@ -164,8 +164,7 @@ def show_log(history: History, most: int, file: str | None, as_json: bool) -> No
     if entries:
         show_table(console, "Judgements, the newest first", _log_columns(entries, usual))
     else:
-        named = f" of {visible(file)}" if file else ""
-        say(console, f"no judgement{named} is kept; nvfp4 eval, test and bench keep theirs")
+        say(console, "no judgement is kept; nvfp4 eval, test and bench keep theirs")
 
 
 def _log_columns(entries: Sequence[Entry], usual: str) -> list[Column]:

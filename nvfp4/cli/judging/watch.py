@@ -6,55 +6,43 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
-from watchfiles import watch
 
 from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.text import visible
 
 interrupted_exit = 130
-debounce_ms = 150
-"""Milliseconds to wait for more changes, as an editor writes a file in several steps."""
 
-look_ms = 1000
-"""Milliseconds between two looks at the file, where the system does not report changes."""
+look_s = 0.2
+"""Seconds between two looks at the file."""
 
 
 def repeatedly(judge: Callable[[], int], path: Path) -> int:
-    """Judges, and again after each change of the file's contents, until Ctrl-C. Returns the last
-    exit code, 130 if Ctrl-C came in the middle. Raises SetupError where the file's folder cannot be
-    watched.
-
-    The folder is watched, not the file: an editor may put a new file in its place.
-    """
-    code = interrupted_exit
-    folders = {path.parent, path.resolve().parent}  # a link may be turned, or its target changed
+    """Judge, and again after each change of the file's contents, until Ctrl-C. Return the last exit
+    code, 130 if Ctrl-C came in the middle."""
+    code, seen = interrupted_exit, _digest(path)
     try:
-        seen = _digest(path)
-        code = _attempt(judge)
-        _say_waiting(path)
-        for _ in watch(
-            *folders,
-            watch_filter=None,
-            debounce=debounce_ms,
-            recursive=False,
-            rust_timeout=look_ms,
-            yield_on_timeout=True,
-        ):
-            digest = _digest(path)
-            if digest is None or digest == seen:  # gone for a moment, or another file's change
-                continue
-            seen, code = digest, interrupted_exit
-            click.echo(visible(f"\n{time.strftime('%H:%M:%S')} {path} has changed"), err=True)
+        while True:
             code = _attempt(judge)
-            _say_waiting(path)
+            click.echo(visible(f"waiting for {path} to change; Ctrl-C ends"), err=True)
+            seen = _changed(path, seen)
+            code = interrupted_exit
+            click.echo(visible(f"\n{time.strftime('%H:%M:%S')} {path} has changed"), err=True)
     except KeyboardInterrupt:
         click.echo(err=True)
-    except OSError as error:
-        raise SetupError(
-            f"cannot watch {path.parent}: {error}", "Name a file in a folder that exists."
-        ) from error
     return code
+
+
+def _changed(path: Path, seen: bytes | None) -> bytes:
+    """Wait for other contents, which two looks find the same: an editor may write a file in several
+    steps, and remove it for a moment."""
+    last = seen
+    while True:
+        time.sleep(look_s)
+        digest = _digest(path)
+        if digest is not None and digest == last and digest != seen:
+            return digest
+        last = digest
 
 
 def _attempt(judge: Callable[[], int]) -> int:
@@ -64,10 +52,6 @@ def _attempt(judge: Callable[[], int]) -> int:
     except SetupError as error:
         click.echo(visible(f"error: {error}\nhint: {error.hint}"), err=True)
         return exits.setup
-
-
-def _say_waiting(path: Path) -> None:
-    click.echo(visible(f"waiting for {path} to change; Ctrl-C ends"), err=True)
 
 
 def _digest(path: Path) -> bytes | None:

@@ -122,7 +122,9 @@ class Mismatch:
         if batches.size:
             spread = np.linspace(0, batches.size - 1, min(_sampled_batches, batches.size))
             chosen = batches[np.unique(spread.astype(int))]
-            self.sampled.extend((int(b), _spread(self.rows(int(b)), _slow_rows)) for b in chosen)
+            for batch in map(int, chosen):
+                rows = np.flatnonzero(self.finite[:, batch])
+                self.sampled.append((batch, _spread(rows, _slow_rows)))
 
     @property
     def finite(self) -> Array:
@@ -133,10 +135,6 @@ class Mismatch:
     def count(self) -> int:
         """Wrong elements."""
         return int(self.wrong.sum())
-
-    def rows(self, batch: int) -> Array:
-        """Rows with wrong finite elements."""
-        return np.flatnonzero(self.finite[:, batch])
 
     def quick(self, rows: int = _quick_rows) -> list[tuple[int, Array]]:
         """Return the mismatch with fewer rows of each batch, for a first look."""
@@ -149,10 +147,6 @@ class Mismatch:
             predicted = hypothesis.predict(batch, rows)
             found.append(agrees(self.got[rows, batch], predicted, hypothesis.exact))
         return np.concatenate(found) if found else np.zeros(0, bool)
-
-    def agreement(self, hypothesis: Hypothesis) -> int:
-        """Number of elements that are as predicted, right ones included."""
-        return int(self.explained_by(hypothesis).sum())
 
     def explained_by(self, hypothesis: Hypothesis) -> Array:
         """Return where in c the prediction holds: bool [m, l]."""

@@ -12,29 +12,26 @@ _few = 4
 
 @dataclass(frozen=True)
 class Region:
-    """rows, batches: in words. wrong: how many of its ``elements`` are wrong; it holds them all."""
+    """A part of the output that holds all wrong elements."""
 
-    rows: str
-    batches: str
+    text: str
+    """Part of a sentence."""
     wrong: int
     elements: int
-
-    @property
-    def text(self) -> str:
-        """One sentence part."""
-        place = self.rows + (f" of {self.batches}" if self.batches else "")
-        if self.wrong == self.elements:
-            return place
-        return f"{place} ({self.wrong} of {self.elements} elements there are wrong)"
+    """How many it has, right ones included."""
 
 
 def region(wrong: Array) -> Region:
-    """The plainest region that holds all wrong elements and few others. wrong: bool [m, l]."""
+    """Return the plainest region with all wrong elements and few others. wrong: bool [m, l]."""
     _, l = wrong.shape
     batches = np.flatnonzero(wrong.any(axis=0))
-    chosen, words = _rows(wrong[:, batches].any(axis=1), wrong[:, batches])
-    which = "" if l == 1 else "every batch" if batches.size == l else _batches(batches)
-    return Region(words, which, int(wrong.sum()), int(chosen.sum()) * batches.size)
+    chosen, text = _rows(wrong[:, batches].any(axis=1), wrong[:, batches])
+    if l > 1:
+        text += f" of {'every batch' if batches.size == l else _batches(batches)}"
+    count, elements = int(wrong.sum()), int(chosen.sum()) * batches.size
+    if count < elements:
+        text += f" ({count} of {elements} elements there are wrong)"
+    return Region(text, count, elements)
 
 
 def _batches(batches: Array) -> str:

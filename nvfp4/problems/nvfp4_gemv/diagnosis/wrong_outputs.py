@@ -171,7 +171,7 @@ def _best(found: list[Explanation], mismatch: Mismatch) -> list[Explanation]:
     most = max((each.explained for each in found), default=0)
     equal = [each for each in found if each.explained == most]
     if len({each.cause.text for each in equal}) > 1:
-        agreement = [mismatch.agreement(each.hypothesis) for each in equal]
+        agreement = [mismatch.explained_by(each.hypothesis).sum() for each in equal]
         equal = [
             each for each, count in zip(equal, agreement, strict=True) if count == max(agreement)
         ]
