@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines, kernel_notes
-from nvfp4.cli.explain.listing import Layout, costly_sentences, kernel_heading, listing, short_count
+from nvfp4.cli.explain.listing import Shown, costly_sentences, kernel_heading, listing, short_count
 from nvfp4.cli.problem import shape_of
 from nvfp4.records.costs import (
     AccessCost,
@@ -138,7 +138,7 @@ def test_a_kernel_says_what_is_wrong_as_a_whole() -> None:
 def test_lines_without_cost_are_folded() -> None:
     source = [f"source {number}" for number in range(1, 11)]
     one, other = line(3, accesses=[access()]), line(4, divergences=1234)
-    shown = list(listing(kernel(one, other), "submission.py", "mine.py", source, Layout(80)))
+    shown = list(listing(kernel(one, other), "submission.py", "mine.py", source, Shown()))
     assert shown[0].endswith("| mine.py")
     assert [text.strip() for text in shown[1:2] + shown[-1:]] == ["...", "..."]
     first, second = shown[2:4]
@@ -155,9 +155,15 @@ def test_code_stands_under_its_line_if_it_is_asked_for() -> None:
         ptx=[Code("submission.py", 2, "add.s32 %r1, %r2, %r3;", 1000)],
         sass=[Code("submission.py", 2, "IADD3 R0, R1, R2, RZ")],
     )
-    plain = "\n".join(listing(code, "submission.py", "mine.py", ["one", "two"], Layout(100)))
+    plain = "\n".join(listing(code, "submission.py", "mine.py", ["one", "two"], Shown(columns=100)))
     both = "\n".join(
-        listing(code, "submission.py", "mine.py", ["one", "two"], Layout(100, True, True))
+        listing(
+            code,
+            "submission.py",
+            "mine.py",
+            ["one", "two"],
+            Shown(ptx=True, sass=True, columns=100),
+        )
     )
     assert "add.s32 %r1" not in plain
     assert "1.00k" in both.split("add.s32 %r1")[0].split("\n")[-1]

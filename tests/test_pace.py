@@ -326,8 +326,8 @@ def test_what_ends_the_tests_ends_benchmarks_that_wait_for_them(error: BaseExcep
 class InParts(Bot):
     """A bot whose judges say what stands in a part's cases."""
 
-    def _judged(
-        self, arguments: list[str], cases: list[str], on_result: Any = None, on_activity: Any = None
+    def run_eval(
+        self, mode: str, cases: list[str], on_result: Any = None, on_activity: Any = None
     ) -> ProcessResult:
         on_result("device.kind", "cpu")
         on_result("benchmark-count", str(len(cases)))

@@ -64,15 +64,21 @@ def judge_and_show(
     show: Callable[[Console, Verdict], None] = show_verdict,
     observed: Callable[[Console], AbstractContextManager[Observer]] = observed,
 ) -> int:
-    """Judges by the plan, shows the verdict, returns the exit code. Raises
-    SetupError."""
+    """Judge by the plan, show the verdict, return the exit code. Raises SetupError."""
     check_output(invocation.output)
     read = read_submission(path)
     console = new_console(stderr=invocation.as_json)
     with observed(console) as observer:
         verdict = judge(path, plan, invocation, observer, read)
+    content = json.dumps(verdict.as_json(), indent=2, allow_nan=False)
     try:
-        _show(console, verdict, invocation, show)
+        if invocation.as_json:
+            click.echo(content)
+        else:
+            show(console, verdict)
+        if invocation.output is not None:
+            as_text = invocation.output.suffix.lower() == ".txt"
+            write_output(invocation.output, plain_text(verdict) if as_text else content)
     finally:  # also if the output is closed
         if invocation.kept:
             keep(verdict, read[1])
@@ -80,22 +86,6 @@ def judge_and_show(
         return exits.interrupted()
     codes = {"passed": exits.passed, "unclear": exits.unclear, "failed": exits.failed}
     return codes[verdict.outcome]
-
-
-def _show(
-    console: Console,
-    verdict: Verdict,
-    invocation: Invocation,
-    show: Callable[[Console, Verdict], None],
-) -> None:
-    content = json.dumps(verdict.as_json(), indent=2, allow_nan=False)
-    if invocation.as_json:
-        click.echo(content)
-    else:
-        show(console, verdict)
-    if invocation.output is not None:
-        as_text = invocation.output.suffix.lower() == ".txt"
-        write_output(invocation.output, plain_text(verdict) if as_text else content)
 
 
 def judge(

@@ -178,11 +178,13 @@ def explain(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
     One call of a shape is emulated, of a large grid a sample of its thread blocks; nothing is
     judged or timed. Exit code 1: the call failed; 3: it uses what is not emulated.
     """
-    from nvfp4.cli.explain.command import Shown, explain_and_show
+    from nvfp4.cli.explain.command import explain_and_show
+    from nvfp4.cli.explain.listing import Shown
     from nvfp4.records.options import Options
 
-    shown = Shown(**{name: options.pop(name) for name in ("top", "ptx", "sass", "as_json")})
-    sys.exit(explain_and_show(submission, cases, Options(**options), shown))
+    as_json = options.pop("as_json")
+    shown = Shown(**{name: options.pop(name) for name in ("top", "ptx", "sass")})
+    sys.exit(explain_and_show(submission, cases, Options(**options), shown, as_json))
 
 
 @main.command(epilog="nvfp4 info\nnvfp4 info --device cpu --json")

@@ -352,10 +352,6 @@ class OpenedCase:
         """Return the last output as it was when the answer came."""
         return self.output_in(self._output)
 
-    def output(self) -> Any:
-        """Return the output as the data that custom_kernel returned."""
-        return self.returned().data
-
     def output_in(self, raw: torch.Tensor) -> Output:
         """Return bytes as an output. Raises SubmissionFailed."""
         tree = self._output_tree

@@ -1,9 +1,8 @@
 """Progress while a judgement runs: a line that changes on a terminal, a line a case elsewhere."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,7 +17,7 @@ from nvfp4.cli.text import roughly, seconds, several
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult
 from nvfp4.records.cases import full_range_suffix
 
-_refresh_s = 0.25
+_refreshes_per_second = 4
 
 
 @contextmanager
@@ -36,31 +35,17 @@ def observed(
 
 @contextmanager
 def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[None]:
-    """Lines on a terminal that are written anew a few times a second and vanish in the end."""
-    over = threading.Event()
-    live = Live(
+    """Show lines on a terminal that are written anew a few times a second and vanish in the end."""
+    with Live(
         console=console,
         get_renderable=lambda: Group(*lines()),
-        auto_refresh=False,
+        refresh_per_second=_refreshes_per_second,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
         vertical_overflow="crop",
-    )
-
-    def refresh() -> None:
-        with suppress(OSError):  # the terminal is gone
-            while not over.wait(_refresh_s):
-                live.refresh()
-
-    thread = threading.Thread(target=refresh, daemon=True)
-    with live:
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+    ):
+        yield
 
 
 class Progress(Observer):

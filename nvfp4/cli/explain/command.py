@@ -14,7 +14,7 @@ from nvfp4.cli.display.console import new_console
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines
 from nvfp4.cli.explain.listing import (
-    Layout,
+    Shown,
     cost_legend,
     costly_sentences,
     kernel_heading,
@@ -43,17 +43,6 @@ widest_sentence = 100
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The parts of an explanation to show."""
-
-    top: int = 5
-    """How many lines get a sentence."""
-    ptx: bool = False
-    sass: bool = False
-    as_json: bool = False
-
-
-@dataclass(frozen=True)
 class Explained:
     """A call of a shape."""
 
@@ -67,7 +56,9 @@ class Explained:
     """Whether the error is no fault of the submission."""
 
 
-def explain_and_show(submission: Path, cases: Sequence[str], options: Options, shown: Shown) -> int:
+def explain_and_show(
+    submission: Path, cases: Sequence[str], options: Options, shown: Shown, as_json: bool
+) -> int:
     """Explain a call of each case, show it, return the exit code: 1 if a call failed, 3 if only
     what is not emulated or the time was why.
 
@@ -88,14 +79,14 @@ def explain_and_show(submission: Path, cases: Sequence[str], options: Options, s
         indent=2,
         allow_nan=False,
     )
-    if shown.as_json:
+    if as_json:
         click.echo(text)
     else:
         source = visible(content.decode("utf-8", "replace")).split("\n")
         console = new_console()
+        shown = replace(shown, columns=console.width)
         for each in found:
-            name, columns = one_line(submission.name), console.width
-            for line in _lines(each, name, source, options.arch, shown, columns):
+            for line in _lines(each, one_line(submission.name), source, options.arch, shown):
                 console.print(line, soft_wrap=True)
     if passed:
         return exits.passed
@@ -159,7 +150,7 @@ def _plain(explained: Explained, shown: Shown) -> dict[str, Any]:
 
 
 def _lines(
-    explained: Explained, name: str, source: list[str], arch: str, shown: Shown, columns: int
+    explained: Explained, name: str, source: list[str], arch: str, shown: Shown
 ) -> Iterator[Text]:
     """Yield the whole text about a shape."""
     title = f"{name}, {explained.shape}, emulated as {arch}: counts, no times"
@@ -173,21 +164,20 @@ def _lines(
     if not explained.kernels:
         yield Text("no kernel was launched: there is nothing to explain")
         return
-    layout = Layout(columns, shown.ptx, shown.sass)
     for kernel in explained.kernels:
         yield Text("")
         for line in kernel_heading(kernel):
             yield Text(line, style="bold" if line.startswith("kernel") else "")
         if shown.sass and kernel.no_sass:
             yield Text(kernel.no_sass)
-        for line in listing(kernel, staged_name, name, source, layout):
+        for line in listing(kernel, staged_name, name, source, shown):
             yield Text(line)
     yield Text(f"\n{legend}\n", style="dim")
     count = len(explained.costly)
     heading = "The line that costs most" if count == 1 else f"The {count} lines that cost most"
     yield Text(heading, style="bold")
     several = len(explained.kernels) > 1
-    for line in costly_sentences(explained.costly, several, min(columns, widest_sentence)):
+    for line in costly_sentences(explained.costly, several, min(shown.columns, widest_sentence)):
         yield Text(line)
     yield Text(cost_legend, style="dim")
     saved = list(savings(explained.kernels, several))

@@ -34,12 +34,15 @@ cost_legend = (
 
 
 @dataclass(frozen=True)
-class Layout:
-    """columns: of the screen. ptx, sass: whether to interleave them."""
+class Shown:
+    """The parts of an explanation to show."""
 
-    columns: int
+    top: int = 5
+    """How many lines get a sentence."""
     ptx: bool = False
     sass: bool = False
+    columns: int = 80
+    """Width of the screen."""
 
 
 def kernel_heading(kernel: Kernel) -> Iterator[str]:
@@ -88,9 +91,7 @@ def _tensor_cores(kernel: Kernel) -> str:
     )
 
 
-def listing(
-    kernel: Kernel, file: str, name: str, source: list[str], layout: Layout
-) -> Iterator[str]:
+def listing(kernel: Kernel, file: str, name: str, source: list[str], shown: Shown) -> Iterator[str]:
     """The lines of a file that cost something, and the others folded. name: what the user calls
     it. source: the file's lines."""
     yield f"{' '.join([' line', *_columns(kernel)])} | {name}"
@@ -104,11 +105,11 @@ def listing(
             yield _folded
         last = number
         text = source[number - 1] if number <= len(source) else ""
-        yield _row(str(number), line, kernel, text, layout.columns)
-        yield from _code(kernel, file, number, layout)
+        yield _row(str(number), line, kernel, text, shown.columns)
+        yield from _code(kernel, file, number, shown)
     if last < len(source):
         yield _folded
-    yield from _elsewhere(kernel, file, layout)
+    yield from _elsewhere(kernel, file, shown)
 
 
 def _columns(kernel: Kernel) -> dict[str, Callable[[LineCost], str]]:
@@ -144,15 +145,15 @@ def savings(kernels: list[Kernel], several: bool) -> Iterator[str]:
         yield f"without line {line.line}{of}: {less_us:.1f} us instead of {kernel.predicted.us:.1f}"
 
 
-def _elsewhere(kernel: Kernel, file: str, layout: Layout) -> Iterator[str]:
+def _elsewhere(kernel: Kernel, file: str, shown: Shown) -> Iterator[str]:
     """Yield the cost of other files and of instructions whose source line is unknown."""
     for line in kernel.lines:
         if line.instructions and line.file != file:
             place = "(no line of the source is known)"
             if line.file is not None:
                 place = f"{line.file}:{line.line}"
-            yield _row("", line, kernel, place, layout.columns)
-            yield from _code(kernel, line.file, line.line, layout)
+            yield _row("", line, kernel, place, shown.columns)
+            yield from _code(kernel, line.file, line.line, shown)
 
 
 def _row(number: str, line: LineCost, kernel: Kernel, text: str, columns: int) -> str:
@@ -161,18 +162,18 @@ def _row(number: str, line: LineCost, kernel: Kernel, text: str, columns: int) -
     return _cut(f"{gutter} | ", text.expandtabs(4).rstrip(), columns)
 
 
-def _code(kernel: Kernel, file: str | None, number: int | None, layout: Layout) -> Iterator[str]:
+def _code(kernel: Kernel, file: str | None, number: int | None, shown: Shown) -> Iterator[str]:
     """The instructions of a line."""
 
     def here(codes: list[Code]) -> list[Code]:
         return [each for each in codes if (each.file, each.line) == (file, number)]
 
-    for code in here(kernel.ptx) if layout.ptx else ():
+    for code in here(kernel.ptx) if shown.ptx else ():
         yield _cut(
-            f"{short_count(code.count or 0):>{_code_columns}}  PTX   ", code.text, layout.columns
+            f"{short_count(code.count or 0):>{_code_columns}}  PTX   ", code.text, shown.columns
         )
-    for code in here(kernel.sass) if layout.sass else ():
-        yield _cut(f"{'':{_code_columns}}  SASS  ", code.text, layout.columns)
+    for code in here(kernel.sass) if shown.sass else ():
+        yield _cut(f"{'':{_code_columns}}  SASS  ", code.text, shown.columns)
 
 
 def _cut(gutter: str, text: str, columns: int) -> str:

@@ -150,7 +150,19 @@ class Bot:
         """``python eval.py MODE CASEFILE``; on_result gets every result as it is written,
         on_activity what the submission is busy with, now and then.
         """
-        return self._judged([mode], cases, on_result, on_activity)
+        with self._staged() as folder:
+            case_file = _write_cases(folder, cases)
+            command = [mode, f"../{case_file.name}"]
+            limit_s = self.options.timeout_s + grace_s
+            environment = self._environment(folder)
+
+            def look() -> None:
+                word = read_activity(folder.parent / _temporary)
+                if word and on_activity:
+                    on_activity(word)
+
+            told = on_result or (lambda key, value: None)
+            return _run(command, folder, environment, limit_s, told, look, self.turn)
 
     def run_in_parts(
         self,
@@ -196,7 +208,7 @@ class Bot:
             left_s = max(1.0, self.options.timeout_s - (time.monotonic() - began_s))
             in_time = replace(self, options=replace(self.options, timeout_s=left_s))
             try:
-                return in_time._judged([mode], of_part, on_part, on_activity)
+                return in_time.run_eval(mode, of_part, on_part, on_activity)
             finally:
                 may_begin.set()
 
@@ -212,28 +224,6 @@ class Bot:
         whole.killed = any(each.killed for each in ended)
         whole.stderr = "\n".join(each.stderr for each in ended if each.stderr)
         return whole
-
-    def _judged(
-        self,
-        arguments: list[str],
-        cases: list[str],
-        on_result: OnResult | None = None,
-        on_activity: Callable[[str], None] | None = None,
-    ) -> ProcessResult:
-        """Run a judge with these arguments and a case file."""
-        with self._staged() as folder:
-            case_file = _write_cases(folder, cases)
-            command = [*arguments, f"../{case_file.name}"]
-            limit_s = self.options.timeout_s + grace_s
-            environment = self._environment(folder)
-
-            def look() -> None:
-                word = read_activity(folder.parent / _temporary)
-                if word and on_activity:
-                    on_activity(word)
-
-            told = on_result or (lambda key, value: None)
-            return _run(command, folder, environment, limit_s, told, look, self.turn)
 
     def run_comparison(
         self,
@@ -369,7 +359,8 @@ def _run(
             except subprocess.TimeoutExpired:
                 ended.killed = True
             finally:
-                _ask_to_stop(process)
+                if process.poll() is None:
+                    end([process], stop_s)  # it may clear away
     finally:
         os.close(read_fd)
         with contextlib.suppress(ProcessLookupError):
@@ -398,14 +389,6 @@ def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
         raise
     finally:
         pool.shutdown()
-
-
-def _ask_to_stop(process: Process) -> None:
-    """Lets a process that still runs clear away."""
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(stop_s)
 
 
 def _results(

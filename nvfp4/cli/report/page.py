@@ -19,7 +19,7 @@ from nvfp4.cli.display.console import Column, fitted
 from nvfp4.cli.display.render import predicted_lines, warning_lines
 from nvfp4.cli.invocation import Invocation, check_output, write_output
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.report.source import Source, longest_source, source_of
+from nvfp4.cli.report.source import longest_source, source_of
 from nvfp4.cli.report.subjects import Subject, load_subjects
 from nvfp4.cli.text import microseconds, one_line, percent
 from nvfp4.cli.verdict import BenchmarkResult
@@ -37,27 +37,8 @@ class Table:
     """The meanings of the columns."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A judgement as the page shows it."""
-
-    anchor: str
-    name: str
-    subject: Subject
-    when: str
-    summary: str
-    tests: Table | None
-    error: str
-    benchmarks_title: str
-    benchmarks: Table | None
-    score: str
-    predicted: list[str]
-    bars: list[tuple[str, str, str, float]]
-    """See ``_bars``."""
-    messages: dict[str, list[str]]
-    """Lines by the heading above them."""
-    source: Source
-    facts: dict[str, str]
+Section = dict[str, Any]
+"""A judgement as the page shows it."""
 
 
 def write_report(named: Sequence[str], invocation: Invocation, with_cost: bool) -> int:
@@ -109,25 +90,25 @@ def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Se
     timed = verdict.benchmarks and not verdict.emulated
     judged = any(each.status != "skipped" for each in verdict.benchmarks)
     benchmarks = benchmark_tables.benchmark_columns(verdict) if judged else []
-    return Section(
-        anchor=f"s{number}",
-        name=f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
-        subject=subject,
-        when=_when(subject),
-        summary="failed: nothing was run"
+    return {
+        "anchor": f"s{number}",
+        "name": f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
+        "subject": subject,
+        "when": _when(subject),
+        "summary": "failed: nothing was run"
         if verdict.mistake
         else sentences.closing_line(verdict).plain,
-        tests=_table(benchmark_tables.tests_columns(verdict.tests)) if verdict.tests else None,
-        error=_text(benchmark_tables.error_line(verdict)),
-        benchmarks_title=benchmark_tables.title(verdict),
-        benchmarks=_table(benchmarks) if benchmarks else None,
-        score=_text(benchmark_tables.score_line(verdict)) if timed else "",
-        predicted=_plain(predicted_lines(verdict)),
-        bars=_bars(verdict.benchmarks),
-        messages=_messages(subject),
-        source=source_of(subject, longest, with_cost),
-        facts=_facts(subject),
-    )
+        "tests": _table(benchmark_tables.tests_columns(verdict.tests)) if verdict.tests else None,
+        "error": _text(benchmark_tables.error_line(verdict)),
+        "benchmarks_title": benchmark_tables.title(verdict),
+        "benchmarks": _table(benchmarks) if benchmarks else None,
+        "score": _text(benchmark_tables.score_line(verdict)) if timed else "",
+        "predicted": _plain(predicted_lines(verdict)),
+        "bars": _bars(verdict.benchmarks),
+        "messages": _messages(subject),
+        "source": source_of(subject, longest, with_cost),
+        "facts": _facts(subject),
+    }
 
 
 def _bars(benchmarks: Sequence[BenchmarkResult]) -> list[tuple[str, str, str, float]]:
@@ -161,6 +142,7 @@ def _when(subject: Subject) -> str:
 
 
 def _messages(subject: Subject) -> dict[str, list[str]]:
+    """Return headings with the lines below them."""
     verdict = subject.verdict
     device = verdict.device
     mistake = verdict.mistake.text.split("\n") if verdict.mistake else []
@@ -190,8 +172,8 @@ def _facts(subject: Subject) -> dict[str, str]:
 def _comparison(sections: Sequence[Section]) -> Table:
     """Return a table with a row for each section; its columns are the shapes that any section
     has."""
-    verdicts = [section.subject.verdict for section in sections]
-    records = [section.subject.record for section in sections]
+    verdicts = [section["subject"].verdict for section in sections]
+    records = [section["subject"].record for section in sections]
     scores = [verdict.score for verdict in verdicts]
     shapes = dict.fromkeys(str(shape_of(each.spec)) for v in verdicts for each in v.benchmarks)
     figures = [
@@ -210,7 +192,7 @@ def _comparison(sections: Sequence[Section]) -> Table:
     predicted = [predicted_text(each.us, each.gpu) if each else "" for each in means]
     return _table(
         [
-            Column("file", [section.name for section in sections]),
+            Column("file", [section["name"] for section in sections]),
             Column("verdict", [each.outcome for each in records]),
             Column("tests", [f"{each.tests_passed}/{each.tests}" for each in records]),
             Column("geomean us", [microseconds(each.geomean_us) for each in records], 1),

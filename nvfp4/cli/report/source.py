@@ -6,8 +6,8 @@ from pathlib import PurePath
 
 from nvfp4.cli.display.sentences import summarise
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.explain.command import Explained, Shown, explain, staged_name
-from nvfp4.cli.explain.listing import short_count
+from nvfp4.cli.explain.command import Explained, explain, staged_name
+from nvfp4.cli.explain.listing import Shown, short_count
 from nvfp4.cli.problem import find_problem
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.text import visible
