@@ -14,8 +14,7 @@ from bot import root
 from started import wait_until_gone
 
 from nvfp4.cli.batch import eval_process, this_machine
-from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped
-from nvfp4.cli.batch.options import BatchOptions
+from nvfp4.cli.batch.eval_process import BatchOptions, Candidate, EvalProcesses, Stopped
 from nvfp4.cli.batch.this_machine import Place, ThisMachine, cpu_places, gpu_places, judge_on
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import build_ahead

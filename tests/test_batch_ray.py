@@ -17,9 +17,8 @@ from click.testing import CliRunner
 from conftest import processes_naming
 from started import ENDLESS, wait_until
 
-from nvfp4.cli.batch.eval_process import Candidate
+from nvfp4.cli.batch.eval_process import BatchOptions, Candidate
 from nvfp4.cli.batch.on_ray import Judge, RayCluster
-from nvfp4.cli.batch.options import BatchOptions
 from nvfp4.cli.batch.this_machine import cpu_places, judge_on
 from nvfp4.cli.main import main
 

@@ -12,7 +12,7 @@ from bot import root
 from conftest import run_python
 
 from nvfp4.cli import invocation, parameters
-from nvfp4.cli.batch.options import BatchOptions
+from nvfp4.cli.batch.eval_process import BatchOptions
 from nvfp4.cli.invocation import Invocation
 from nvfp4.cli.judging import bot
 from nvfp4.cli.problem import load_problem

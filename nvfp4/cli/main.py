@@ -108,7 +108,7 @@ def batch(names: tuple[Path, ...], **options: Any) -> None:
     0: all passed; 1: some failed; 130: interrupted, and what was judged is kept.
     """
     from nvfp4.cli.batch.command import batch_and_show
-    from nvfp4.cli.batch.options import BatchOptions
+    from nvfp4.cli.batch.eval_process import BatchOptions
 
     sys.exit(batch_and_show(names, BatchOptions.of(options)))
 

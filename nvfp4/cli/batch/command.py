@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli.batch.eval_process import Candidate, find_files, read_candidates
+from nvfp4.cli.batch.eval_process import (
+    BatchOptions,
+    Candidate,
+    Judges,
+    find_files,
+    read_candidates,
+)
 from nvfp4.cli.batch.lines import BatchFile, Line, line_of
-from nvfp4.cli.batch.options import BatchOptions, Judges
 from nvfp4.cli.batch.progress import Tally, shown, summarise
 from nvfp4.cli.batch.this_machine import ThisMachine
 from nvfp4.cli.display.console import new_console

@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, Protocol
 
 from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError, error_object, json_schema
@@ -20,6 +20,7 @@ from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.processes import end, watched
 from nvfp4.cli.problem import package_path
 from nvfp4.cli.text import visible
+from nvfp4.records.options import Options
 from nvfp4.records.processes import VARIABLE, Turn
 
 Process = subprocess.Popen[bytes]
@@ -30,16 +31,83 @@ _stop_s = 10.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """Contents to judge. paths: the files that have them; messages name the first."""
+    """Contents to judge."""
 
     sha256: str
     content: bytes
     paths: list[Path] = field(default_factory=list)
+    """The files that have them; messages name the first."""
 
     @property
     def name(self) -> str:
         """Name of the file in messages."""
         return self.paths[0].name
+
+
+Told = Callable[[Candidate, dict[str, Any]], None]
+"""A callback that is given each verdict as it comes."""
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """Options of `nvfp4 batch`."""
+
+    jsonl: Path | None = None
+    """The file of the results; None for the history."""
+    resume: bool = False
+    stop_early: bool = False
+    """Whether a judgement ends at its first failure."""
+    limit_s: float | None = None
+    """Seconds for each submission."""
+    jobs: int | None = None
+    """How many judgements on the CPU run at once."""
+    ray: str | None = None
+    """The address of a cluster."""
+    device: str = "auto"
+    judging: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `nvfp4 eval` by their names."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "BatchOptions":
+        """Return the options of a batch from those of the command. Options without a field here are
+        those of `nvfp4 eval`."""
+        own = {each.name for each in fields(cls)} & set(options)
+        judging = {name: value for name, value in options.items() if name not in own}
+        return cls(**{name: options[name] for name in own}, judging=judging)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line of `nvfp4 eval`, but for its device."""
+        found = ["--stop"] if self.stop_early else []
+        for name, value in self.judging.items():
+            if value is True or value is False:
+                found += [f"--{name}"] if value else ["--no-check"] if name == "check" else []
+            elif value is not None:
+                found += [f"--{name.removesuffix('_s')}", str(value)]
+        return found
+
+    @property
+    def options(self) -> Options:
+        """The options of a judgement."""
+        known = {each.name for each in fields(Options)}
+        chosen = {name: each for name, each in self.judging.items() if name in known}
+        return Options(device=self.device, **chosen)
+
+    def identity(self, kind: str) -> dict[str, Any]:
+        """Return the settings that a verdict depends on besides the content. kind: cuda or cpu."""
+        own = {"stop_early": self.stop_early, "limit_s": self.limit_s}
+        return {"device": kind, **self.judging, **own}
+
+
+class Judges(Protocol):
+    """The places where submissions are judged."""
+
+    kind: str
+    """cuda or cpu."""
+
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
+        """Judge each candidate once and pass every verdict to ``told``. An interrupt ends it; the
+        verdicts complete by then are passed on."""
 
 
 class Stopped(Exception):

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, crashed
-from nvfp4.cli.batch.options import BatchOptions, Told
+from nvfp4.cli.batch.eval_process import BatchOptions, Candidate, EvalProcesses, Told, crashed
 from nvfp4.cli.errors import SetupError
 
 _retries = 3

@@ -10,8 +10,7 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses
-from nvfp4.cli.batch.options import BatchOptions, Told
+from nvfp4.cli.batch.eval_process import BatchOptions, Candidate, EvalProcesses, Told
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.info import visible_gpus
 from nvfp4.cli.judging.bot import Bot
