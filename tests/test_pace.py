@@ -361,13 +361,13 @@ def test_a_judge_that_waits_for_another_has_the_time_that_is_left(
 ) -> None:
     had_s: list[float] = []
 
-    def judge(self: Bot, arguments: list[str], cases: list[str], on_result: Any, look: Any) -> Any:
+    def judge(self: Bot, mode: str, cases: list[str], on_result: Any, look: Any) -> Any:
         had_s.append(self.options.timeout_s)
         time.sleep(0.2)
         on_result("benchmark.0.emulated", "true")
         return ProcessResult(0, "", values={"check": "pass"})
 
-    monkeypatch.setattr(Bot, "_judged", judge)
+    monkeypatch.setattr(Bot, "run_eval", judge)
     bot = Bot(load_problem(), b"", Options(timeout_s=60.0))
     bot.run_in_parts("leaderboard", ["a", "b"], 2, lambda *_: None, at_once=False)
     assert had_s[0] == pytest.approx(60.0, abs=0.1)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -83,31 +83,25 @@ cases_at_once = 3
 """Number of cases whose further calls are interleaved; all are in memory."""
 
 
+@dataclass
 class Judge:
     """Writes every verdict; a method for each mode."""
 
-    def __init__(
-        self,
-        process: SubmissionProcess,
-        pipe: ResultPipe,
-        device: torch.device,
-        deadline: float,
-        hooks: Hooks,
-        referee: Referee,
-    ) -> None:
-        """deadline: on the monotonic clock, in seconds."""
-        self._referee = referee
-        self._process = process
-        self._pipe = pipe
-        self._device = device
-        self._deadline = deadline
-        self._hooks = hooks
-        self._secret = os.urandom(16)
-        self._failures: list[Exit] = []
-        self._began_s = 0.0
-        self._unloaded: SubmissionFailed | None = None
-        self._looked_for_state = False
-        self._ahead = Ahead(device.type == "cpu")
+    _process: SubmissionProcess
+    _pipe: ResultPipe
+    _device: torch.device
+    _deadline: float
+    """On the monotonic clock, in seconds."""
+    _hooks: Hooks
+    _referee: Referee
+    _secret: bytes = field(default_factory=lambda: os.urandom(16))
+    _failures: list[Exit] = field(default_factory=list)
+    _began_s: float = 0.0
+    _unloaded: SubmissionFailed | None = None
+    _looked_for_state: bool = False
+
+    def __post_init__(self) -> None:
+        self._ahead = Ahead(self._device.type == "cpu")
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
         """Judge each case once, those that decide once more, and a few of these in another

@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import InitVar, asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -21,26 +21,24 @@ from nvfp4.records.texts import cut, plain
 _not_of_the_place = ("code", "message", "count")
 
 
+@dataclass
 class Hooks:
     """Actions at certain points of a judgement, as the device and the options require."""
 
-    def __init__(
-        self,
-        process: SubmissionProcess,
-        device: torch.device,
-        deadline: float,
-        options: Options,
-        pipe: ResultPipe,
-        withholds: bool = True,
-    ) -> None:
-        """process: that of the submission. deadline: on the monotonic clock, in seconds. pipe:
-        takes what is known of the device only later. withholds: whether inputs can come late.
-        """
-        self._withholds = withholds
-        self._process, self._device, self._deadline = process, device, deadline
-        self._options = options
-        self._on_cuda = device.type == "cuda"
-        self._name = options.name or process.source.file
+    _process: SubmissionProcess
+    """That of the submission."""
+    _device: torch.device
+    _deadline: float
+    """On the monotonic clock, in seconds."""
+    _options: Options
+    pipe: InitVar[ResultPipe]
+    """Takes facts about the device that are known only later."""
+    _withholds: bool = True
+    """Whether inputs can come late."""
+
+    def __post_init__(self, pipe: ResultPipe) -> None:
+        self._on_cuda = self._device.type == "cuda"
+        self._name = self._options.name or self._process.source.file
         self._retargeted = RetargetedKernels(pipe)
 
     def open_clock(self) -> GatedClock | None:

@@ -6,7 +6,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -204,35 +204,26 @@ Read = Callable[..., Result]
 """A function such as ``verdict.read_test``."""
 
 
+@dataclass
 class _Listener:
     """Tells the observer of the device, and of each case when it begins and once it is complete;
-    tells the pace how long that took.
+    tells the pace how long that took."""
 
-    seen: every value so far. complete: the numbers of the cases that are.
-    """
-
-    def __init__(
-        self,
-        observer: Observer,
-        lines: list[str],
-        read: Read[Result],
-        pace: Pace,
-        stop_at: str | None,
-        on_device: Callable[[bool], None] | None,
-    ) -> None:
-        self._observer = observer
-        self._on_device = on_device
-        self._lines = lines
-        self._read: Any = read
-        self._pace = pace
-        self._stop_at = stop_at
-        self.import_failure: str | None = None
-        self.stopped = False
-        self.seen: dict[str, str] = {}
-        self.complete: set[int] = set()
+    observer: Observer
+    lines: list[str]
+    read: Read[Any]
+    pace: Pace
+    stop_at: str | None
+    on_device: Callable[[bool], None] | None
+    import_failure: str | None = None
+    stopped: bool = False
+    seen: dict[str, str] = field(default_factory=dict)
+    """Every value so far."""
+    complete: set[int] = field(default_factory=set)
+    """The numbers of the cases whose values have all come."""
 
     def __call__(self, key: str, value: str) -> bool:
-        """Whether the rest need not be judged."""
+        """Note a value; return whether the rest need not be judged."""
         self.seen[key] = value
         name, _, last = key.rpartition(".")
         if last == "error" and f"{name}.by_import" in self.seen:
@@ -240,39 +231,35 @@ class _Listener:
             if failure is None or refusal_of(failure) is None:
                 self.import_failure = unescape(value)
                 return True
-        self._tell(key, name, last)
-        if self._on_device and (last == "emulated" or (key, value) == ("device.kind", "cuda")):
-            self._on_device(last == "emulated")
-        return self.stopped
-
-    def _tell(self, key: str, name: str, last: str) -> None:
-        if last == "complete" and name == "device":
-            device = read_device(self.seen)
-            if device:
-                self._observer.device(device)
+        if key == "device.complete" and (device := read_device(self.seen)):
+            self.observer.device(device)
         number = name.partition(".")[2]
-        if number.isdecimal() and int(number) < len(self._lines):
+        if number.isdecimal() and int(number) < len(self.lines):
             self._on_case(int(number), last)
+        if self.on_device and (last == "emulated" or (key, value) == ("device.kind", "cuda")):
+            self.on_device(last == "emulated")
+        return self.stopped
 
     def _on_case(self, index: int, last: str) -> None:
         if last == "spec":
-            self._observer.started(index, time.monotonic())
-        if last != "complete":
-            return
-        self.complete.add(index)
-        result = self._read(self.seen, index, self._lines[index])
-        self._pace.add(result)
-        self.stopped = result.status == self._stop_at
-        self._observer.finished(index, result)
+            self.observer.started(index, time.monotonic())
+        if last == "complete":
+            self.complete.add(index)
+            result = self.read(self.seen, index, self.lines[index])
+            self.pace.add(result)
+            self.stopped = result.status == self.stop_at
+            self.observer.finished(index, result)
 
-    def results(self) -> list[Any]:
-        """Return the result of each case once no more values come."""
-        known = enumerate(self._lines)
-        results = [self._read(self.seen, index, line) for index, line in known]
-        return [
-            each if index in self.complete else _left_out(each, interrupted)
-            for index, each in enumerate(results)
-        ]
+    def results(
+        self, values: dict[str, str], why: Failure = judge_ended, left_out: str = ""
+    ) -> list[Any]:
+        """Return the result of each case once no more values come. why: the failure of a case
+        without a status. left_out: why cases were not judged that are not complete."""
+        results = [self.read(values, index, line, why) for index, line in enumerate(self.lines)]
+        if left_out:
+            for index in set(range(len(results))) - self.complete:
+                results[index] = _left_out(results[index], left_out)
+        return results
 
 
 def _run_mode(
@@ -298,34 +285,27 @@ def _run_mode(
         return _decided(pace, result, values)
 
     listener = _Listener(observer, lines, read, pace, stop_at, on_device)
+    values = listener.seen
     try:
-        ended = run(mode, lines, on_result=listener, on_activity=observer.activity)
-        process = judged(ended)
+        process = judged(run(mode, lines, on_result=listener, on_activity=observer.activity))
+        values = process.values
     except (KeyboardInterrupt, Abandoned):
-        verdict.device = read_device(listener.seen)
-        verdict.confined = read_confinement(listener.seen)
-        results[:] = listener.results()
+        results[:] = listener.results(values, left_out=interrupted)
         raise
-    verdict.device = read_device(process.values)
-    verdict.confined = read_confinement(process.values)
+    finally:
+        verdict.device, verdict.confined = read_device(values), read_confinement(values)
     if listener.import_failure:
         verdict.mistake = Mistake("import", listener.import_failure, "submission.py")
         return
     why = _why_unjudged(process)
-    results[:] = [read(process.values, index, line, why) for index, line in enumerate(lines)]
-    if listener.stopped:
-        reason = "not run: another test failed before"
-        known = enumerate(results)
-        results[:] = [
-            each if index in listener.complete else _left_out(each, reason) for index, each in known
-        ]
-        return
-    said_passed = process.exit_code == 0 and process.values.get("check") == "pass"
-    if all(each.status == "pass" for each in results) and not said_passed:
+    reason = "not run: another test failed before" if listener.stopped else ""
+    results[:] = listener.results(values, why, reason)
+    passed = process.exit_code == 0 and values.get("check") == "pass"
+    if all(each.status == "pass" for each in results) and not (passed or listener.stopped):
         failed = [
             replace(each, status="fail", message=why.message, failure=why) for each in results
         ]
-        results[:] = [_decided(pace, each, process.values) for each in failed]
+        results[:] = [_decided(pace, each, values) for each in failed]
 
 
 def _decided(pace: Pace, result: Result, values: dict[str, str]) -> Result:
