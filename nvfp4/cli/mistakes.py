@@ -3,10 +3,11 @@
 import ast
 import re
 import tokenize
-import unicodedata
 import warnings
 from dataclasses import dataclass, replace
 from io import BytesIO
+
+from rich.cells import cell_len
 
 from nvfp4.cli.text import one_line, visible
 
@@ -18,18 +19,18 @@ _longest_line = 160
 
 @dataclass(frozen=True)
 class Mistake:
-    """Why a submission cannot be judged at all.
-
-    code: syntax, encoding, empty or import. line, column: from 1, None where it is the
-    file as a whole. source: the line. hint: what to do.
-    """
+    """Why a submission cannot be judged at all."""
 
     code: str
+    """syntax, encoding, empty or import."""
     message: str
     file: str
     line: int | None = None
+    """From 1; None for the file as a whole."""
     column: int | None = None
+    """From 1."""
     source: str | None = None
+    """The line."""
     hint: str | None = None
 
     @property
@@ -41,7 +42,7 @@ class Mistake:
         if self.source:
             lines.append(f"{self.line:>6} | {self.source}")
             if self.column and self.column <= len(self.source) + 1:
-                lines.append(f"       | {_blank(self.source[: self.column - 1])}^")
+                lines.append(f"       | {' ' * cell_len(self.source[: self.column - 1])}^")
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
@@ -133,8 +134,3 @@ def _line(content: bytes, number: int | None) -> str | None:
     """A line of the file as it can be shown, None where there is none."""
     text = _raw_line(content, number)
     return visible(text.expandtabs(1))[:_longest_line] or None
-
-
-def _blank(text: str) -> str:
-    """Spaces as wide as the text is on a terminal."""
-    return "".join("  " if unicodedata.east_asian_width(each) in "WF" else " " for each in text)

@@ -47,24 +47,27 @@ _catching = ("full_range", "unverified", "strict")
 
 @dataclass(frozen=True)
 class Specimen:
-    """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
-    pattern of the code and message of the failure or warning that must catch it. needs: cuda, cpu,
-    or None. only: benchmarks, for a cheat that shows there; the other mode is left out. quick:
-    whether it is of the few that stand for the rest. strict: whether findings fail it. limit_gib:
-    as of Options. problem: the problem that it is for, None for NVFP4 GEMV.
-    """
+    """A submission of the corpus."""
 
     name: str
     strategy: str
     source: str
     family: int | None = None
+    """The family of a cheat; None for an honest submission."""
     caught: str | None = None
+    """A pattern of the code and message of the failure or warning that must catch it."""
     needs: str | None = None
+    """cuda, cpu or None."""
     only: str | None = None
+    """benchmarks for a cheat that shows there; the other mode is left out."""
     quick: bool = False
+    """Whether it is one of the few that stand for the rest."""
     strict: bool = False
+    """Whether findings fail it."""
     limit_gib: int = 0
+    """See ``Options``."""
     problem: Problem | None = None
+    """The problem that it is for; None for NVFP4 GEMV."""
 
 
 @dataclass(frozen=True)
@@ -100,33 +103,24 @@ def load_corpus(problem: Problem) -> list[Specimen]:
     return sorted(specimens, key=lambda each: each.family or 0)
 
 
+_kinds = {"family": int, "limit_gib": int, "quick": bool, "strict": bool}
+"""Types of the directives that are not text."""
+
+
 def _specimens(folder: Path, shared: dict[str, str]) -> list[Specimen]:
     return [_specimen(path, shared) for path in sorted(folder.glob("*.py"))]
 
 
 def _specimen(path: Path, shared: dict[str, str]) -> Specimen:
     text = path.read_text(encoding="utf-8")
-    directives = dict(
-        re.findall(
-            r"^# (family|caught|needs|only|strategy|quick|strict|limit): (.+)$", text, re.MULTILINE
-        )
-    )
+    names = "family|caught|needs|only|strategy|quick|strict|limit_gib"
+    directives = dict(re.findall(rf"^# ({names}): (.+)$", text, re.MULTILINE))
     for name, content in reversed(shared.items()):
         if re.search(rf"^from {name} import", text, re.MULTILINE):
             alias = f"import sys\n\nsys.modules[{name!r}] = sys.modules[__name__]\n"
             text = f"{content}\n{alias}\n{text}"
-    return Specimen(
-        name=path.stem,
-        strategy=directives["strategy"],
-        source=text,
-        family=int(directives["family"]) if "family" in directives else None,
-        caught=directives.get("caught"),
-        needs=directives.get("needs"),
-        only=directives.get("only"),
-        quick="quick" in directives,
-        strict="strict" in directives,
-        limit_gib=int(directives.get("limit", 0)),
-    )
+    values = {name: _kinds.get(name, str)(value) for name, value in directives.items()}
+    return Specimen(name=path.stem, source=text, **values)
 
 
 def run_corpus(

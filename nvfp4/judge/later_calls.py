@@ -13,10 +13,11 @@ from functools import partial
 
 from nvfp4.contract.referee import Drawn
 from nvfp4.judge.ahead import Ahead
-from nvfp4.judge.opened_case import OpenedCase, OutOfTime, longest_call_s
+from nvfp4.judge.opened_case import OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.cases import Case
+from nvfp4.records.unanswered import longest_call_s
 
 most_calls = 8
 """Limit for a case; each call after the least number comes with probability one quarter."""

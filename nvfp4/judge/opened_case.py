@@ -41,17 +41,14 @@ from nvfp4.records.messages import (
     OpenHost,
 )
 from nvfp4.records.ranges import ADDRESSES
+from nvfp4.records.unanswered import longest_call_s, longest_import_s
 
 T = TypeVar("T")
 
 
-longest_compile_s = 150.0
+longest_compile_s = longest_import_s
 """Limit of an import, or of the first call of a case: CUDA C++ with torch's own headers takes a
 minute."""
-
-longest_call_s = 60.0
-"""Limit of any other call."""
-
 
 _margin_s = 3.0
 """Seconds before the end of a call from which a kernel is given up."""

@@ -81,10 +81,8 @@ def last_state(folder: Path) -> RequestState:
     return found if found.not_its_own_s >= 0 else RequestState()
 
 
-longest_call_s = 60.0
-longest_import_s = 150.0
-"""Seconds that the judge waits; equal to the limits in ``opened_case`` and ``judge``, which a
-worker does not import."""
+longest_call_s, longest_import_s = 60.0, 150.0
+"""Seconds that the judge waits for a call and for an import."""
 
 _margin_s = 1.5
 _stack = "stack"

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,8 @@ from nvfp4.cli.verdict import BenchmarkResult
 _folder = Path(__file__).parent
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of text."""
-
-    headings: list[str]
-    rows: list[list[str]]
-    notes: list[str]
-    """The meanings of the columns."""
-
+Table = dict[str, Any]
+"""Text: headings, rows, and notes, which are the meanings of columns."""
 
 Section = dict[str, Any]
 """A judgement as the page shows it."""
@@ -214,7 +206,7 @@ def _table(columns: Sequence[Column]) -> Table:
         for heading, each in zip(headings, shown, strict=True)
         if each.note
     ]
-    return Table(headings, [list(row) for row in rows], notes)
+    return {"headings": headings, "rows": [list(row) for row in rows], "notes": notes}
 
 
 def _plain(lines: Iterable[Any]) -> list[str]:

@@ -1,7 +1,7 @@
 # family: 35
 # caught: not_judged.machine_limit: [\s\S]*it was stopped: its processes took
 # strategy: take in many processes together what none may take alone
-# limit: 3
+# limit_gib: 3
 
 import mmap
 import os

@@ -1,7 +1,7 @@
 # family: 35
 # caught: not_judged.machine_limit: [\s\S]*it was stopped: its files took more than
 # strategy: fill the user's disk through the folder of its own cache
-# limit: 1
+# limit_gib: 1
 
 import contextlib
 import os

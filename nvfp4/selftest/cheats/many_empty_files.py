@@ -1,7 +1,7 @@
 # family: 35
 # caught: not_judged.machine_limit: [\s\S]*it was stopped: its files took more than
 # strategy: fill its folder with more empty files than the judge can clear away in its time
-# limit: 1
+# limit_gib: 1
 
 import os
 import time

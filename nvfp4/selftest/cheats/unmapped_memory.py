@@ -1,7 +1,7 @@
 # family: 35
 # caught: not_judged.machine_limit: [\s\S]*it was stopped: its processes took
 # strategy: fill anonymous files that nobody maps, whose memory counts for no process
-# limit: 3
+# limit_gib: 3
 
 import os
 import time
