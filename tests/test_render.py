@@ -254,9 +254,9 @@ def test_unverified_counts_are_marked_wherever_they_are_shown(
     assert warning.message == f"counts of benchmarks are unverified: {why}"
     assert "unverified" in result_line({**emulated.as_json(), "same_as": None}).plain
     assert keep(emulated, b"", history)
-    show_log(history, 10, None, as_json=False)
+    show_log(history, 10, as_json=False)
     assert "unverified" in capsys.readouterr().out
-    show_log(history, 10, None, as_json=True)
+    show_log(history, 10, as_json=True)
     (listed,) = json.loads(capsys.readouterr().out)["judgements"]
     assert listed["unverified"] == len(emulated.benchmarks)
     emulated.benchmarks = [replace(each, unverified=None) for each in emulated.benchmarks]

@@ -212,9 +212,8 @@ def total_counts(reports: list[dict[str, Any]]) -> dict[str, Any]:
     kinds: Counter[str] = Counter()
     for report in reports:
         kinds.update(report.get("warp_instructions", {}))
-    names = _summed
-    if sum(each.get("ctas_run", 0) - each.get("ctas_total", 0) for each in reports) < 0:
-        names = _scaled
+    left_out = sum(each.get("ctas_total", 0) - each.get("ctas_run", 0) for each in reports)
+    names = _scaled if left_out > 0 else _summed
     return {
         "launches": sum(each.get("launches", 1) for each in reports),
         "kernels": sorted({str(each.get("kernel"))[:_longest_name] for each in reports})[:8],
