@@ -19,22 +19,20 @@ from nvfp4.records.prediction import Prediction, geometric_mean, read_prediction
 
 @dataclass(frozen=True)
 class Submission:
-    """path: as given. sha256: of the file's bytes."""
+    """The file that is judged."""
 
     path: str
+    """As given."""
     sha256: str
+    """Of the file's bytes."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """Bandwidth in GB/s, times in microseconds; None where nothing was measured.
-
-    emulates: the architecture that kernels are emulated as, None on a GPU. flush: contest or clean,
-    None without a GPU. nvcc: a version, or "none: ..." with the reason.
-    retargeted: the kernels that were rewritten for this GPU.
-    """
+    """The device that judges."""
 
     kind: str
+    """cuda or cpu."""
     name: str
     capability: str | None = None
     driver: str | None = None
@@ -43,33 +41,42 @@ class Device:
     cutlass_dsl: str | None = None
     triton: str | None = None
     nvcc: str | None = None
+    """A version, or "none: ..." with the reason."""
     emulates: str | None = None
+    """The architecture that kernels are emulated as; None on a GPU."""
     flush: str | None = None
+    """contest, clean or fill; None without a GPU."""
     read_gbps: float | None = None
+    """The best bandwidth; None if nothing was measured."""
     empty_us: float | None = None
+    """The time of an empty call; None if nothing was measured."""
     retargeted: list[dict[str, Any]] = field(default_factory=list)
+    """The kernels that were rewritten for this GPU."""
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
-    error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
-    failed test has a failure. emulated: whether it launched kernels that were emulated, as the
-    judge says. unverified, elapsed_s: see BenchmarkResult.
-    """
+    """The result of a test; docs/json.md explains findings and failure."""
 
     __test__ = False  # not a pytest class, whatever its name says
 
     spec: str
     inputs: str
+    """contest or full."""
     status: str
+    """pass, fail, or skipped if it was not judged."""
     message: str | None = None
     error_share: float | None = None
+    """The largest error over the allowed one."""
     findings: list[failures.Finding] = field(default_factory=list)
     failure: failures.Failure | None = None
+    """Why it did not pass; set for every test that failed."""
     output: str | None = None
+    """The text that the submission printed."""
     emulated: bool = False
+    """Whether it launched kernels that were emulated, as the judge says."""
     unverified: str | None = None
+    """See ``BenchmarkResult``, as for the next two."""
     dropped: list[str] = field(default_factory=list)
     elapsed_s: float | None = None
 
@@ -79,21 +86,11 @@ class TestResult:
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """Times in microseconds, None where nothing was timed. bytes: the least a kernel must move.
-
-    samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
-    back, by the judge's own clock. sol_us, b200_floor_us: what the
-    problem publishes. elements: which it counts instructions by.
-    emulation: counts of the call's launches where it was emulated; see ``cli.b200``. predicted: the
-    time of such a call on another GPU.
-    unverified: why counts may leave out work, or that there were few calls; None where neither is
-    so. full_range: whether a call with full-range inputs was right, pass
-    or fail; None where there was none. dropped: which of these there was no room for. elapsed_s:
-    how long the case took, without later calls.
-    """
+    """The result of a benchmark. Times are None if nothing was timed."""
 
     spec: str
     status: str
+    """pass, fail, or skipped if it was not judged."""
     timed: bool = False
     runs: int | None = None
     mean_us: float | None = None
@@ -103,23 +100,34 @@ class BenchmarkResult:
     best_us: float | None = None
     worst_us: float | None = None
     batched_us: float | None = None
+    """A call of many queued back to back, by the judge's own clock."""
     bytes: int | None = None
+    """The least that a kernel must move."""
     floor_us: float | None = None
     sol_us: float | None = None
+    """Published by the problem, like the next."""
     b200_floor_us: float | None = None
     elements: int | None = None
+    """By which instructions are counted."""
     emulation: dict[str, Any] | None = None
+    """Counts of an emulated call; see ``cli.b200``."""
     predicted: Prediction | None = None
+    """The time of an emulated call on another GPU."""
     message: str | None = None
     error_share: float | None = None
     findings: list[failures.Finding] = field(default_factory=list)
     failure: failures.Failure | None = None
     output: str | None = None
     unverified: str | None = None
+    """Why counts may leave out work, or that there were few calls; None if neither is so."""
     full_range: str | None = None
+    """Whether a call with full-range inputs was right, pass or fail; None if there was none."""
     dropped: list[str] = field(default_factory=list)
+    """The fields for which the result pipe had no room."""
     samples_us: list[float] | None = None
+    """Every timed call that counts, in order."""
     elapsed_s: float | None = None
+    """The duration of the case without later calls."""
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -136,19 +144,21 @@ def _fill_failure(result: TestResult | BenchmarkResult) -> None:
 
 @dataclass(frozen=True)
 class Score:
-    """Geometric means over the benchmarks. geomean_us is None unless every one was timed and
-    passed; reason then says why. predicted: of what was emulated, on another GPU. ranked_us: what
-    the leaderboard ranks by.
-    """
+    """Means over the benchmarks, geometric ones but for the last field."""
 
     geomean_us: float | None
+    """None unless every benchmark was timed and passed."""
     floor_geomean_us: float | None
     sol_geomean_us: float | None
     b200_floor_geomean_us: float | None
     reason: str | None = None
+    """Why there is no mean."""
     predicted: Prediction | None = None
+    """Of emulated calls, on another GPU."""
     ranking_by: str = "geom"
+    """geom, mean, or last: only the last benchmark ranks."""
     ranked_us: float | None = None
+    """The time by which the leaderboard ranks."""
 
 
 @dataclass(frozen=True)
@@ -162,29 +172,31 @@ class Warning:
 
 @dataclass
 class Verdict:
-    """Everything ``--json`` shows. alone: how the submission failed when it was run by itself;
-    alone_too_long: that it did not end.
-    mistake: why nothing of it could be judged.
-    strict: whether findings fail a case. interrupted: whether the user stopped it. elapsed_s: how
-    long all of it took, None if unknown.
-    """
+    """Everything that ``--json`` shows."""
 
     submission: Submission
     device: Device | None = None
     confined: dict[str, str] = field(default_factory=dict)
+    """How the submission's process was confined, by mechanism."""
     tests: list[TestResult] = field(default_factory=list)
     benchmarks: list[BenchmarkResult] = field(default_factory=list)
     warnings: list[Warning] = field(default_factory=list)
     alone: str | None = None
+    """How the submission failed when it was run by itself."""
     alone_too_long: bool = False
+    """Whether it did not end then."""
     mistake: Mistake | None = None
+    """Why none of it could be judged."""
     interrupted: bool = False
+    """Whether the user stopped the judgement."""
     elapsed_s: float | None = None
+    """The duration of the judgement; None if unknown."""
     strict: bool = False
+    """Whether findings fail a case."""
     problem: str = leaderboard
     """The leaderboard."""
     ranking_by: str = "geom"
-    """The leaderboard's way to rank: geom, mean, or last, by the last benchmark alone."""
+    """See ``Score``."""
 
     @property
     def results(self) -> list[TestResult | BenchmarkResult]:

@@ -54,35 +54,39 @@ class HistoryError(SetupError):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A judgement as the log lists it.
-
-    judged_at: seconds since 1970. path: as it was given, what is no text escaped. outcome: passed,
-    failed or interrupted. benchmarks: their shapes. geomean_us: None unless timed. bound_us: of
-    emulated benchmarks, the geometric mean of the least times of a B200. device: its name, or
-    what kernels were emulated as. flush: None without a GPU. unverified: of how many benchmarks
-    the counts may leave out work. environment: versions of nvfp4 and Python, and the platform.
-    best: whether it is the fastest that passed with these benchmarks on this GPU and after this
-    flush. predicted_us: the geometric mean that a model predicts, for which GPU.
-    """
+    """A judgement as the log lists it."""
 
     id: int
     judged_at: float
+    """Seconds since 1970."""
     path: str
+    """As given; bytes that are no text are escaped."""
     sha256: str
     outcome: str
+    """passed, failed, unclear or interrupted."""
     tests_passed: int
     tests: int
     benchmarks: str
+    """Their shapes."""
     geomean_us: float | None
+    """None unless timed."""
     bound_us: float | None
+    """The geometric mean of a B200's least times for emulated benchmarks."""
     kind: str | None
+    """cuda or cpu."""
     device: str | None
+    """Its name, or the architecture that kernels were emulated as."""
     flush: str | None
+    """None without a GPU."""
     elapsed_s: float | None
     unverified: int
+    """The number of benchmarks whose counts may leave out work."""
     environment: dict[str, str]
+    """Versions of nvfp4 and Python, and the platform."""
     best: bool = False
+    """Whether it is the fastest that passed with these benchmarks, GPU and flush."""
     predicted_us: float | None = None
+    """The geometric mean that a model predicts."""
     predicted_gpu: str | None = None
 
 

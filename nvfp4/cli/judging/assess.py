@@ -51,38 +51,42 @@ _least_shared = 8
 
 
 class Observer:
-    """Progress callbacks, which do nothing here.
+    """Progress callbacks, which do nothing here. Times are those of the monotonic clock."""
 
-    phase: a noun (test, benchmark), the lines of its cases, and when it ends at the latest.
-    started: a case of the phase begins, by its number, and when. finished: it is over, with its
-    result; one that has passed may fail later. activity: what the submission's process is busy
-    with, see ``read_activity``. Times are those of the monotonic clock, in seconds.
-    """
+    def phase(self, noun: str, lines: list[str], ends_s: float) -> None:
+        """A phase begins: test or benchmark, the lines of its cases, and when it ends at most."""
 
-    def phase(self, noun: str, lines: list[str], ends_s: float) -> None: ...
-    def device(self, device: Device) -> None: ...
-    def started(self, index: int, at_s: float) -> None: ...
-    def activity(self, word: str) -> None: ...
-    def finished(self, index: int, result: TestResult | BenchmarkResult) -> None: ...
+    def device(self, device: Device) -> None:
+        """The device is known."""
+
+    def started(self, index: int, at_s: float) -> None:
+        """A case of the phase begins."""
+
+    def activity(self, word: str) -> None:
+        """The submission's process is busy with something; see ``read_activity``."""
+
+    def finished(self, index: int, result: TestResult | BenchmarkResult) -> None:
+        """A case is over; one that has passed may fail later."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cases to judge, and how. tests, benchmarks: lines of a case file of the problem.
-    run_alone: whether the submission is run by itself first, as the bot does. inputs: of the tests.
-    second_look: lines of further tests, with their inputs. stop_at: the status, pass or fail, with
-    which a test ends the tests; None for neither. repeat: whether some tests run again in a fresh
-    process.
-    """
+    """The cases to judge, and how."""
 
     tests: list[str]
+    """Lines of a case file of the problem, like the benchmarks."""
     benchmarks: list[str]
     problem: Problem
     run_alone: bool = True
+    """Whether the submission is run by itself first, as the bot does."""
     inputs: tuple[str, ...] = ("contest", "full")
+    """The kinds of inputs of the tests."""
     second_look: tuple[str, ...] = ()
+    """Lines of further tests, with their inputs."""
     stop_at: str | None = None
+    """The status, pass or fail, with which a test ends the tests; None for neither."""
     repeat: bool = True
+    """Whether some tests run again in a fresh process."""
 
     @classmethod
     def of(cls, problem: Problem, **others: Any) -> "Plan":
