@@ -301,7 +301,7 @@ def compare(files: tuple[Path, ...], rounds: int, **options: Any) -> None:
     sys.exit(compare_and_show(files, rounds, Invocation.of(options)))
 
 
-@main.command(epilog="nvfp4 log\nnvfp4 log -n 5")
+@main.command(epilog="nvfp4 log\nnvfp4 log -n 5 --json")
 @click.option(
     "-n",
     "--number",
