@@ -172,7 +172,7 @@ def test_every_warning_has_a_meaning() -> None:
 
 
 def test_every_finding_has_a_meaning() -> None:
-    found = first_arguments(root / "nvfp4" / "judge" / "findings.py", "_finding")
+    found = first_arguments(root / "nvfp4" / "judge" / "observing.py", "_finding")
     for path in (root / "nvfp4" / "capture").rglob("*.py"):
         found |= first_arguments(path, "Note")
     assert found <= set(finding_codes)
