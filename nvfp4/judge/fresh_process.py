@@ -8,10 +8,11 @@ import torch
 
 from nvfp4.contract.referee import Drawn, Output
 from nvfp4.judge.later_calls import too_slow
-from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime, longest_call_s
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, greeting_timeout_s
 from nvfp4.records.cases import Case
+from nvfp4.records.unanswered import longest_call_s
 from nvfp4.sandbox.caches import forget
 
 atomics_directive = "#!NVFP4 atomics"
