@@ -71,14 +71,15 @@ class NotEnoughMemory(CaseFailed):
 
 @dataclass(frozen=True)
 class CaseSetup:
-    """The parameters for opening a case. process: that of the submission. deadline: on the
-    monotonic clock, in seconds. explain: whether to look for the cause of a wrong output."""
+    """The parameters for opening a case."""
 
     process: SubmissionProcess
     device: torch.device
     deadline: float
+    """On the monotonic clock, in seconds."""
     referee: Referee
     explain: bool = False
+    """Whether to look for the cause of a wrong output."""
 
 
 class OpenedCase:

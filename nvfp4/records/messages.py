@@ -161,15 +161,18 @@ class CaseOpened:
 @dataclass(frozen=True)
 class OpenSession:
     """To the executor: forget everything, and be the GPU of the worker behind the socket that comes
-    with it. taken: as of ``Connected``. path: of the submission there; name: what messages call it.
-    text: of it, to be quoted. check: as of
-    ``Options``."""
+    with it."""
 
     taken: list[list[int]]
+    """See ``Connected``."""
     path: str
+    """The submission's path in the worker."""
     name: str
+    """The submission's name in messages."""
     text: str
+    """The submission's text, which messages quote."""
     check: bool
+    """See ``Options``."""
 
 
 @dataclass(frozen=True)
@@ -182,28 +185,32 @@ class Opened:
 @dataclass(frozen=True)
 class Begin:
     """To the executor: the worker's next launches are those of a call. The case's buffers come with
-    it.
-
-    base: where they lie in the worker. buffers: name, offset, nbytes, writable, shape, strides in
-    bytes and dimensions of each that launches may touch. place: where the output goes, by its
-    offset; room_bytes: how much it may have. deadline: of kernels, on the monotonic
-    clock. model: the GPU that a time is predicted for, empty for none; flush: after which. explain:
-    after how many warp instructions a launch stops that is counted by line, 0 to run it whole;
-    texts: which texts, "ptx" and "sass", go with the counts. longest_s: a launch with a predicted
-    time that would take longer has only some of its CTAs run, 0 for none.
-    """
+    it."""
 
     base: int
+    """Address of the buffers in the worker."""
     buffers: list[Any]
+    """Name, offset, nbytes, writable, shape, strides in bytes and dimensions of each buffer that
+    launches may touch."""
     mapped_bytes: int
     place: int
+    """Offset of the output."""
     room_bytes: int
+    """The most bytes of the output."""
     deadline: float
+    """When kernels are given up, on the monotonic clock."""
     model: str = ""
+    """The GPU that a time is predicted for, empty for none."""
     flush: str = "contest"
+    """The flush before the predicted call."""
     explain: int = 0
+    """The number of warp instructions after which a launch that is counted by line stops; 0 to run
+    it whole."""
     texts: list[str] = field(default_factory=list)
+    """The texts that go with the counts: "ptx", "sass"."""
     longest_s: float = 0.0
+    """If a launch with a predicted time would take longer, only some of its CTAs run; 0 for no
+    limit."""
 
 
 @dataclass(frozen=True)
@@ -213,20 +220,23 @@ class End:
 
 @dataclass(frozen=True)
 class Ended:
-    """The executor's account of a call. reports: as ``emulator.LaunchReport.to_dict``. notes: code
-    and message of the findings that the submission's process has added. why: why counts may leave
-    out work of the call, empty where they do not. fault, failure: the first fault, empty if there
-    was none. fatal: whether a GPU would run nothing of the process after it. predicted: as
-    ``records.prediction``, empty where none was asked for. compiled: loops since the last answer,
-    as `executor.machine_code`. sampled: why only some CTAs ran, so that outputs are unknown; empty
-    where all did."""
+    """The executor's account of a call."""
 
     reports: list[Any]
+    """See ``emulator.LaunchReport.to_dict``."""
     notes: list[list[str]]
+    """Code and message of the findings that the submission's process has added."""
     why: str
+    """Why counts may leave out work of the call; empty if they do not."""
     fault: str
+    """The text of the first fault; empty if there was none."""
     failure: dict[str, Any]
+    """The first fault as a record; empty if there was none."""
     predicted: dict[str, Any]
+    """See ``records.prediction``; empty if none was asked for."""
     compiled: list[str]
+    """Loops that were compiled since the last answer; see ``executor.machine_code``."""
     fatal: bool = False
+    """Whether a GPU would run nothing of the process after the fault."""
     sampled: str = ""
+    """Why only some CTAs ran, so that outputs are unknown; empty if all did."""

@@ -26,31 +26,35 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class Options:
-    """device: auto, cpu, emulate, cuda or cuda:N. timeout_s: of the tests and of the benchmarks,
-    each; the contest's bot allows 180 s. arch: what kernels are emulated as without a GPU, and
-    compiled for before they are rewritten. retarget: auto, or never for kernels that run on the
-    GPU here as they are or not at all. flush: what empties the L2 before a timed call: contest,
-    clean, or fill, which most problems have. check: whether the emulator looks for findings.
-    strict: whether findings fail a case.
-    model: the GPU that times are predicted for where there is none. repeat: whether some tests run
-    again in a fresh process. name: what messages call the submission's file, "" for its own name.
-    problem: the leaderboard whose files lie in the judge's folder, "" for NVFP4 GEMV.
-    limit_gib: how much memory, and how much of the disk, its processes may take together; 0 for as
-    much as the machine can spare.
-    """
+    """The options of a judgement."""
 
     device: str = "auto"
+    """auto, cpu, emulate, cuda or cuda:N."""
     timeout_s: float = 170.0
+    """Limit of the tests and of the benchmarks, each; the contest's bot allows 180 s."""
     arch: str = "sm_100a"
+    """The architecture that kernels are emulated as without a GPU, and compiled for before they
+    are rewritten."""
     retarget: str = "auto"
+    """auto, or never for kernels that run on the GPU here as they are or not at all."""
     flush: str = "contest"
+    """How the L2 is emptied before a timed call: contest, clean, or fill, which most problems
+    have."""
     check: bool = True
+    """Whether the emulator looks for findings."""
     strict: bool = False
+    """Whether findings fail a case."""
     model: str = "B200"
+    """The GPU that times are predicted for if there is none."""
     repeat: bool = True
+    """Whether some tests run again in a fresh process."""
     name: str = ""
+    """The name of the submission's file in messages, "" for its own name."""
     problem: str = ""
+    """The leaderboard whose files lie in the judge's folder, "" for NVFP4 GEMV."""
     limit_gib: int = 0
+    """Limit on memory, and on disk, of the submission's processes together; 0 for as much as the
+    machine can spare."""
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():

@@ -21,17 +21,17 @@ Times = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Change:
-    """The change of one shape or of the geometric mean over the shapes. change: as a share of the
-    first time. low, high: the ends of its interval. baseline_us, file_us: both times in
-    microseconds, geometric means over the rounds.
-    """
+    """The change of one shape, or of the geometric mean over the shapes."""
 
     verdict: Word
     change: float
+    """As a share of the first time."""
     low: float
     high: float
+    """Ends of the interval of the change."""
     baseline_us: float
     file_us: float
+    """Geometric means over the rounds."""
 
 
 def changes_of(baseline: Times, file: Times) -> list[Change]:

@@ -67,14 +67,17 @@ _nothing = ("", "-")
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """cells: one for each row. rank: 0 for a column that is always shown; of the others the highest
-    rank is dropped first. note: the meaning of the column, for the legend."""
+    """A column of a table."""
 
     heading: str
     cells: Sequence[Text | str]
+    """One for each row."""
     rank: int = 0
+    """0 for a column that is always shown; of the others the highest rank is dropped first."""
     right: bool = True
+    """Whether cells are aligned to the right."""
     note: str = ""
+    """The meaning of the column, for the legend."""
 
     @property
     def texts(self) -> list[Text]:
