@@ -41,7 +41,8 @@ _plain = (bool, str, float, list[str], dict[str, float])
 
 
 def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] | None:
-    """The counts of a benchmark's call with what follows from them, None where there are none.
+    """Return the counts of a benchmark's call with what follows from them, None where there are
+    none.
 
     Added to the counts are ``distinct_bytes`` (32 bytes for each distinct sector: what memory must
     deliver and take; None where only some thread blocks ran), ``minimum_bytes``, ``b200_memory_us``
@@ -77,7 +78,8 @@ predicted_note = "predicted by a model, not measured (docs/model.md)"
 
 
 def predicted_text(us: float | None, gpu: str | None) -> str:
-    """A predicted time and its GPU, below a heading that names the B200; empty without one."""
+    """Return a predicted time and its GPU, below a heading that names the B200; empty without
+    one."""
     if us is None:
         return ""
     return f"{us:.1f}" if gpu == "B200" else f"{us:.1f} ({gpu})"

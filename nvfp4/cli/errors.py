@@ -40,7 +40,7 @@ unread = 141
 
 
 def error_object(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
-    """The documented JSON object where nothing was judged."""
+    """Return the documented JSON object where nothing was judged."""
     return {"schema": json_schema, "error": {"code": code, "message": message, "hint": hint}}
 
 

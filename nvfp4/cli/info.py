@@ -98,8 +98,8 @@ def _ability(device: Device) -> str:
 
 
 def capability_of(device: str) -> str | None:
-    """The compute capability of the GPU on which submissions are judged, such as 9.0, None where
-    they are judged without one. device: auto, cpu, emulate, cuda or cuda:N.
+    """Return the compute capability of the GPU on which submissions are judged, such as 9.0, None
+    where they are judged without one. device: auto, cpu, emulate, cuda or cuda:N.
 
     Asks the judge, which loads torch, only where there is a driver. Raises SetupError.
     """
@@ -118,8 +118,8 @@ print(json.dumps(["%d.%d" % torch.cuda.get_device_capability(each) for each in r
 
 
 def visible_gpus() -> dict[str, str]:
-    """The GPUs that torch sees, each as CUDA_VISIBLE_DEVICES names it, with its compute capability.
-    Raises SetupError.
+    """Return the GPUs that torch sees, each as CUDA_VISIBLE_DEVICES names it, with its compute
+    capability. Raises SetupError.
     """
     if not has_driver():
         return {}

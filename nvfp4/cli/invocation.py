@@ -46,11 +46,12 @@ class Invocation:
         return cls(Options(**chosen), **given)
 
     def problem(self, submission: Path | None = None) -> Problem:
-        """The problem that is meant. Raises SetupError."""
+        """Return the problem that is meant. Raises SetupError."""
         return find_problem(self.options.problem, submission)
 
     def bot(self, problem: Problem, content: bytes, name: str = "submission.py") -> Bot:
-        """The bot that runs a submission with these options. name: of the file, for messages."""
+        """Return the bot that runs a submission with these options. name: of the file, for
+        messages."""
         named = "" if problem.is_bundled else problem.name
         flush = problem.flush if self.options.flush == "contest" else self.options.flush
         options = replace(self.options, name=name, problem=named, flush=flush)
@@ -95,8 +96,8 @@ def judge(
     observer: Observer,
     read: tuple[Submission, bytes] | None = None,
 ) -> Verdict:
-    """The verdict by the plan; a mistake that parsing finds is all of it. read: the file, if it has
-    been read. Raises SetupError.
+    """Return the verdict by the plan; a mistake that parsing finds is all of it. read: the file, if
+    it has been read. Raises SetupError.
     """
     described, content = read or read_submission(path)
     verdict = Verdict(described, mistake=first_mistake(path.name, content))

@@ -131,6 +131,6 @@ def _raw_line(content: bytes, number: int | None) -> str:
 
 
 def _line(content: bytes, number: int | None) -> str | None:
-    """A line of the file as it can be shown, None where there is none."""
+    """Return a line of the file as it can be shown, None where there is none."""
     text = _raw_line(content, number)
     return visible(text.expandtabs(1))[:_longest_line] or None

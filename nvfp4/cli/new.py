@@ -39,15 +39,15 @@ def ladder_folder() -> Path:
 
 
 def rungs() -> dict[str, Path]:
-    """The two climbs, then the detours, by names such as cute/01_template."""
+    """Return the two climbs, then the detours, by names such as cute/01_template."""
     folders = ("cute", "cuda", "detours")
     paths = [path for each in folders for path in sorted((ladder_folder() / each).glob("*.py"))]
     return {f"{path.parent.name}/{path.stem}": path for path in paths}
 
 
 def rung_text(name: str) -> str:
-    """The source of a rung, whose number may be left out. Raises SetupError, with names like it,
-    where there is none."""
+    """Return the source of a rung, whose number may be left out. Raises SetupError, with names like
+    it, where there is none."""
     wanted = name.removeprefix("ladder/").removesuffix(".py")
     unnumbered = {re.sub(r"/\d+_", "/", name): path for name, path in rungs().items()}
     known = unnumbered | rungs()

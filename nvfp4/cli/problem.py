@@ -55,7 +55,7 @@ class Shape:
 
 
 def shape_of(line: str) -> Shape:
-    """The shape of a line of a case file."""
+    """Return the shape of a line of a case file."""
     return Shape(tuple(dimensions(line).items()))
 
 
@@ -103,8 +103,8 @@ class Problem:
         return found
 
     def case(self, text: str, among: list[str]) -> str:
-        """The line of a case that the user names: its number among these, ``name=value`` for each
-        of its arguments, or the sizes alone, such as 512,512,2. Raises SetupError."""
+        """Return the line of a case that the user names: its number among these, ``name=value`` for
+        each of its arguments, or the sizes alone, such as 512,512,2. Raises SetupError."""
         names = [name for name, _ in shape_of(self.tests[0]).sizes]
         if text.isdecimal() and int(text) < len(among):
             return among[int(text)]
@@ -149,18 +149,18 @@ def bundled_folder() -> Path:
 
 
 def package_path() -> dict[str, str]:
-    """The variable with which Python finds this package, which may not be installed."""
+    """Return the variable with which Python finds this package, which may not be installed."""
     folder, inherited = bundled_folder().parents[2], os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(folder), *([inherited] if inherited else [])])}
 
 
 def _sentence(error: Exception) -> str:
-    """The message of an error, on one line and cut."""
+    """Return the message of an error, on one line and cut."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _read_yaml(path: Path) -> Any:
-    """The content of a YAML file. Raises ProblemError."""
+    """Return the content of a YAML file. Raises ProblemError."""
     import yaml
 
     try:
@@ -219,7 +219,7 @@ def load_problem(folder: Path | None = None) -> Problem:
 
 
 def _read_file(folder: Path, name: str, source: str) -> bytes:
-    """A file of a problem, which may lie outside its folder. Raises ProblemError."""
+    """Return a file of a problem, which may lie outside its folder. Raises ProblemError."""
     if Path(name).name != name or name in (".", ".."):
         raise ProblemError(f"{folder / 'task.yml'}: {name!r} is no name of a file")
     for path in (folder / source, folder / name):
@@ -229,15 +229,15 @@ def _read_file(folder: Path, name: str, source: str) -> bytes:
 
 
 def _template(folder: Path, content: Mapping[str, Any]) -> Path | None:
-    """The problem's own template, or its starter."""
+    """Return the problem's own template, or its starter."""
     named = content.get("templates")
     found = [folder / str(each) for each in (named.values() if isinstance(named, dict) else ())]
     return next((path for path in (*found, folder / "submission.py") if path.is_file()), None)
 
 
 def _described(source: bytes) -> dict[str, Any]:
-    """The names that a Python file assigns plain values to, and those of its functions, which have
-    none here. It is not run."""
+    """Return the names that a Python file assigns plain values to, and those of its functions,
+    which have none here. It is not run."""
     found: dict[str, Any] = {}
     with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
         for each in ast.parse(source).body:
@@ -333,7 +333,7 @@ def leaderboards_named(content: bytes) -> list[str]:
 
 
 def find_problem(given: str, submission: Path | None = None) -> Problem:
-    """The problem that a command is for.
+    """Return the problem that a command is for.
 
     given: a folder or the name of a leaderboard. If it is empty: the current folder where it has a
     task.yml, then the leaderboard that the submission names, then NVFP4 GEMV. Raises SetupError,

@@ -104,7 +104,7 @@ def _without_gpu(problem: Problem) -> str:
 
 
 def _range(problem: Problem) -> str:
-    """The smallest and the largest case, with the names of the sizes."""
+    """Return the smallest and the largest case, with the names of the sizes."""
     shapes = sorted(
         map(shape_of, [*problem.tests, *problem.benchmarks]), key=lambda shape: shape.elements
     )

@@ -16,12 +16,12 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A visible text without line breaks and tabs, for a cell of a table."""
+    """Return a visible text without line breaks and tabs, for a cell of a table."""
     return "".join(ascii(c)[1:-1] if c in "\n\t\u2028\u2029" else c for c in visible(text))
 
 
 def visible_json(text: str | None) -> Any:
-    """The value of a JSON text with every string visible; None for what is no JSON."""
+    """Return the value of a JSON text with every string visible; None for what is no JSON."""
     try:
         return visible_parts(json.loads(text or "null"))
     except (ValueError, RecursionError):
@@ -29,7 +29,7 @@ def visible_json(text: str | None) -> Any:
 
 
 def visible_parts(value: Any) -> Any:
-    """A value of JSON with every string visible."""
+    """Return a value of JSON with every string visible."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, list):
@@ -40,7 +40,7 @@ def visible_parts(value: Any) -> Any:
 
 
 def first_lines(text: str) -> list[str]:
-    """The lines of a message; of a long one the first, and how many are left out."""
+    """Return the lines of a message; of a long one the first, and how many are left out."""
     lines = text.split("\n")
     if len(lines) <= most_lines:
         return lines
@@ -48,7 +48,7 @@ def first_lines(text: str) -> list[str]:
 
 
 def microseconds(value: float | None) -> str:
-    """A time with the digits that mean something; a dash for None."""
+    """Return a time with the digits that mean something; a dash for None."""
     if value is None:
         return "-"
     digits = 3 if value < 100 else 1 if value < 1000 else 0
@@ -64,14 +64,14 @@ def seconds(value: float) -> str:
 
 
 def roughly(value: float) -> str:
-    """A time that is foreseen: ``7 s``, ``40 s``, ``2 min 10 s``."""
+    """Return a time that is foreseen: ``7 s``, ``40 s``, ``2 min 10 s``."""
     step = 1 if value < 10 else 5 if value < 60 else 10
     whole = step * max(1, round(value / step))
     return f"{whole} s" if whole < 120 else seconds(whole)
 
 
 def percent(part: float | None, whole: float | None) -> str:
-    """A share; a dash where one of the two is unknown or nothing."""
+    """Return a share; a dash where one of the two is unknown or nothing."""
     if not part or not whole:
         return "-"
     share = part / whole

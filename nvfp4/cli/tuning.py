@@ -11,7 +11,8 @@ from nvfp4.cli.problem import load_problem, package_path
 
 
 def tune(submission: Path, cases: Sequence[str], device: str, model: str | None) -> int:
-    """The tuner's exit code: 0 ranked, 1 no right configuration for a case, 2 it could not start.
+    """Return the tuner's exit code: 0 ranked, 1 no right configuration for a case, 2 it could not
+    start.
 
     cases: as the user names them; the benchmarks if there are none. device: auto, cuda or cuda:N.
     model: the GPU to predict for instead of timing on one. The tuner shares this process's output.

@@ -22,9 +22,9 @@ class Submission:
     """The file that is judged."""
 
     path: str
-    """As given."""
+    """The path as given."""
     sha256: str
-    """Of the file's bytes."""
+    """The hash of the file's bytes."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Score:
     reason: str | None = None
     """Why there is no mean."""
     predicted: Prediction | None = None
-    """Of emulated calls, on another GPU."""
+    """The mean of emulated calls, on another GPU."""
     ranking_by: str = "geom"
     """geom, mean, or last: only the last benchmark ranks."""
     ranked_us: float | None = None
@@ -237,8 +237,9 @@ class Verdict:
         return left and not failed and not self.mistake and not self.interrupted
 
     def only_warns(self, result: TestResult | BenchmarkResult) -> bool:
-        """Whether a failure of a case is only a warning: that of a test on full-range inputs, as
-        long as none on the contest's fails. A test that earlier calls made wrong decides, too."""
+        """Return whether a failure of a case is only a warning: that of a test on full-range
+        inputs, as long as none on the contest's fails. A test that earlier calls made wrong
+        decides, too."""
         deciding = self._deciding_tests
         if not isinstance(result, TestResult) or result in deciding or _decides(result):
             return False
@@ -288,7 +289,7 @@ class Verdict:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The documented JSON object."""
+        """Return the documented JSON object."""
         return {
             "schema": json_schema,
             "problem": self.problem,
@@ -323,8 +324,8 @@ def _plain(result: TestResult | BenchmarkResult) -> dict[str, Any]:
 
 
 def _decides(test: TestResult) -> bool:
-    """Whether it shows more than that full-range inputs are too much: an output that earlier calls
-    decide, or no result where there must be one."""
+    """Return whether it shows more than that full-range inputs are too much: an output that earlier
+    calls decide, or no result where there must be one."""
     return test.failure is not None and test.failure.code in ("output.state", no_result.code)
 
 
@@ -339,7 +340,7 @@ def _mean(values: Sequence[float | None], ranking_by: str = "geom") -> float | N
 
 
 def unescape(text: str) -> str:
-    """A value of the result pipe with its line breaks."""
+    """Return a value of the result pipe with its line breaks."""
     return text.replace("\\n", "\n")
 
 
@@ -347,7 +348,7 @@ _times = ("mean", "median", "std", "err", "best", "worst")
 
 
 def read_device(values: dict[str, str]) -> Device | None:
-    """The device that eval.py wrote about, None if it did not get that far."""
+    """Return the device that eval.py wrote about, None if it did not get that far."""
     if "device.kind" not in values:
         return None
     others = ("read_gbps", "empty_us", "retargeted")
@@ -376,7 +377,8 @@ def read_retargeted(text: str | None) -> list[dict[str, Any]]:
 
 
 def read_confinement(values: dict[str, str]) -> dict[str, str]:
-    """How the submission's process was confined: mechanism to description, "none: ..." if not."""
+    """Return how the submission's process was confined: mechanism to description, "none: ..." if
+    not."""
     prefix = "confined."
     return {key.removeprefix(prefix): how for key, how in values.items() if key.startswith(prefix)}
 

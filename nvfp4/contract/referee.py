@@ -71,7 +71,7 @@ class Output:
         return build(self.tree, self.storages)
 
     def same_bits(self, other: "Output") -> bool:
-        """Whether two outputs are the same, NaN included."""
+        """Return whether two outputs are the same, NaN included."""
         return self.tree == other.tree and all(
             same_bytes(*pair) for pair in zip(self.storages, other.storages, strict=True)
         )
@@ -125,10 +125,10 @@ class Referee(Protocol):
         """Return inputs with the results that `check` needs, if they can be computed in advance."""
 
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
-        """Whether an output is right. explain: look for the likely cause if it is not."""
+        """Return whether an output is right. explain: look for the likely cause if it is not."""
 
     def is_right(self, drawn: Drawn, output: Output) -> bool:
-        """Whether the part of an output that is cheap to check is right."""
+        """Return whether the part of an output that is cheap to check is right."""
 
     def withhold(
         self, plan: CasePlan, storages: list[torch.Tensor]

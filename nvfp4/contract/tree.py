@@ -104,13 +104,14 @@ class Tree:
 def _of_name(
     name: str, dimensions: dict[str, tuple[tuple[str, str], ...]]
 ) -> tuple[tuple[str, str], ...]:
-    """The words for ``b1`` and ``a[3]`` are those for b and a, if they have none of their own."""
+    """Return the words for a name. ``b1`` and ``a[3]`` take those of b and a unless they have their
+    own."""
     plain = re.sub(r"\[\d+\]|\d+", "", name)
     return dimensions.get(name, dimensions.get(plain, ()))
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """The dtype of a name. Raises TreeError."""
+    """Return the dtype of a name. Raises TreeError."""
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise TreeError(f"{name[:40]!r} is no dtype")
@@ -118,7 +119,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """The name of a dtype, as a leaf has it."""
+    """Return the name of a dtype, as a leaf has it."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -182,7 +183,8 @@ def _check_skeleton(skeleton: Any, leaves: int, depth: int) -> None:
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two flat uint8 tensors are equal. torch compares eight bytes as fast as one."""
+    """Return whether two flat uint8 tensors are equal. torch compares eight bytes as fast as
+    one."""
     words = one.numel() // 8 * 8
     return (
         one.numel() == other.numel()
@@ -196,7 +198,7 @@ def flatten(
     root: str = "data",
     on_host: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
 ) -> tuple[Tree, list[torch.Tensor]]:
-    """The tree of data, and its storages as flat uint8 tensors, not copied.
+    """Return the tree of data, and its storages as flat uint8 tensors, not copied.
 
     on_host: gives a tensor of a stand-in device on the same memory of the CPU. Raises TreeError
     for what is neither a tensor, a plain value, a tuple, a list nor a dict.
@@ -260,7 +262,7 @@ class _Flattened:
 
 
 def view(leaf: Leaf, flat: torch.Tensor) -> torch.Tensor:
-    """A leaf over its flat uint8 storage."""
+    """Return a leaf over its flat uint8 storage."""
     dtype = dtype_of(leaf.dtype)
     # FP4 has no strided views of its own: bytes are viewed first.
     held = flat[: span_bytes(leaf)] if flat.numel() % dtype.itemsize else flat
@@ -274,8 +276,8 @@ def build(
     flat: Sequence[torch.Tensor],
     adopt: Callable[[torch.Tensor, str], torch.Tensor] = lambda tensor, device: tensor,
 ) -> Any:
-    """The data of a tree over its storages. adopt: gives a tensor as the receiver is to see it,
-    from the tensor and the device of its storage."""
+    """Return the data of a tree over its storages. adopt: gives a tensor as the receiver is to see
+    it, from the tensor and the device of its storage."""
     tensors = [
         adopt(view(leaf, flat[leaf.storage]), tree.storages[leaf.storage].device)
         for leaf in tree.leaves
@@ -295,7 +297,7 @@ def _made(skeleton: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def tensors_of(data: Any) -> list[torch.Tensor]:
-    """The tensors of nested data, in their order."""
+    """Return the tensors of nested data, in their order."""
     if isinstance(data, torch.Tensor):
         return [data]
     if isinstance(data, dict):
@@ -325,7 +327,8 @@ def packed(tree: Tree) -> Tree:
 
 
 def outermost_first(leaf: Leaf) -> list[int]:
-    """The dimensions of a leaf in the order in which they lie; those of one element come first."""
+    """Return the dimensions of a leaf in the order in which they lie; those of one element come
+    first."""
     wide = [size > 1 for size in leaf.shape]
     return sorted(range(len(leaf.shape)), key=lambda each: (wide[each], -leaf.strides[each]))
 
@@ -342,7 +345,7 @@ def room_for(sizes: Sequence[int]) -> int:
 
 
 def parts(tree: Tree, raw: torch.Tensor) -> list[torch.Tensor]:
-    """The storages in flat uint8 memory where they lie one after the other."""
+    """Return the storages in flat uint8 memory where they lie one after the other."""
     starts = places(tree)
     return [
         raw[at : at + storage.nbytes] for at, storage in zip(starts, tree.storages, strict=False)
@@ -350,5 +353,5 @@ def parts(tree: Tree, raw: torch.Tensor) -> list[torch.Tensor]:
 
 
 def is_packed(tree: Tree, room_bytes: int) -> bool:
-    """Whether a tree from another process is packed and fits into ``room_bytes``."""
+    """Return whether a tree from another process is packed and fits into ``room_bytes``."""
     return tree == packed(tree) and places(tree)[-1] <= room_bytes

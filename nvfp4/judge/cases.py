@@ -12,7 +12,7 @@ class CaseFileError(ValueError):
 
 
 def combine_seed(case_seed: int, secret_seed: int) -> int:
-    """The bot's pairing of a public and a secret seed, in 63 bits."""
+    """Return the bot's pairing of a public and a secret seed, in 63 bits."""
     total = case_seed + secret_seed
     return (case_seed + total * (total + 1) // 2) % 2**63
 

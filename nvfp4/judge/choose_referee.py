@@ -26,7 +26,7 @@ def files_beside(options: Options) -> dict[str, bytes]:
 
 
 def referee_of(options: Options) -> Referee:
-    """The referee; ``close`` ends it."""
+    """Return the referee; ``close`` ends it."""
     if not options.problem:
         from nvfp4.problems.nvfp4_gemv.referee import Gemv
 

@@ -12,7 +12,7 @@ from nvfp4.records.options import Options
 
 
 def device_facts(device: torch.device, options: Options) -> dict[str, str | None]:
-    """The present device by the names of docs/json.md; None for what is not there.
+    """Return the present device by the names of docs/json.md; None for what is not there.
 
     emulates: the architecture that kernels are emulated as, None on a GPU. flush: before a timed
     call on a GPU. nvcc: of CUDA C++ submissions; "none: ..." says why they cannot be judged without
@@ -46,7 +46,7 @@ def _nvcc_version() -> str:
 
 
 def _package_version(name: str) -> str | None:
-    """The version of an installed package; it is not imported."""
+    """Return the version of an installed package; it is not imported."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

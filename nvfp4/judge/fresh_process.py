@@ -22,7 +22,7 @@ repeated_cases = 2
 
 
 def declares_atomics(source: str) -> bool:
-    """Whether the directive stands among the first comment lines."""
+    """Return whether the directive stands among the first comment lines."""
     for line in source.splitlines():
         if line.strip() and not line.startswith("#"):
             return False
@@ -52,7 +52,7 @@ class Repetition:
                 self._setup.process.begin_load(greeting_timeout_s)
 
     def choose(self, cases: list[Case], digest: int) -> list[int]:
-        """Which cases are repeated: one at random of each kind of inputs, two at least."""
+        """Return which cases are repeated: one at random of each kind of inputs, two at least."""
         groups = [
             [index for index, case in enumerate(cases) if case.full_range == full]
             for full in (False, True)

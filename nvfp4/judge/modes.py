@@ -262,7 +262,7 @@ class Judge:
         return None
 
     def describe(self, cases: list[Case], calibration: Calibration) -> Exit:
-        """The floor of each case, without a call."""
+        """Write the floor of each case, without a call."""
         for index, floor_ns in enumerate(calibration.floors_ns):
             self._write_floor(f"benchmark.{index}", cases[index], [floor_ns])
         return self._end()

@@ -42,8 +42,8 @@ class Hooks:
         self._retargeted = RetargetedKernels(pipe)
 
     def open_clock(self) -> GatedClock | None:
-        """The judge's own clock for calls on a GPU. Raises SubmissionFailed where the worker cannot
-        be clocked."""
+        """Return the judge's own clock for calls on a GPU. Raises SubmissionFailed where the worker
+        cannot be clocked."""
         if not self._on_cuda or not self._withholds:
             return None
         return GatedClock(self._process, self._device, self._deadline)

@@ -394,8 +394,8 @@ def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:
 
 
 def described(plan: CasePlan, places: dict[str, int]) -> list[Any]:
-    """The buffers of a case that launches may touch, as ``Begin`` has them. places: by name, where
-    each begins."""
+    """Return the buffers of a case that launches may touch, as ``Begin`` has them. places: by name,
+    where each begins."""
     return [
         [
             leaf.path,

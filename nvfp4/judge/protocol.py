@@ -38,7 +38,7 @@ class ResultPipe:
 
     The bot reads the pipe only when the judge has ended: what does not fit into its 64 KiB would
     block for ever. Long values are cut. Lines that a verdict depends on are essential: no other
-    line takes their room. What was dropped of a case is told.
+    line takes their room. The names of dropped fields are written.
     """
 
     capacity_bytes = 60 << 10
@@ -100,7 +100,7 @@ class ResultPipe:
 
 
 def escape(text: str) -> str:
-    r"""Every kind of line break becomes a literal ``\n``; backslashes stay."""
+    r"""Return a text with ``\n`` for every kind of line break; backslashes stay."""
     return "\\n".join(text.splitlines())
 
 

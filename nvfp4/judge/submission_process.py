@@ -303,7 +303,7 @@ class SubmissionProcess:
             raise no_gpu(error) from None
 
     def answered(self, wait_s: float) -> bool:
-        """Whether ``finish`` would return or raise within ``wait_s``."""
+        """Return whether ``finish`` would return or raise within ``wait_s``."""
         return self._channel.has_something(wait_s)
 
     def greet(self, timeout_s: float, attempts: int = 2) -> dict[str, str]:

@@ -78,7 +78,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def case_line(arguments: dict[str, Any]) -> str:
-    """A case as a line of a case file. Raises CaseError for what no line can hold."""
+    """Return a case as a line of a case file. Raises CaseError for what no line can hold."""
     line = "; ".join(f"{name}: {value}" for name, value in arguments.items())
     if not arguments or any(";" in str(value) for value in arguments.values()):
         raise CaseError("a case is names with whole numbers, lists of them or words")
@@ -94,7 +94,7 @@ def dimensions(line: str) -> dict[str, str]:
 
 
 def elements_of(sizes: Mapping[str, str]) -> int:
-    """A measure of a case's work: the product of the sizes that are not 0."""
+    """Return a measure of a case's work: the product of the sizes that are not 0."""
     every = (list(map(int, re.findall(r"\d+", value))) for value in sizes.values())
     return math.prod(max(*numbers, 1) * len(numbers) for numbers in every if numbers)
 
@@ -113,7 +113,8 @@ def short_value(text: str) -> str:
 
 
 def label(line: str) -> str:
-    """A case for people: ``128 x 256 x 1`` where all values are whole numbers, else with names."""
+    """Return a case for people: ``128 x 256 x 1`` where all values are whole numbers, else with
+    names."""
     found = {name: short_value(value) for name, value in dimensions(line).items()}
     if all(_whole.fullmatch(value) for value in found.values()):
         return " x ".join(found.values())

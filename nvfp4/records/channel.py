@@ -47,7 +47,8 @@ class Channel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float | None = None) -> tuple[Message, int | None]:
-        """The next message and its descriptor. Raises ChannelClosed, ChannelTimeout, BadMessage."""
+        """Return the next message and its descriptor. Raises ChannelClosed, ChannelTimeout,
+        BadMessage."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         searched = 0  # each byte of a long message is searched once
         while (length := self._pending.find(b"\n", searched)) < 0:
@@ -74,15 +75,15 @@ class Channel:
         return self.has_pending()
 
     def fileno(self) -> int:
-        """The socket's, for ``select``."""
+        """Return the socket's descriptor, for ``select``."""
         return self._socket.fileno()
 
     def has_pending(self) -> bool:
-        """Whether a whole message is here already."""
+        """Return whether a whole message is here already."""
         return b"\n" in self._pending
 
     def has_something(self, wait_s: float) -> bool:
-        """Whether something comes, or the other side is gone, within ``wait_s``."""
+        """Return whether something comes, or the other side is gone, within ``wait_s``."""
         return bool(self._pending or select.select([self._socket], [], [], wait_s)[0])
 
     def _read_more(self, end: float | None) -> None:
@@ -158,7 +159,7 @@ def read(wanted: Any, value: Any) -> Any:
 
 
 def fits(wanted: Any, value: Any) -> bool:
-    """Whether a value is of a type."""
+    """Return whether a value is of a type."""
     with suppress(TypeError, NotPlain):
         read(wanted, value)
         return True

@@ -153,7 +153,7 @@ class Kernel:
 
 
 def all_lines(kernels: list[Kernel]) -> Iterator[tuple[Kernel, LineCost]]:
-    """Every line of every kernel."""
+    """Yield every line of every kernel."""
     for kernel in kernels:
         for line in kernel.lines:
             yield kernel, line

@@ -73,7 +73,7 @@ class Options:
         return self.device in ("cpu", "emulate")
 
     def as_variable(self) -> dict[str, str]:
-        """The variable for a process's environment."""
+        """Return the variable for a process's environment."""
         return {VARIABLE: json.dumps(asdict(self))}
 
 
@@ -87,5 +87,5 @@ def options_of_environment() -> Options:
 
 
 def called_by_the_command() -> bool:
-    """Whether the `nvfp4` command reads the results; the contest's bot reads times alone."""
+    """Return whether the `nvfp4` command reads the results; the contest's bot reads times alone."""
     return VARIABLE in os.environ

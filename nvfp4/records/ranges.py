@@ -56,13 +56,13 @@ class Ranges:
         self._ends[first:last] = [b for _, b in left]
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of a range that are in the set."""
+        """Return the parts of a range that are in the set."""
         first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
         found = zip(self._starts[first:last], self._ends[first:last], strict=True)
         return [(max(a, start), min(b, end)) for a, b in found]
 
     def outside(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of a range that are not."""
+        """Return the parts of a range that are not."""
         found = self.within(start, end)
         starts, ends = [start, *(b for _, b in found)], [*(a for a, _ in found), end]
         return [(a, b) for a, b in zip(starts, ends, strict=True) if a < b]

@@ -72,7 +72,8 @@ def _innermost(error: BaseException) -> TracebackType | None:
 
 
 def _is_raised_by_hand(error: BaseException) -> bool:
-    """Whether a statement of the submission raised it: the system says so itself if it is short."""
+    """Return whether a statement of the submission raised it: the system says so itself if it is
+    short."""
     last = _innermost(error)
     if last is None or _LIBRARY.search(last.tb_frame.f_code.co_filename):
         return False
@@ -166,7 +167,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def own_refusal(error: BaseException) -> BaseException | None:
-    """The refusal of a package of ours behind an error; None where there is none."""
+    """Return the refusal of a package of ours behind an error; None where there is none."""
     for each in chain(error):
         ours = type(each).__module__.startswith("nvfp4.")
         if ours and getattr(type(each), "refusal", False) is True:
@@ -175,7 +176,7 @@ def own_refusal(error: BaseException) -> BaseException | None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an error says nothing of the submission, where there is no GPU."""
+    """Return whether an error says nothing of the submission, where there is no GPU."""
     return own_refusal(error) is not None or code_of_others(error, emulated=True) is not None
 
 

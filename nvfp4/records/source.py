@@ -44,7 +44,7 @@ class SourceLine:
             frame = frame.caller
 
     def users(self) -> "SourceLine | None":
-        """The innermost line of the chain that stands in a file of the user's."""
+        """Return the innermost line of the chain that stands in a file of the user's."""
         return next((frame for frame in self.chain() if not is_library(frame.file)), None)
 
     @property
@@ -71,7 +71,7 @@ def _line(file: str, line: int) -> str:
 
 
 def is_library(path: str) -> bool:
-    """Whether the file belongs to an installed package or to the CUDA Toolkit."""
+    """Return whether the file belongs to an installed package or to the CUDA Toolkit."""
     return _LIBRARY.search(path) is not None
 
 

@@ -189,7 +189,7 @@ class TensorMap:
     @classmethod
     @lru_cache(maxsize=256)
     def unpack(cls, raw: bytes) -> "TensorMap":
-        """The tensor map in 128 bytes.
+        """Return the tensor map in 128 bytes.
 
         Raises InvalidTensorMap if these are not the bytes of one, or not of a known kind, and
         UnsupportedTensorMap.

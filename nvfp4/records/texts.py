@@ -58,7 +58,7 @@ _MANGLED = re.compile(r"\b(?:_Z\w{3,}|kernel_cutlass_\w+?_\d+)\b")
 
 
 def readable(text: str) -> str:
-    """A text with every mangled name in it shortened."""
+    """Return a text with every mangled name in it shortened."""
     return _MANGLED.sub(lambda found: short_name(found[0]), text)
 
 
@@ -87,7 +87,7 @@ _SUFFIX = re.compile(r"\b(\d+)(?:u|u?ll?)\b")
 
 @cache
 def _demangled_by_the_runtime(name: str) -> str | None:
-    """The answer of `abi::__cxa_demangle`; None where it does not understand a name."""
+    """Return the answer of `abi::__cxa_demangle`; None where it does not understand a name."""
     try:
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
     except (OSError, AttributeError):

@@ -71,7 +71,8 @@ class StateWriter:
 
 
 def last_state(folder: Path) -> RequestState:
-    """The state that the process with this folder wrote last, as far as it can be believed."""
+    """Return the state that the process with this folder wrote last, as far as it can be
+    believed."""
     try:
         content = read_plain_file(folder, _state_name, _longest_state_bytes) or b""
         found = record(RequestState, json.loads(content))
@@ -132,7 +133,7 @@ def stack_of_hang(
     name: str,
     heading: str = "at the time limit it was here:",
 ) -> str:
-    """The frames of the submission at the end, outermost first; empty if there are none.
+    """Return the frames of the submission at the end, outermost first; empty if there are none.
 
     scratch: the folder of the submission's process, which may have written there what it liked.
     file: the submission's in that folder. source: what stood in it. name: what messages call it.

@@ -124,7 +124,7 @@ class FolderProblem:
         return found
 
     def _compute(self, tree: Tree, storages: list[torch.Tensor]) -> tuple[Any, set[int]]:
-        """The reference's result, and the storages that it has written to."""
+        """Return the reference's result, and the storages that it has written to."""
         copies = [storage.clone() for storage in storages]
         with _blaming("ref_kernel"):
             result = self._kernel(build(tree, copies, self._adopt))
@@ -137,7 +137,8 @@ class FolderProblem:
         return build(result_tree, kept, self._adopt), written
 
     def _is_noise(self, inputs: Inputs, number: int) -> bool:
-        """Whether the reference's result does not depend on what a storage held: found once."""
+        """Return whether the reference's result does not depend on what a storage held: found
+        once."""
         name = inputs.tree.names[number]
         if name not in self._noise:
             spoilt = list(inputs.storages)

@@ -89,8 +89,8 @@ class Bench:
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """The order statistics that hold the median with 95 % confidence, whatever the distribution;
-    all samples where there are fewer than six.
+    """Return the order statistics that hold the median with 95 % confidence, whatever the
+    distribution; all samples where there are fewer than six.
 
     The ranks are n/2 -+ 1.96 sqrt(n)/2, the normal approximation of the binomial distribution of
     how many of n samples lie below the median.

@@ -120,7 +120,8 @@ def _lines(
     same_as: str | None,
     options: dict[str, Any],
 ) -> list[Line]:
-    """A line for each path of one content. same_as: the path that was judged, if it is another."""
+    """Return a line for each path of one content. same_as: the path that was judged, if it is
+    another."""
     lines = []
     for path in paths:
         lines.append(line_of(verdict, path, sha256, same_as, options))
@@ -129,7 +130,7 @@ def _lines(
 
 
 def _counts(line: Line, options: dict[str, Any]) -> bool:
-    """Whether a line is not to be replaced: it has a verdict, or the limit was the same."""
+    """Return whether a line is not to be replaced: it has a verdict, or the limit was the same."""
     if "error" not in line:
         return True
     return line["error"]["code"] == "batch.limit" and line["options"] == options

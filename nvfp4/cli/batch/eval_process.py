@@ -131,8 +131,8 @@ class EvalProcesses:
         environment: Mapping[str, str],
         turn: AbstractContextManager[object] | None = None,
     ) -> dict[str, Any]:
-        """The object that `nvfp4 eval --json` prints, or one with an error where it printed none,
-        and elapsed_s.
+        """Return the object that `nvfp4 eval --json` prints, or one with an error where it printed
+        none, and elapsed_s.
 
         environment: variables beside our own. turn: entered when everything is loaded, and judged
         in; elapsed_s and the limit begin there. The process dies with this one, however that ends.
@@ -253,14 +253,14 @@ def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
 
 
 def crashed(message: str) -> dict[str, Any]:
-    """The object where the judge ended without a verdict."""
+    """Return the object where the judge ended without a verdict."""
     return error_object("batch.crashed", message, "--resume judges it again.")
 
 
 def find_files(names: Sequence[Path]) -> list[Path]:
-    """Each file, and those of each folder that end in .py, at any depth; each once, hidden folders
-    left out; a name that does not exist is left for its own line. Raises SetupError where there is
-    nothing at all.
+    """Return each file, and those of each folder that end in .py, at any depth; each once, hidden
+    folders left out; a name that does not exist is left for its own line. Raises SetupError where
+    there is nothing at all.
     """
     if not any(map(os.path.lexists, names)):
         raise SetupError(f"{names[0]} does not exist", "Name files, or folders of submissions.")
@@ -284,7 +284,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
 def read_candidates(
     paths: Sequence[Path],
 ) -> tuple[list[Candidate], list[tuple[Path, SetupError]]]:
-    """The contents in the order of their first files, and the files that cannot be read."""
+    """Return the contents in the order of their first files, and the files that cannot be read."""
     found: dict[str, Candidate] = {}
     unreadable = []
     for path in paths:

@@ -34,7 +34,8 @@ def line_of(
     same_as: str | None,
     options: dict[str, Any],
 ) -> Line:
-    """The line of a path. verdict: as `nvfp4 eval --json` has it, or an error, or another line."""
+    """Return the line of a path. verdict: as `nvfp4 eval --json` has it, or an error, or another
+    line."""
     head = {"schema": verdict["schema"], "passed": verdict.get("passed", False)}
     own = {"submission": {"path": str(path), "sha256": sha256}, "same_as": same_as}
     own |= {"options": options, "elapsed_s": verdict.get("elapsed_s")}
@@ -54,7 +55,8 @@ def failure_of(line: Line) -> tuple[str, str] | None:
 
 
 def is_unclear(line: Line) -> bool:
-    """Whether it is not known if it is right: not all of it was judged, or nothing in time."""
+    """Return whether it is not known if it is right: not all of it was judged, or nothing in
+    time."""
     return bool(line.get("unclear")) or line.get("error", {}).get("code") in batch_codes
 
 
@@ -119,7 +121,7 @@ class BatchFile:
 
 
 def _locked(path: Path) -> int:
-    """A file to append to. Raises BlockingIOError where another has it, and OSError."""
+    """Open and lock a file to append to. Raises BlockingIOError if another has it, and OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags, 0o666)
     try:

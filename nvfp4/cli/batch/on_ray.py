@@ -22,7 +22,7 @@ Judge = Callable[[Candidate, str, BatchOptions], dict[str, Any]]
 
 
 def judge_in_a_process(candidate: Candidate, kind: str, options: BatchOptions) -> dict[str, Any]:
-    """The body of a task; Ray has chosen its GPU by CUDA_VISIBLE_DEVICES."""
+    """Judge a submission in a task, whose GPU Ray has chosen by CUDA_VISIBLE_DEVICES."""
     return EvalProcesses(options.arguments, options.limit_s).judge(candidate, kind, {})
 
 
@@ -81,7 +81,7 @@ class RayCluster:
 
 
 def _connected(address: str) -> Any:
-    """The module ray. Raises SetupError."""
+    """Connect to a cluster and return the module ray. Raises SetupError."""
     try:
         import ray
     except ImportError:

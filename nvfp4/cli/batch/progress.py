@@ -90,7 +90,7 @@ def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
 
 
 def result_line(line: Line) -> Text:
-    """A judged file as one line."""
+    """Return a judged file as one line."""
     failure = failure_of(line)
     status = "unclear" if is_unclear(line) else "fail" if failure else "pass"
     text = Text.assemble(status_text(status), "  ")
@@ -116,7 +116,7 @@ def _path(line: Line) -> str:
 
 
 def _predicted(line: Line) -> tuple[float | None, str | None]:
-    """The geometric mean that a model predicts, in microseconds and on which GPU."""
+    """Return the geometric mean that a model predicts, in microseconds and on which GPU."""
     predicted = line["score"].get("predicted") or {}
     return predicted.get("us"), predicted.get("gpu")
 

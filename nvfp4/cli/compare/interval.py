@@ -25,7 +25,7 @@ class Change:
 
     verdict: Word
     change: float
-    """As a share of the first time."""
+    """The change as a share of the first time."""
     low: float
     high: float
     """Ends of the interval of the change."""
@@ -35,7 +35,7 @@ class Change:
 
 
 def changes_of(baseline: Times, file: Times) -> list[Change]:
-    """The change of each shape, then that of the geometric mean, from three rounds or more.
+    """Return the change of each shape, then that of the geometric mean, from three rounds or more.
 
     What slows a whole round down cancels: only differences within rounds count.
     """
@@ -61,7 +61,7 @@ def _change(baseline: Sequence[float], file: Sequence[float]) -> Change:
 
 
 def word_of(middle: float, low: float, high: float) -> Word:
-    """The verdict of a logarithm of a ratio and the ends of its interval.
+    """Return the verdict of a logarithm of a ratio and the ends of its interval.
 
     same: the whole interval lies within the threshold. faster, slower: the whole interval lies on
     one side of zero and the estimate beyond the threshold. unclear: neither.
@@ -77,8 +77,8 @@ def word_of(middle: float, low: float, high: float) -> Word:
 
 
 def in_all(words: Sequence[Word]) -> Word:
-    """The word for several files against one baseline: slower if one is, else unclear if one is,
-    else same if one is, else faster.
+    """Return the word for several files against one baseline: slower if one is, else unclear if one
+    is, else same if one is, else faster.
     """
     for word in ("slower", "unclear", "same"):
         if word in words:

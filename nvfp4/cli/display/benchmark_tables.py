@@ -43,7 +43,7 @@ def _unit(verdict: Verdict) -> tuple[str, float]:
 
 
 def _times(verdict: Verdict) -> list[Column]:
-    """A row for each shape: statistics, bandwidth, floor, and what a B200 can do at best."""
+    """Return a row for each shape: statistics, bandwidth, floor, and what a B200 can do at best."""
     _, divisor = _unit(verdict)
     benchmarks = verdict.benchmarks
 
@@ -86,7 +86,7 @@ def b200_columns(
 
 
 def _names(benchmarks: list[BenchmarkResult]) -> str:
-    """The heading of the cases."""
+    """Return the heading of the cases."""
     return shape_of(benchmarks[0].spec).names if benchmarks else "case"
 
 
@@ -105,7 +105,8 @@ def _gbps(benchmark: BenchmarkResult) -> str:
 
 
 def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
-    """A row for each shape: what the emulated call did, and bounds on a B200's time for it."""
+    """Return a row for each shape: what the emulated call did, and bounds on a B200's time for
+    it."""
     rows = [each.emulation for each in benchmarks]
     each_element = [
         f"{32 * row['warp_instructions_total'] / each.elements:.2f}"
@@ -133,13 +134,13 @@ _sampled_note = "sampled: scaled from some of the thread blocks; the output is u
 
 
 def is_sampled(benchmark: BenchmarkResult) -> bool:
-    """Whether the counts are those of some of its thread blocks."""
+    """Return whether the counts are those of some of its thread blocks."""
     counts = benchmark.emulation or {}
     return bool(counts.get("ctas_run", 0) < counts.get("ctas_total", 0))
 
 
 def result_text(benchmark: BenchmarkResult) -> Text:
-    """The status of a benchmark, or that it was sampled."""
+    """Return the status of a benchmark, or that it was sampled."""
     return status_text("sampled" if is_sampled(benchmark) else benchmark.status)
 
 
@@ -219,7 +220,7 @@ def b200_floor(value_us: float | None) -> str:
 
 
 def score_line(verdict: Verdict) -> Text:
-    """The geometric mean, or that there is none."""
+    """Return the geometric mean, or that there is none."""
     score = verdict.score
     if score.geomean_us is None:
         return Text(f"geometric mean: none, {score.reason}", style="bold")
@@ -255,7 +256,7 @@ def status_text(status: str) -> Text:
 
 
 def tests_columns(tests: list[TestResult]) -> list[Column]:
-    """A row for each shape, a column for each kind of inputs."""
+    """Return a row for each shape, a column for each kind of inputs."""
     contest = [test for test in tests if test.inputs == "contest"]
     full = [test for test in tests if test.inputs == "full"]
     rows = list(zip_longest(contest, full))
@@ -269,7 +270,7 @@ def tests_columns(tests: list[TestResult]) -> list[Column]:
 
 
 def _size_columns(shapes: list[Shape]) -> list[Column]:
-    """A column for each dimension."""
+    """Return a column for each dimension."""
     names = dict.fromkeys(name for shape in shapes for name, _ in shape.sizes)
     sizes = [dict(shape.sizes) for shape in shapes]
     return [Column(name, [short_value(each.get(name, "")) for each in sizes]) for name in names]
@@ -280,7 +281,7 @@ def _status(test: TestResult | None) -> Text:
 
 
 def error_line(verdict: Verdict) -> Text | None:
-    """How far the outputs are from the limit; None where nothing was compared."""
+    """Return how far the outputs are from the limit; None where nothing was compared."""
     shares = [each.error_share for each in verdict.tests if each.inputs == "contest"]
     known = [share for share in shares if share is not None]
     if not known:

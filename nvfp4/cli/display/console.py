@@ -32,7 +32,8 @@ class Output(Console):
 
 
 def new_console(stderr: bool = False) -> Console:
-    """A console on stdout or stderr. FORCE_COLOR brings colours, but no pipe becomes a terminal."""
+    """Return a console on stdout or stderr. FORCE_COLOR brings colours, but no pipe becomes a
+    terminal."""
     stream = sys.stderr if stderr else sys.stdout
     on_terminal = stream is not None and stream.isatty()
     return Output(stderr=stderr, highlight=False, force_interactive=None if on_terminal else False)
@@ -108,8 +109,8 @@ def fitted(columns: Sequence[Column], width: int | None) -> list[Column]:
 
 
 def table(columns: Sequence[Column], width: int | None, rule: str = "─") -> list[Text]:
-    """The lines of a table of these columns, all of which are shown; where they do not fit, a row
-    becomes several lines.
+    """Return the lines of a table of these columns, all of which are shown; where they do not fit,
+    a row becomes several lines.
     """
     if width is not None and _width(columns) > width:
         return _stacked(columns)

@@ -82,8 +82,8 @@ class Progress(Observer):
         return Text(f"{', '.join(told)}: {now}", style="dim", no_wrap=True, overflow="ellipsis")
 
     def _left(self) -> str:
-        """How long the phase will take from now on, by the cases that have passed; where that is
-        unknown or too long, the time that it has."""
+        """Return how long the phase will take from now on, by the cases that have passed; where
+        that is unknown or too long, the time that it has."""
         limit_s = max(0.0, self._ends_s - self._clock())
         every = [self._pace.expected_s(shape_of(line).elements) or 0.0 for line in self._lines]
         left_s = sum(s for number, s in enumerate(every) if number not in self._done)

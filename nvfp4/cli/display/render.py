@@ -80,7 +80,7 @@ def device_line(device: Device) -> Text:
 
 
 def test_line(test: TestResult) -> Text:
-    """A finished test as one line."""
+    """Return a finished test as one line."""
     return Text.assemble(
         f"test       {shape_of(test.spec)!s:<18} {test.inputs + ' inputs':<15} ",
         benchmark_tables.status_text(test.status),
@@ -88,7 +88,7 @@ def test_line(test: TestResult) -> Text:
 
 
 def benchmark_line(benchmark: BenchmarkResult) -> Text:
-    """A finished benchmark as one line."""
+    """Return a finished benchmark as one line."""
     line = Text.assemble(
         f"benchmark  {shape_of(benchmark.spec)!s:<18} ", benchmark_tables.result_text(benchmark)
     )
@@ -98,7 +98,7 @@ def benchmark_line(benchmark: BenchmarkResult) -> Text:
 
 
 def is_brief(verdict: Verdict) -> bool:
-    """Whether a table would say the same in every row."""
+    """Return whether a table would say the same in every row."""
     tests = verdict.tests
     alike = len(tests) > 1 and len({_same(each) for each in tests}) == 1
     failed = all(each.status == "fail" for each in tests)
@@ -106,7 +106,7 @@ def is_brief(verdict: Verdict) -> bool:
 
 
 def returned_wrongly(test: TestResult) -> bool:
-    """Whether custom_kernel returned what is no output of any test."""
+    """Return whether custom_kernel returned what is no output of any test."""
     return test.failure is not None and test.failure.code == "contract.returned"
 
 
@@ -134,7 +134,7 @@ def show_briefly(console: Console, verdict: Verdict) -> None:
 
 
 def alike_lines(tests: list[TestResult]) -> Iterator[Text]:
-    """The failure that all tests have, in the words of the first."""
+    """Yield the failure that all tests have, in the words of the first."""
     first = tests[0]
     where = f"the first at {shape_of(first.spec)} with {first.inputs} inputs"
     yield Text(f"all {len(tests)} tests failed alike, {where}", style="bold red")
@@ -143,7 +143,8 @@ def alike_lines(tests: list[TestResult]) -> Iterator[Text]:
 
 
 def predicted_lines(verdict: Verdict) -> Iterator[Text]:
-    """A line for each benchmark, and the geometric mean; nothing where nothing was predicted."""
+    """Yield a line for each benchmark, and the geometric mean; nothing where nothing was
+    predicted."""
     shown = [each for each in verdict.benchmarks if each.predicted is not None]
     if not shown:
         return

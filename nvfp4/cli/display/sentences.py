@@ -21,7 +21,7 @@ _shown_opcodes = 4
 
 
 def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkResult]]:
-    """Every case with what it is in words, in the order in which they were judged."""
+    """Return every case with what it is in words, in the order in which they were judged."""
     return [
         *((f"test, {test.inputs} inputs", test) for test in verdict.tests),
         *(("benchmark", benchmark) for benchmark in verdict.benchmarks),
@@ -68,7 +68,7 @@ def _lines_of(
 
 
 def finding_lines(verdict: Verdict) -> Iterator[Text]:
-    """Each finding once, with its place, how often it was found, and a hint."""
+    """Yield each finding once, with its place, how often it was found, and a hint."""
     summaries = summarise(each.findings for each in verdict.results)
     for summary in summaries[:_shown_findings]:
         finding = summary.finding
@@ -226,7 +226,7 @@ class Summary:
 
 
 def summarise(cases: Iterable[list[Finding]]) -> list[Summary]:
-    """Each finding once: findings are the same if code, kernel and line are."""
+    """Return each finding once: findings are the same if code, kernel and line are."""
     seen: dict[tuple[object, ...], Summary] = {}
     for findings in cases:
         for finding in findings:

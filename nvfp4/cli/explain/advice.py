@@ -56,7 +56,7 @@ class CostlyLine:
     kernel: Kernel
     line: LineCost
     share: float
-    """Of the cost of all kernels."""
+    """The share of the cost of all kernels."""
     advice: list[Advice]
     """The largest waste first; empty if nothing is wasted."""
     sentence: str

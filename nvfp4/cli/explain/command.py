@@ -124,7 +124,7 @@ def _kernel(plain: dict[str, Any]) -> Kernel:
 
 
 def _plain(explained: Explained, shown: Shown) -> dict[str, Any]:
-    """The part of the JSON object about a shape."""
+    """Return the part of the JSON object about a shape."""
     kernels = [asdict(kernel) for kernel in explained.kernels]
     for plain in kernels:
         for name in ("ptx", "sass"):

@@ -74,7 +74,7 @@ def kernel_heading(kernel: Kernel) -> Iterator[str]:
 
 
 def _tensor_cores(kernel: Kernel) -> str:
-    """How long tensor cores are busy, and with which lines."""
+    """Return how long tensor cores are busy, and with which lines."""
     cycles = kernel.total("tensor_cycles")
     lines = sorted(kernel.lines, key=lambda line: -line.tensor_cycles)[:_shown_callers]
     shares = ", ".join(
@@ -92,8 +92,8 @@ def _tensor_cores(kernel: Kernel) -> str:
 
 
 def listing(kernel: Kernel, file: str, name: str, source: list[str], shown: Shown) -> Iterator[str]:
-    """The lines of a file that cost something, and the others folded. name: what the user calls
-    it. source: the file's lines."""
+    """Yield the lines of a file that cost something, and the others folded. name: what the user
+    calls it. source: the file's lines."""
     yield f"{' '.join([' line', *_columns(kernel)])} | {name}"
     by_line = {each.line: each for each in kernel.lines if each.file == file and each.line}
     last = 0
@@ -163,7 +163,7 @@ def _row(number: str, line: LineCost, kernel: Kernel, text: str, columns: int) -
 
 
 def _code(kernel: Kernel, file: str | None, number: int | None, shown: Shown) -> Iterator[str]:
-    """The instructions of a line."""
+    """Yield the instructions of a line."""
 
     def here(codes: list[Code]) -> list[Code]:
         return [each for each in codes if (each.file, each.line) == (file, number)]
@@ -196,7 +196,7 @@ def short_count(count: float) -> str:
 
 
 def costly_sentences(costly: list[CostlyLine], several: bool, columns: int) -> Iterator[str]:
-    """A numbered sentence for each line. several: kernels, so that each is named."""
+    """Yield a numbered sentence for each line. several: kernels, so that each is named."""
     for number, each in enumerate(costly, 1):
         kernel = f" of {each.kernel.kernel}" if several else ""
         callers = ", ".join(map(str, sorted(each.line.callers)[:_shown_callers]))

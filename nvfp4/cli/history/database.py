@@ -60,7 +60,7 @@ class Entry:
     judged_at: float
     """Seconds since 1970."""
     path: str
-    """As given; bytes that are no text are escaped."""
+    """The path as given; bytes that are no text are escaped."""
     sha256: str
     outcome: str
     """passed, failed, unclear or interrupted."""
@@ -175,16 +175,16 @@ class History:
         return found
 
     def whole(self, sha256: str) -> Record | None:
-        """The last judgement of a file's contents that has both tests and benchmarks and was not
-        interrupted; None where there is none.
+        """Return the last judgement of a file's contents that has both tests and benchmarks and was
+        not interrupted; None where there is none.
         """
         return self._newest(
             "sha256 = ? AND tests > 0 AND benchmarks != '' AND outcome != 'interrupted'", sha256
         )
 
     def emulated(self, problem: str) -> Record | None:
-        """The last judgement of a problem whose tests launched kernels that were emulated; None
-        where there is none.
+        """Return the last judgement of a problem whose tests launched kernels that were emulated;
+        None where there is none.
         """
         return self._newest(
             "json_valid(verdict) AND json_extract(verdict, '$.problem') = ? "
@@ -253,7 +253,7 @@ class History:
         database.execute("COMMIT")
 
     def _is_new(self, database: sqlite3.Connection) -> bool:
-        """Whether there are no tables. Raises HistoryError for a file that is not ours."""
+        """Return whether there are no tables. Raises HistoryError for a file that is not ours."""
         ((found,),) = database.execute("PRAGMA user_version")
         ((application,),) = database.execute("PRAGMA application_id")
         ((tables,),) = database.execute("SELECT count(*) FROM sqlite_master")
@@ -272,8 +272,8 @@ def _entry(row: Sequence[Any], **computed: Any) -> Entry:
 
 
 def recorded(named: str | Path, history: History | None = None) -> Record | None:
-    """The judgement that a number names; None where it is a file's name. Raises HistoryError where
-    no judgement has the number.
+    """Return the judgement that a number names; None where it is a file's name. Raises HistoryError
+    where no judgement has the number.
     """
     text = str(named)
     if not (text.isascii() and text.isdecimal()) or Path(text).is_file():

@@ -58,13 +58,13 @@ def keep_printed(printed: dict[str, Any], content: bytes) -> None:
 
 
 def benchmarks_key(lines: list[str], problem: str = leaderboard) -> str:
-    """Which cases were judged: geometric means over the same ones can be compared."""
+    """Return which cases were judged: geometric means over the same ones can be compared."""
     cases = ", ".join(str(shape_of(line)) for line in lines)
     return cases if problem == leaderboard else f"{problem}: {cases}"
 
 
 def entry_values(verdict: Verdict) -> dict[str, Any]:
-    """The fields of `cli.history.database.Entry` but its id."""
+    """Return the fields of `cli.history.database.Entry` but its id."""
     device = verdict.device
     return {
         "judged_at": time.time(),
@@ -102,8 +102,8 @@ T = TypeVar("T")
 
 
 def kept_verdict(record: Record) -> Verdict:
-    """The verdict as it was when it was kept, with every text visible. Raises HistoryError for an
-    object that is none.
+    """Return the verdict as it was when it was kept, with every text visible. Raises HistoryError
+    for an object that is none.
     """
     try:
         return _verdict(visible_parts(record.verdict_object))

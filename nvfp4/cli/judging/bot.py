@@ -57,7 +57,7 @@ _running: set[Process] = set()
 
 
 def has_driver() -> bool:
-    """Whether there is a driver of NVIDIA's: of Linux, or of Linux under Windows."""
+    """Return whether there is a driver of NVIDIA's: of Linux, or of Linux under Windows."""
     return any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/dxg"))
 
 
@@ -246,7 +246,7 @@ class Bot:
     def run_explain(
         self, cases: list[str], instructions: int, wanted: list[str]
     ) -> tuple[ProcessResult, str]:
-        """How the mode ended, and the JSON that it left; see ``judge.line_costs``."""
+        """Return how the mode ended, and the JSON that it left; see ``judge.line_costs``."""
         with self._staged() as folder:
             case_file, target = _write_cases(folder, cases), folder.parent / "explained.json"
             command = ["explain", str(instructions), *wanted, str(case_file), str(target)]
@@ -307,14 +307,14 @@ def _read_activity(scratch: Path) -> tuple[int, str | None]:
 
 
 def _write_cases(folder: Path, cases: list[str]) -> Path:
-    """A case file beside the staged folder, which a submission sees."""
+    """Write a case file beside the staged folder, which a submission sees; return its path."""
     case_file = folder.parent / "cases.txt"
     case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
     return case_file
 
 
 def _own_frames(stderr: str, submission: Path) -> str:
-    """A traceback printed by Python without the frames outside the submission."""
+    """Return a traceback printed by Python without the frames outside the submission."""
     kept, keep = [], True
     for line in stderr.splitlines():
         if line.startswith('  File "'):

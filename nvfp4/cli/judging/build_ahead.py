@@ -42,7 +42,7 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def builds(content: bytes) -> bool:
-    """Whether a submission may have something to build."""
+    """Return whether a submission may have something to build."""
     return b"cpp_extension" in content
 
 

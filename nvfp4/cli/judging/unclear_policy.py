@@ -107,8 +107,8 @@ def refusal_of(failure: Failure) -> Refusal | None:
 
 
 def is_ours(code: str | None) -> bool:
-    """Whether a call that failed so says nothing of the submission: it was refused, or had no
-    time."""
+    """Return whether a call that failed so says nothing of the submission: it was refused, or had
+    no time."""
     return code is not None and (code in refusals or code.startswith("timeout."))
 
 
@@ -133,8 +133,8 @@ class Pace:
             self._passed.append((_elements(result), result.elapsed_s))
 
     def decided(self, result: Result, emulated: bool) -> Result:
-        """The same, but skipped where it was only the time that failed, or something of ours.
-        emulated: whether there is no GPU. On one, time is short only where compiling took it."""
+        """Return the result, skipped if only the time failed, or something of ours. emulated:
+        whether there is no GPU. On one, time is short only if compiling took it."""
         failure = result.failure
         if result.status != "fail" or failure is None:
             return result
@@ -157,7 +157,7 @@ class Pace:
         return _bound_margin * _slowest_s * elements if expected_s is None else _margin * expected_s
 
     def expected_s(self, elements: int) -> float | None:
-        """How many seconds a case would take, by those that passed; None if none has."""
+        """Return how many seconds a case would take, by those that passed; None if none has."""
         if not self._passed:
             return None
         known = dict(self._passed)

@@ -80,8 +80,8 @@ class GatedClock:
         return statistics.median(each.all_ns for each in empty)
 
     def check(self, opened: OpenedCase, stats: Stats, seeds: Iterator[int]) -> dict[str, str]:
-        """The time of a call among many as `batched`, nanoseconds. Raises SubmissionFailed where
-        it is longer than the submission's process said.
+        """Return the time of a call among many as `batched`, nanoseconds. Raises SubmissionFailed
+        where it is longer than the submission's process said.
         """
         estimate = first_consistent_estimate(stats, self.estimates(opened, seeds))
         if estimate is None:
@@ -231,7 +231,7 @@ class GatedClock:
 
 
 def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Estimate | None:
-    """The first estimate that agrees with what was reported, else the last one."""
+    """Return the first estimate that agrees with what was reported, else the last one."""
     estimate = None
     for estimate in estimates:
         if not is_longer(stats, estimate):

@@ -158,7 +158,7 @@ class Reads:
         self._kernels[way].launch(*launch, stream)
 
     def shortest_ns(self, size: int, way: Read, timer: CudaTimer, times: int) -> float:
-        """The shortest time of a read of so many bytes in one way, at several places."""
+        """Return the shortest time of a read of so many bytes in one way, at several places."""
         self.read(size, way)  # loads the kernel
         found = []
         for number in range(times):

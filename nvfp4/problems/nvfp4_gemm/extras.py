@@ -14,10 +14,10 @@ emulated_per_s = 1.2e9
 
 
 def least_bytes(m: int, n: int, k: int, l: int, **_: int) -> int:
-    """The least a kernel must move: a, b, their scales, and c."""
+    """Return the least a kernel must move: a, b, their scales, and c."""
     return least_bytes_of([(m, n, k, l)])
 
 
 def figures(m: int, n: int, k: int, l: int, **_: int) -> dict[str, float]:
-    """The contest's speed of light, and what instructions are counted by."""
+    """Return the contest's speed of light, and what instructions are counted by."""
     return figures_of([(m, n, k, l)])

@@ -32,7 +32,7 @@ class Contents:
     """Their results, [rows, 1, l]."""
 
     def has_right(self, output: torch.Tensor) -> bool:
-        """Whether the known rows of an output [m, 1, l] are right."""
+        """Return whether the known rows of an output [m, 1, l] are right."""
         return bool(reference.close_enough(output[self.rows], self.expected).all())
 
 

@@ -34,7 +34,7 @@ emulated_per_s = 5e7
 
 
 def least_bytes(m: int, k: int, l: int, **_: int) -> int:
-    """The least a kernel must move: a, row 0 of b, their scales, and c."""
+    """Return the least a kernel must move: a, row 0 of b, their scales, and c."""
     return l * ((m + 1) * (k // 2 + k // 16) + 2 * m)
 
 

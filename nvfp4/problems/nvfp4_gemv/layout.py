@@ -20,13 +20,13 @@ class Layout:
         return torch.Size(self.storage_shape).numel() * self.dtype.itemsize
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
-        """The tensor over its flat uint8 storage."""
+        """Return the tensor over its flat uint8 storage."""
         # Shaped as bytes: FP4 cannot be reshaped.
         shaped = flat.view(*self.storage_shape[:-1], -1)
         return shaped.view(self.dtype).permute(self.order)
 
     def flat(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The flat uint8 storage of a tensor; a copy only if it lies otherwise."""
+        """Return the flat uint8 storage of a tensor; a copy only if it lies otherwise."""
         back = tuple(self.order.index(dimension) for dimension in range(len(self.order)))
         raw = tensor.view(torch.uint8) if self.dtype.itemsize == 1 else tensor
         return raw.permute(back).contiguous().view(-1).view(torch.uint8)

@@ -39,7 +39,7 @@ def shape_of(case: Case) -> tuple[int, int, int]:
 
 
 def input_tree(m: int, k: int, l: int) -> Tree:
-    """The seven tensors, each in a storage of its own."""
+    """Return the seven tensors, each in a storage of its own."""
     of = layouts(m, k, l)
     leaves = [_leaf(number, name, layout) for number, (name, layout) in enumerate(of.items())]
     storages = [Storage(layout.nbytes) for layout in of.values()]

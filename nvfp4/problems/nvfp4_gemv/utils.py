@@ -24,8 +24,8 @@ def verbose_allclose(
     atol: float = 1e-8,
     max_print: int = 5,
 ) -> tuple[bool, list[str]]:
-    """Whether ``|received - expected| <= atol + rtol * |expected|``, NaN and infinity matching, and
-    the first differences."""
+    """Return whether ``|received - expected| <= atol + rtol * |expected|``, NaN and infinity
+    matching, and the first differences."""
 
     def wrong() -> torch.Tensor:
         differ = (received - expected).abs() > atol + rtol * expected.abs()
@@ -39,7 +39,7 @@ def verbose_allclose(
 def verbose_allequal(
     received: torch.Tensor, expected: torch.Tensor, max_print: int = 5
 ) -> tuple[bool, list[str]]:
-    """Whether two tensors are equal, and the first differences."""
+    """Return whether two tensors are equal, and the first differences."""
     return _compare(received, expected, lambda: received != expected, max_print)
 
 

@@ -9,7 +9,7 @@ emulated_per_s = 1.3e9
 
 
 def names(g: int, **_: object) -> list[str]:
-    """The tensors of every group, in their order."""
+    """Return the tensors of every group, in their order."""
     parts = (("a", "b", "c"), ("sfa", "sfb"), ("sfa_permuted", "sfb_permuted"))
     return [f"{name}[{group}]" for part in parts for group in range(g) for name in part]
 
@@ -19,10 +19,10 @@ def _products(m: list[int], n: list[int], k: list[int]) -> list[Product]:
 
 
 def least_bytes(m: list[int], n: list[int], k: list[int], **_: int) -> int:
-    """The least a kernel must move: every a, b, their scales, and c."""
+    """Return the least a kernel must move: every a, b, their scales, and c."""
     return least_bytes_of(_products(m, n, k))
 
 
 def figures(m: list[int], n: list[int], k: list[int], **_: int) -> dict[str, float]:
-    """The contest's speed of light, and what instructions are counted by."""
+    """Return the contest's speed of light, and what instructions are counted by."""
     return figures_of(_products(m, n, k))

@@ -62,7 +62,7 @@ class Cause:
 
 
 def cause(code: str, **arguments: Argument) -> Cause:
-    """A cause; the arguments are those of its text."""
+    """Return a cause; the arguments are those of its text."""
     return Cause(code, arguments)
 
 
@@ -155,7 +155,7 @@ class Mismatch:
         return self.matches(hypothesis, columns).reshape(l, m).T
 
     def explain(self, hypothesis: Hypothesis, tried: int) -> Explanation | None:
-        """How much the hypothesis explains, if that can hardly be luck.
+        """Return how much the hypothesis explains, if that can hardly be luck.
 
         tried: how many hypotheses of its kind there are, each of which luck could favour.
         """

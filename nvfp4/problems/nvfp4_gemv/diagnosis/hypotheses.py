@@ -119,7 +119,7 @@ _seeds = 3
 
 
 def sums_tried(k: int) -> int:
-    """How many patterns are tried."""
+    """Return how many patterns are tried."""
     return 8 * k * k.bit_length()
 
 
@@ -278,7 +278,8 @@ def _rms(values: Array) -> float:
 
 
 def _as_large(mine: Array, theirs: Array) -> bool:
-    """Whether errors are distributed alike: their size, how many are nothing, the largest."""
+    """Return whether errors are distributed alike: their size, how many are nothing, the
+    largest."""
     own, other = _rms(mine), _rms(theirs)
     if not (np.isfinite(own) and np.isfinite(other)) or other < 1 or own < 1:
         return False

@@ -85,7 +85,7 @@ class Inputs:
 
 
 def read_inputs(data: input_t) -> Inputs:
-    """The storages of the tensors that ``custom_kernel`` got, copied from a GPU."""
+    """Return the storages of the tensors that ``custom_kernel`` got, copied from a GPU."""
 
     def raw(tensor: torch.Tensor, order: tuple[int, ...]) -> Array:
         return tensor.view(torch.uint8).permute(order).contiguous().cpu().numpy()

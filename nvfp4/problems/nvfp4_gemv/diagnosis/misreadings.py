@@ -164,7 +164,7 @@ def _shifts() -> Iterator[Misreading]:
 
 
 def misreadings(k: int) -> list[Misreading]:
-    """Every misreading that is tried on its own, for k elements."""
+    """Return every misreading that is tried on its own, for k elements."""
     found = [*_halves_of(k), *_shifts()]
     for code, of_a, of_b, suffix in (
         ("scales.plain_as_permuted", _sfa_plain_as_permuted, _sfb_plain_as_permuted, ""),

@@ -48,7 +48,7 @@ def _batches(batches: Array) -> str:
 
 
 def _rows(rows: Array, wrong: Array) -> tuple[Array, str]:
-    """The rows in a plain pattern that holds all wrong ones, as bool [m] and in words."""
+    """Return the rows in a plain pattern that holds all wrong ones, as bool [m] and in words."""
     m = rows.size
     numbers = np.flatnonzero(rows)
     first, end = int(numbers[0]), int(numbers[-1]) + 1

@@ -146,8 +146,9 @@ def _parts(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[list[Explanat
 
 
 def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation]:
-    """The explanations that fit best. The plainer kinds come first: where one of them explains
-    everything, the others are not tried. kept: whether the inputs have c as it was before."""
+    """Return the explanations that fit best. The plainer kinds come first: where one of them
+    explains everything, the others are not tried. kept: whether the inputs have c as it was
+    before."""
     k = inputs.shape[1]
     known = [each.hypothesis(inputs) for each in misreadings(k)]
     kinds: list[Callable[[], list[Explanation]]] = [
