@@ -1,6 +1,7 @@
 """Where `nvfp4 batch` judges: never two at once on one GPU, a process for each submission."""
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,14 @@ from started import wait_until_gone
 
 from nvfp4.cli.batch import eval_process, this_machine
 from nvfp4.cli.batch.eval_process import BatchOptions, Candidate, EvalProcesses, Stopped
-from nvfp4.cli.batch.this_machine import Place, ThisMachine, cpu_places, gpu_places, judge_on
+from nvfp4.cli.batch.this_machine import (
+    GpuTime,
+    Place,
+    ThisMachine,
+    cpu_places,
+    gpu_places,
+    judge_on,
+)
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import build_ahead
 from nvfp4.cli.judging.bot import Bot
@@ -75,6 +83,29 @@ def test_what_was_judged_when_an_interrupt_came_is_told(error: BaseException) ->
     assert stopped.is_set()
     on_interrupt = ["first", "second", "third", "fourth"]
     assert sorted(told) == (sorted(on_interrupt) if error is KeyboardInterrupt else ["first"])
+
+
+def test_the_time_of_gpus_is_told_by_what_they_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(this_machine.time, "monotonic", lambda: now)
+    spent = GpuTime(["cuda:0", "cuda:1"])
+    course = [
+        # seconds later, what begins or ends, for which GPU
+        (0, "", "building", 2),
+        (10, "cuda:0", "loading", 1),  # both waited for builds
+        (4, "cuda:0", "judging", 1),  # the one loaded, the other waited
+        (6, "", "building", -2),  # the one judged, the other waited
+        (10, "cuda:1", "loading", 1),  # and then had nothing to do
+        (2, "cuda:1", "judging", 1),
+        (8, "cuda:0", "judging", -1),
+        (10, "cuda:0", "loading", -1),
+    ]
+    for later, gpu, what, more in course:
+        now += later
+        spent.count(gpu, what, more)
+    # 100 s: judging 6 + 10 + 2 + 8 and 8 + 10; building 20 + 4 + 6; idle 4 + 10 + 2 + 10.
+    assert spent.in_words() == "2 GPUs: judging 44.0%, waiting for builds 30.0%, idle 26.0%"
+    assert GpuTime([]).in_words() is None
 
 
 def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
@@ -395,7 +426,8 @@ def test_a_batch_judges_what_is_ready_while_the_rest_is_built(
     candidates = [Candidate(name, text.encode(), [Path(name)]) for name, text in texts.items()]
     told: list[str] = []
     machine = ThisMachine(BatchOptions(tmp_path / "out.jsonl"))
-    machine.judge(candidates, lambda candidate, _: told.append(candidate.name))
+    said = machine.judge(candidates, lambda candidate, _: told.append(candidate.name))
+    assert re.fullmatch(r"1 GPU: judging .*%, waiting for builds .*, idle .*%", said or "")
     assert sorted(told) == ["a", "b", "c"]
     assert events.index("judged c") < min(events.index("judged a"), events.index("judged b"))
 

@@ -110,7 +110,7 @@ def _judge(
         first = line["same_as"] or line["submission"]["path"]
         add(_lines(missing, candidate.sha256, line, first, options))
     tally.begin(len(new))
-    judges.judge(new, told)
+    tally.gpus = judges.judge(new, told)
 
 
 def _lines(

@@ -105,9 +105,10 @@ class Judges(Protocol):
     kind: str
     """cuda or cpu."""
 
-    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> str | None:
         """Judge each candidate once and pass every verdict to ``told``. An interrupt ends it; the
-        verdicts complete by then are passed on."""
+        verdicts complete by then are passed on. Return a sentence on how the GPUs spent the time;
+        None if that is not known."""
 
 
 class Stopped(Exception):

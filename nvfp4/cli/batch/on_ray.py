@@ -39,7 +39,7 @@ class RayCluster:
         self.kind = "cpu" if on_cpu else "cuda"
         self._say_if_nothing_fits()
 
-    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> str | None:
         """See Judges. Ray's dashboard shows which submission is judged where."""
         ray = self._ray
         task = ray.remote(self._judge).options(max_retries=_retries, **self._resources())
@@ -55,6 +55,7 @@ class RayCluster:
                 raise
         finally:
             ray.shutdown()  # which ends what still runs
+        return None
 
     def _verdict(self, ready: Any) -> dict[str, Any]:
         try:

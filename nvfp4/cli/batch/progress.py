@@ -35,6 +35,8 @@ class Tally:
         """Times that a B200 needs at least for emulated benchmarks."""
         self.judged = self.wanted = 0
         """Contents since the batch began."""
+        self.gpus: str | None = None
+        """A sentence on how the GPUs spent the time."""
         self.started = time.monotonic()
 
     def begin(self, wanted: int) -> None:
@@ -171,6 +173,8 @@ def summarise(console: Console, tally: Tally, out: Path | None, stopped: bool) -
             Column("such as", [one_line(tally.first[code]) for code, _ in causes], 1, right=False),
         ]
         _show(console, "Failures", columns)
+    if tally.gpus:
+        say(console, tally.gpus, "dim")
     counts = f"{_outcomes(tally)}, in {seconds(tally.elapsed_s)}"
     named = f": {one_line(str(out))}" if out else ""
     if stopped:

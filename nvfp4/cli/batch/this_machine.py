@@ -2,8 +2,11 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -16,6 +19,7 @@ from nvfp4.cli.info import visible_gpus
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.build_ahead import BuildAhead, core_count, free_bytes
 from nvfp4.cli.problem import load_problem
+from nvfp4.cli.text import percent, several
 
 
 @dataclass(frozen=True)
@@ -42,23 +46,31 @@ class ThisMachine:
         self._turns = {each.name: threading.Lock() for each in self._places}
         self.kind = self._places[0].device.partition(":")[0]
 
-    def judge(self, candidates: Sequence[Candidate], told: Told) -> None:
+    def judge(self, candidates: Sequence[Candidate], told: Told) -> str | None:
         """See Judges. While a GPU judges one submission, the next is loaded and more are built."""
         processes = EvalProcesses(self._options.arguments, self._options.limit_s)
         problem, options = load_problem(), self._options.options
+        spent = GpuTime([*self._turns] if self.kind == "cuda" else [])
+
+        @contextmanager
+        def turn(name: str) -> Iterator[None]:
+            with self._turns[name], spent.during(name, "judging"):
+                yield
 
         def judge(candidate: Candidate, place: Place) -> dict[str, Any]:
-            turn = self._turns[place.name]
-            return processes.judge(candidate, place.device, place.environment, turn)
+            with spent.during(place.name, "loading"):
+                return processes.judge(candidate, place.device, place.environment, turn(place.name))
 
         gpus = [each.capability for each in self._places]
         with BuildAhead(gpus, len(gpus)) as ahead:
 
             def prepare(candidate: Candidate, ready: Callable[[], None]) -> None:
                 def built(future: Future[None]) -> None:
+                    spent.count("", "building", -1)
                     if not future.cancelled():
                         ready()
 
+                spent.count("", "building", 1)
                 ahead.begin(Bot(problem, candidate.content, options)).add_done_callback(built)
 
             def stop() -> None:
@@ -68,6 +80,49 @@ class ThisMachine:
             # The first of each GPU before the second of any.
             places = self._places * (2 if self.kind == "cuda" else 1)
             judge_on(places, candidates, judge, stop, told, prepare)
+        return spent.in_words()
+
+
+class GpuTime:
+    """Counts how long GPUs judge, have nothing to judge while files are built, or are idle."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._seconds = {"judging": 0.0, "waiting for builds": 0.0, "idle": 0.0}
+        self._running: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+        self._since = time.monotonic()
+
+    @contextmanager
+    def during(self, name: str, what: str) -> Iterator[None]:
+        """Count that something runs for a GPU of this name while the block runs: judging or
+        loading. Building counts for all GPUs."""
+        self.count(name, what, 1)
+        try:
+            yield
+        finally:
+            self.count(name, what, -1)
+
+    def count(self, name: str, what: str, more: int) -> None:
+        """Change the number of those that run by `more`."""
+        with self._lock:
+            running, now = self._running, time.monotonic()
+            for gpu in self._names:
+                spent = "judging" if running[gpu, "judging"] else "idle"
+                if not running[gpu, "loading"] and running["", "building"]:
+                    spent = "waiting for builds"
+                self._seconds[spent] += now - self._since
+            self._since = now
+            running[name, what] += more
+
+    def in_words(self) -> str | None:
+        """Return the shares of the time until now; None without a GPU."""
+        self.count("", "building", 0)
+        if not self._names:
+            return None
+        whole = sum(self._seconds.values())
+        shares = [f"{what} {percent(spent, whole)}" for what, spent in self._seconds.items()]
+        return f"{several(len(self._names), 'GPU')}: {', '.join(shares)}"
 
 
 def _places(options: BatchOptions) -> list[Place]:
