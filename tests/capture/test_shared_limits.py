@@ -7,7 +7,7 @@ import pytest
 
 from nvfp4.capture.codes import Code, CudaError
 from nvfp4.capture.cuda.architectures import Image
-from nvfp4.capture.cuda.build import Headers, Request, Source, _Compilation
+from nvfp4.capture.cuda.build import Request, Source, _Compilation
 from nvfp4.capture.cuda.compilers import CompileError, assemble
 from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.capture.device import device_for
@@ -129,7 +129,7 @@ def test_large_static_shared_memory_needs_an_architecture_that_takes_it(
 ) -> None:
     source = Source("cuda.cu", "")
     compilation = _Compilation(
-        Request("m", (source,), (image,), (10, 0)), toolchain, tmp_path, Headers.SLIM
+        Request("m", (source,), (image,), (10, 0)), toolchain, tmp_path, slim=True
     )
     path = module(tmp_path, image.virtual.replace("compute", "sm"), 60 * KIB)
     if taken:

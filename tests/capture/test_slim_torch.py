@@ -36,21 +36,24 @@ def test_what_a_build_takes_torchs_own_headers_for() -> None:
         'm.def("f", py::overload_cast<int>(&f)); m.def("f", &g);': True,
         'TORCH_LIBRARY(ns, m) {\n  m.def("f(Tensor x) -> Tensor", &f);\n}\nm.def("g", &g)': False,
         'TORCH_LIBRARY(ns, m) {\n  m.def("f", &f);\n}': True,
+        'TORCH_LIBRARY(ns, m) {\n  m.def("f(Tensor(a!) x) -> ()");\n}': False,
+        'TORCH_LIBRARY(ns, m) {\n  m.def("f(Tensor x, int n=2) -> ()");\n}': True,
+        'TORCH_LIBRARY(ns, m) {\n  m.def("f(Tensor x, *, int n) -> ()");\n}': True,
     }.items():
         assert binds_as_ours_cannot(text) is taken
 
 
 def test_a_module_has_what_was_put_into_it(built: Any) -> None:
-    assert built.scaled.__doc__.startswith("scaled(x: torch.Tensor, factor: float = 2.0) -> ")
+    assert built.scaled.__doc__.startswith("scaled(arg0: torch.Tensor, arg1: float) -> ")
     assert "Scales x." in built.scaled.__doc__
     assert built.scaled.__name__ == "scaled"
 
 
 def test_kernels_read_and_write_tensors(built: Any, x: torch.Tensor) -> None:
-    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
-        assert same(built.scaled(x.to(dtype), factor=3), x.to(dtype) * 3)
+    for dtype in (torch.float32, torch.float64, torch.float16):
+        assert same(built.scaled(x.to(dtype), 3), x.to(dtype) * 3)
     with pytest.raises(NotImplementedError, match="\"scaled\" not implemented for 'Int'"):
-        built.scaled(x.int())
+        built.scaled(x.int(), 3)
     assert same(built.added(x[0].half(), x[1].bfloat16()), (x[0] + x[1]).half())
     with pytest.raises(RuntimeError, match=r"^expected scalar type Half but found Float"):
         built.added(x[0], x[1])
@@ -61,7 +64,6 @@ def test_tensors_come_back_as_they_went_in(built: Any, x: torch.Tensor) -> None:
     assert built.undefined() is None
     assert built.both(x, x[0])[1] is x
     assert [t is x for t in built.listed([x, x[0]])] == [True, False, True]
-    assert [built.is_defined(), built.is_defined(None), built.is_defined(x)] == [False, False, True]
     with pytest.raises(TypeError, match=r"torch\.Tensor"):
         built.same([1.0])
 
@@ -75,7 +77,7 @@ def test_facts_of_a_tensor(built: Any, x: torch.Tensor) -> None:
 
 def test_methods_of_tensors(built: Any, x: torch.Tensor) -> None:
     expected = [
-        *(x[1:3], x[0], x[:, 1:], x[2], x[2, 1], x.t(), x.view(2, 6).t().flatten()),
+        *(x[1:3], x[0], x[2], x[2, 1], x.t(), x.view(2, 6).t().flatten()),
     ]
     assert all(same(a, b) for a, b in zip(built.shapes(x), expected, strict=True))
     expected = [
@@ -99,29 +101,28 @@ def test_functions_that_make_tensors(built: Any, x: torch.Tensor) -> None:
 
 
 def test_numbers_strings_and_containers(built: Any) -> None:
-    assert built.numbers(1, 2) == "1 2 3 0.5 1 255"
-    assert built.numbers(-1, b=2**40, f=7, d=2, e=0) == f"-1 {2**40} 3 2 0 7"
-    assert built.numbers(torch.tensor(4), True, 2**32 - 1).startswith("4 1 4294967295")
+    assert built.numbers(1, 2, 3, 0.5, True, 255) == "1 2 3 0.5 1 255"
+    assert built.numbers(-1, 2**40, 3, 2, 0, 7) == f"-1 {2**40} 3 2 0 7"
+    assert built.numbers(torch.tensor(4), True, 2**32 - 1, 1, 1, 1).startswith("4 1 4294967295")
     assert built.texts("ü", b"b") == "üb"
-    assert built.sum_of([1, 2]) == 4
-    assert built.sum_of((1, torch.tensor(2)), more={3, 4.5}) == 10
-    assert built.options(None, torch.float16) == (None, torch.float16)
-    assert built.options(5, torch.bool) == (5, torch.bool)
+    assert built.sum_of([1, 2], []) == 3
+    assert built.sum_of((1, torch.tensor(2)), {3, 4.5}) == 10
+    for dtype in (torch.float16, torch.bool, torch.float4_e2m1fn_x2):
+        assert built.dtype(dtype) is dtype
 
 
 @pytest.mark.parametrize(
     ("arguments", "keywords"),
     [
-        ((1.5, 2), {}),
-        ((2**31, 2), {}),
-        ((1, 2, -1), {}),
+        ((1.5, 2, 3, 4, 5, 6), {}),
+        ((2**31, 2, 3, 4, 5, 6), {}),
+        ((1, 2, -1, 4, 5, 6), {}),
         ((1, 2, 3, 4, 5, 256), {}),
-        (("1", 2), {}),
-        ((None, 2), {}),
-        ((1,), {}),
+        (("1", 2, 3, 4, 5, 6), {}),
+        ((None, 2, 3, 4, 5, 6), {}),
+        ((1, 2, 3, 4, 5), {}),
         ((1, 2, 3, 4, 5, 6, 7), {}),
-        ((1, 2), {"g": 3}),
-        ((1, 2), {"a": 3}),
+        ((1, 2, 3, 4, 5), {"f": 6}),
     ],
 )
 def test_wrong_arguments(built: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -129,35 +130,31 @@ def test_wrong_arguments(built: Any, arguments: tuple[Any, ...], keywords: dict[
         built.numbers(*arguments, **keywords)
     text = str(error.value)
     assert text.startswith("numbers(): incompatible function arguments. The following argument")
-    assert "a: " in text
+    assert "arg0: int" in text
     assert all(f"{value!r}" in text for value in arguments)
-    assert all(f"{key}={value!r}" in text for key, value in keywords.items())
+    assert (f"kwargs: {keywords!r}" in text) is bool(keywords)
 
 
 FAILURES = {
-    "runtime_error": (RuntimeError, RuntimeError, "^runtime_error$"),
-    "invalid_argument": (RuntimeError, ValueError, "^invalid_argument$"),
-    "out_of_range": (RuntimeError, IndexError, "^out_of_range$"),
-    "TORCH_CHECK": (RuntimeError, RuntimeError, "^Expected false to be true, but got false"),
-    "TYPE": (TypeError, TypeError, "^TYPE$"),
-    "NOT_IMPLEMENTED": (NotImplementedError, NotImplementedError, "^NOT_IMPLEMENTED$"),
-    "AT_ERROR": (RuntimeError, RuntimeError, "^value is 3$"),
-    "view": (RuntimeError, RuntimeError, r"shape '\[4\]' is invalid for input of size 6"),
-    "index": (IndexError, IndexError, "index 5"),
-    "undefined": (RuntimeError, RuntimeError, "Expected a proper Tensor but got None"),
-    "cuda": (RuntimeError, RuntimeError, "^CUDA error: invalid argument"),
-    "guard": (RuntimeError, RuntimeError, "Expected a CUDA device, but got cpu"),
+    "runtime_error": (RuntimeError, "^runtime_error$"),
+    "invalid_argument": (RuntimeError, "^invalid_argument$"),
+    "out_of_range": (RuntimeError, "^out_of_range$"),
+    "TORCH_CHECK": (RuntimeError, "^Expected false to be true, but got false"),
+    "NOT_IMPLEMENTED": (NotImplementedError, "^NOT_IMPLEMENTED$"),
+    "view": (RuntimeError, r"shape '\[4\]' is invalid for input of size 6"),
+    "index": (IndexError, "index 5"),
+    "undefined": (RuntimeError, "Expected a proper Tensor but got None"),
+    "cuda": (RuntimeError, "^CUDA error: invalid argument"),
+    "guard": (RuntimeError, "Expected a CUDA device, but got cpu"),
 }
-"""What C++ throws, and what Python gets of it: wrapped as torch does, and of pybind11 alone."""
 
 
 @pytest.mark.parametrize("how", FAILURES)
 def test_exceptions(built: Any, how: str) -> None:
-    wrapped, plain, message = FAILURES[how]
-    for function, kind in ((built.fail, wrapped), (built.fail_plainly, plain)):
-        with pytest.raises(kind, match=message) as error:
-            function(how)
-        assert type(error.value) is kind
+    kind, message = FAILURES[how]
+    with pytest.raises(kind, match=message) as error:
+        built.fail(how)
+    assert type(error.value) is kind
     assert "is invalid for input of size 6" in built.caught()
 
 
@@ -187,7 +184,7 @@ def test_references_are_not_leaked(built: Any, x: torch.Tensor) -> None:
             built.numbers(x, x)
         with pytest.raises(RuntimeError):
             built.added(x, x)
-        torch.ops.slim_test.plus(torch.ones(2), 1.0, bias=torch.ones(2))
+        torch.ops.slim_test.plus(torch.ones(2), 1.0)
 
     use()
     before = sys.getrefcount(x), sys.getrefcount(torch.float32), sys.getrefcount(None)
@@ -216,13 +213,10 @@ def test_threads_share_a_tensor(built: Any, x: torch.Tensor) -> None:
 
 def test_operators_of_a_library(built: Any) -> None:
     ops, x = torch.ops.slim_test, torch.arange(6.0).reshape(2, 3)
-    assert same(ops.plus(x, 1.5), x + 3)
-    assert same(ops.plus(x, 1.5, 3, bias=x), x + 4.5 + x)
-    assert same(ops.plus(x, value=1.0, times=2), x + 2)
+    assert same(ops.plus(x, 1.5), x + 1.5)
+    assert same(ops.plus(x, value=1), x + 1)
     assert same(ops.twice(x)[0], x)
     assert same(ops.row(x, 1), x[1])
     y = x.clone()
-    assert ops.clear(y, [1, 2]) is None
+    assert ops.clear(y, [1, 2], "none") is None
     assert same(y, x * 0)
-    with pytest.raises(NotImplementedError):
-        ops.plus(x.to("meta"), 1.0)

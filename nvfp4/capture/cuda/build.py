@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -126,40 +125,27 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
     """
     texts = [each.text for each in request.sources]
     said, hint = "", None
-    for headers in Headers:
-        if headers is not Headers.TORCH and any(map(headers_of_torch.binds_as_ours_cannot, texts)):
+    for slim in (True, False):
+        if slim and any(map(headers_of_torch.binds_as_ours_cannot, texts)):
             continue
-        if headers is Headers.SLIM_WITH_EVERYTHING and not headers_of_torch.misses_a_name(said):
-            continue
-        if headers is Headers.TORCH and said and not headers_of_torch.torch_may_know(said, texts):
+        if not slim and said and not headers_of_torch.torch_may_know(said, texts):
             continue
         try:
-            return _Compilation(request, tools, folder, headers).run()
+            return _Compilation(request, tools, folder, slim).run()
         except compilers.CompileError as error:
             said, hint = error.message, error.hint
     image_headers.refuse_if_missing(said, tools.include)
     return {"error": said, "hint": hint}
 
 
-class Headers(Enum):
-    """Replacements for torch's headers, in the order in which they are tried: ours, ours with all
-    headers of other libraries that torch's include, and torch's own.
-    """
-
-    SLIM = auto()
-    SLIM_WITH_EVERYTHING = auto()
-    TORCH = auto()
-
-
 class _Compilation:
-    """One attempt, with one set of headers."""
+    """One attempt, with the headers in slim_torch/ or with torch's own."""
 
-    def __init__(self, request: Request, tools: Toolchain, folder: Path, headers: Headers) -> None:
+    def __init__(self, request: Request, tools: Toolchain, folder: Path, slim: bool) -> None:
         self.request = request
         self.tools = tools
         self.folder = folder
-        self.headers = headers
-        self.slim = headers is not Headers.TORCH
+        self.slim = slim
         self.work = Path(tempfile.mkdtemp(prefix="compile-", dir=folder))
         self.torch = (
             slim_headers(self.work / "headers") if self.slim else headers_of_torch.include_paths()
@@ -221,8 +207,6 @@ class _Compilation:
             f"-DTORCH_EXTENSION_NAME={self.request.name}",
             "-DTORCH_API_INCLUDE_EXTENSION_H",
         ]
-        if self.headers is Headers.SLIM_WITH_EVERYTHING:
-            defines.append("-DSLIM_TORCH_EVERYTHING")
         folders = [f"-I{folder}" for folder in self.request.include_paths]
         common = [*defines, *folders, *self._system_includes(), str(path)]
         compiled = ["-c", "-o", str(target)]
@@ -261,8 +245,7 @@ class _Compilation:
 
     def _system_includes(self) -> list[str]:
         folders = [*self.torch, self.tools.include, Path(python_include())]
-        if self.headers is not Headers.SLIM:
-            folders.append(headers_of_torch.LIBRARY_HEADERS)  # the toolkit's headers come first
+        folders.append(headers_of_torch.LIBRARY_HEADERS)  # the toolkit's headers come first
         folders += image_headers.cutlass_folders()
         return [word for folder in folders for word in ("-isystem", str(folder))]
 
@@ -376,7 +359,7 @@ def build_shared_objects() -> None:
     """
     folder = compilers.cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    shared = _Compilation(Request("shared", (), (), (0, 0)), find_toolchain(), folder, Headers.SLIM)
+    shared = _Compilation(Request("shared", (), (), (0, 0)), find_toolchain(), folder, True)
     try:
         with ThreadPoolExecutor() as pool:
             list(pool.map(shared._own_object, shared._own_sources()))

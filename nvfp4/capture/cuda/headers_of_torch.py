@@ -21,26 +21,16 @@ _OF_TORCH = re.compile(
     r"[A-Z][A-Z0-9_]+|at|c10|torch|pybind11|py|caffe2|(?:cublas|cusolver|cusparse)\w*"
 )
 _BOUND = re.compile(r'\.def\(\s*"(\w+)"\s*,')
+_NOT_OURS = re.compile(r'\.def\(\s*"(?:\w+"\s*,|[^"]*[=*])')
 _LIBRARY = re.compile(r"TORCH_LIBRARY\w*\(.*?\n\}", re.DOTALL)
 _USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|c10|torch)\b")
 
 
 def binds_as_ours_cannot(source: str) -> bool:
-    """Return whether a source may bind two functions to one name, or an operator that has no
-    schema."""
+    """Return whether a source may bind two functions to one name, or an operator whose schema is
+    missing or has defaults or arguments by name."""
     names = _BOUND.findall(source)
-    return len(names) > len(set(names)) or any(map(_BOUND.search, _LIBRARY.findall(source)))
-
-
-def misses_a_name(errors: str) -> bool:
-    """Whether a compiler's messages say that it does not know a name, or a library's header."""
-    for line in errors.splitlines():
-        file = _NO_FILE.search(line)
-        if file is not None:
-            return (LIBRARY_HEADERS / file[1]).is_file()
-        if "error" in line and _MISSING_NAME.search(line):
-            return True
-    return False
+    return len(names) > len(set(names)) or any(map(_NOT_OURS.search, _LIBRARY.findall(source)))
 
 
 def torch_may_know(errors: str, sources: Iterable[str]) -> bool:

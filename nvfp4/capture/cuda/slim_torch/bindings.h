@@ -112,24 +112,6 @@ struct Caster<at::Scalar> {
 };
 
 template <typename T>
-struct Caster<std::optional<T>> : Holder<std::optional<T>> {
-  bool load(PyObject* source) {
-    Caster<T> inner;
-    if (source != Py_None) {
-      if (!inner.load(source)) {
-        return false;
-      }
-      this->held.emplace(inner.value());
-    }
-    return true;
-  }
-  static PyObject* cast(const std::optional<T>& value) {
-    return value ? Caster<T>::cast(*value) : cast_none();
-  }
-  static std::string name() { return "Optional[" + Caster<T>::name() + "]"; }
-};
-
-template <typename T>
 struct Caster<std::vector<T>> : Holder<std::vector<T>> {
   bool load(PyObject* source) {
     const Items items(source);
@@ -193,24 +175,16 @@ struct Caster<std::tuple<T...>> {
   }
 };
 
-// A parameter as the binding names it.
-struct Parameter {
-  std::string name;
-  PyObject* default_value = nullptr;  // a strong reference
-};
-
 class Function {
  public:
   virtual ~Function() = default;
-  // The result as a new reference, or no_match() if an argument is of another type. C++ exceptions
-  // pass through.
+  // The result as a new reference, or null without a Python error if an argument is of another
+  // type. C++ exceptions pass through.
   virtual PyObject* call(PyObject* const* arguments) = 0;
-  static PyObject* no_match() { return reinterpret_cast<PyObject*>(1); }
 
-  std::string signature() const;  // "f(a: int, b: float = 1.0) -> bool"
+  std::string signature() const;  // "f(arg0: int, arg1: float) -> bool"
 
   std::string name, doc;
-  std::vector<Parameter> parameters;  // empty, or one for each argument
   std::vector<std::string> argument_types;
   std::string return_type;
 };
@@ -238,7 +212,7 @@ class FunctionOf final : public Function {
   PyObject* call([[maybe_unused]] PyObject* const* arguments, std::index_sequence<i...>) {
     std::tuple<Caster<Bare<A>>...> casters;
     if (!(std::get<i>(casters).load(arguments[i]) && ...)) {
-      return no_match();
+      return nullptr;
     }
     if constexpr (std::is_void_v<R>) {
       f_(static_cast<A&&>(std::get<i>(casters).value())...);
@@ -251,7 +225,7 @@ class FunctionOf final : public Function {
   F f_;
 };
 
-// Takes a signature apart: of a function, a pointer to one, or of what has one operator().
+// The signature of a function, a pointer to one, or an object with one operator().
 template <typename F>
 struct Signature : Signature<decltype(&F::operator())> {};
 template <typename R, typename... A>
@@ -260,8 +234,6 @@ struct Signature<R (*)(A...)> {
   static std::unique_ptr<Function> erase(F f) {
     return std::make_unique<FunctionOf<F, R, A...>>(std::move(f));
   }
-  template <template <typename, typename...> class T>
-  using Apply = T<R, A...>;
 };
 template <typename C, typename R, typename... A>
 struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
@@ -274,61 +246,22 @@ std::unique_ptr<Function> make_function(F&& f) {
   return Signature<Callable>::template erase<Callable>(std::forward<F>(f));
 }
 
-// Adds it to a module.
+// Adds a function to a module.
 void add_function(PyObject* module, std::unique_ptr<Function> function);
 
 }  // namespace slim
 
 namespace pybind11 {
 
-struct arg_v;
-
-// py::arg("x"), and py::arg("x") = default.
-struct arg {
-  explicit arg(const char* name) : name(name) {}
-  template <typename T>
-  arg_v operator=(const T& value) const;
-  const char* name;
-};
-struct arg_v : arg {
-  arg_v(const arg& base, PyObject* value) : arg(base), value(value) {}
-  PyObject* value;
-};
-
-}  // namespace pybind11
-
-namespace slim {
-
-inline void add_extra(Function& function, const char* doc) { function.doc = doc; }
-inline void add_extra(Function& function, const pybind11::arg& arg) {
-  function.parameters.push_back({arg.name});
-}
-inline void add_extra(Function& function, const pybind11::arg_v& arg) {
-  function.parameters.push_back({arg.name, arg.value});
-}
-
-}  // namespace slim
-
-namespace pybind11 {
-
-template <typename T>
-arg_v arg::operator=(const T& value) const {
-  if constexpr (std::is_array_v<T>) {
-    return arg_v(*this, slim::cast_string(value));
-  } else {
-    return arg_v(*this, slim::Caster<T>::cast(value));
-  }
-}
-
 class module_ {
  public:
   explicit module_(PyObject* borrowed) : object_(borrowed) {}
-  template <typename F, typename... Extra>
-  module_& def(const char* name, F&& function, const Extra&... extra) {
+  template <typename F>
+  module_& def(const char* name, F&& function, const char* doc = "") {
 #ifndef __CUDA_ARCH__  // no host code is made from the device pass
     std::unique_ptr<slim::Function> bound = slim::make_function(std::forward<F>(function));
     bound->name = name;
-    (slim::add_extra(*bound, extra), ...);
+    bound->doc = doc;
     slim::add_function(object_, std::move(bound));
 #endif
     return *this;
@@ -343,7 +276,7 @@ using module = module_;
 namespace py = pybind11;
 
 namespace slim {
-// What PyInit_<name> returns: a module that init has filled, or null with a Python error.
+// Returns a module that init has filled, or null with a Python error, for PyInit_<name>.
 PyObject* make_module(const char* name, void (*init)(pybind11::module_&));
 }  // namespace slim
 
@@ -356,32 +289,11 @@ PyObject* make_module(const char* name, void (*init)(pybind11::module_&));
   static void C10_CONCATENATE(slim_fill_, name)(::pybind11::module_ & variable)
 #define PYBIND11_MODULE(name, variable, ...) SLIM_PYBIND11_MODULE(name, variable)
 
-namespace slim {
-
-// Turns exceptions of the standard library into RuntimeErrors, which pybind11 alone does not.
-[[noreturn]] void rethrow_as_torch();
-
-template <typename R, typename... A>
-struct Wrapper {
-  template <typename F>
-  static auto wrap(F function) {
-    return [function](A... arguments) -> R {
-      try {
-        return function(std::forward<A>(arguments)...);
-      } catch (...) {
-        rethrow_as_torch();
-      }
-    };
-  }
-};
-
-}  // namespace slim
-
 namespace torch {
+// Torch makes RuntimeErrors of the standard library's exceptions with it, which bindings here do
+// anyway.
 template <typename F>
-auto wrap_pybind_function(F&& function) {
-  using Callable = std::decay_t<F>;
-  return slim::Signature<Callable>::template Apply<slim::Wrapper>::wrap(
-      Callable(std::forward<F>(function)));
+F wrap_pybind_function(F function) {
+  return function;
 }
 }  // namespace torch

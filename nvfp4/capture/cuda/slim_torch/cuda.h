@@ -5,13 +5,6 @@
 
 #include "tensor.h"
 
-#ifdef SLIM_TORCH_EVERYTHING
-#include <cublasLt.h>
-#include <cublas_v2.h>
-#include <cusolverDn.h>
-#include <cusparse.h>
-#endif
-
 #define C10_CUDA_CHECK(EXPR)                                                          \
   do {                                                                                \
     const cudaError_t slim_error = EXPR;                                              \

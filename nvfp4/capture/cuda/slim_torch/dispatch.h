@@ -21,7 +21,6 @@
     }                                                                           \
   }()
 
-// Each of torch's sets comes as such, and with 1 or 2 types more (AND, AND2).
 #define AT_DISPATCH_CASE_FLOATING_TYPES(...)            \
   AT_DISPATCH_CASE(at::ScalarType::Double, __VA_ARGS__) \
   AT_DISPATCH_CASE(at::ScalarType::Float, __VA_ARGS__)
@@ -33,15 +32,9 @@
   AT_DISPATCH_CASE(at::ScalarType::Short, __VA_ARGS__)
 #define AT_DISPATCH_FLOATING_TYPES(TYPE, NAME, ...) \
   AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__))
-#define AT_DISPATCH_FLOATING_TYPES_AND(T1, TYPE, NAME, ...)          \
-  AT_DISPATCH_SWITCH(                                                \
-      TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__)       \
-      AT_DISPATCH_CASE(T1, __VA_ARGS__))
-#define AT_DISPATCH_FLOATING_TYPES_AND2(T1, T2, TYPE, NAME, ...)     \
-  AT_DISPATCH_SWITCH(                                                \
-      TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__)       \
-      AT_DISPATCH_CASE(T1, __VA_ARGS__) AT_DISPATCH_CASE(T2, __VA_ARGS__))
-#define AT_DISPATCH_FLOATING_TYPES_AND_HALF(TYPE, NAME, ...) \
-  AT_DISPATCH_FLOATING_TYPES_AND(at::ScalarType::Half, TYPE, NAME, __VA_ARGS__)
+#define AT_DISPATCH_FLOATING_TYPES_AND_HALF(TYPE, NAME, ...)   \
+  AT_DISPATCH_SWITCH(                                          \
+      TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__) \
+      AT_DISPATCH_CASE(at::ScalarType::Half, __VA_ARGS__))
 #define AT_DISPATCH_INTEGRAL_TYPES(TYPE, NAME, ...) \
   AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__))

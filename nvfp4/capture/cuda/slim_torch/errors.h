@@ -1,10 +1,6 @@
 // c10::Error, the macros that throw it, and the macros of c10/macros/Macros.h.
 #pragma once
 
-#ifdef SLIM_TORCH_EVERYTHING
-#include "everything.h"
-#endif
-
 #include <cstdint>
 #include <exception>
 #include <sstream>
@@ -37,13 +33,9 @@ class Error : public std::exception {
   std::string message_;
 };
 
-#define SLIM_ERROR(name)       \
-  class name : public Error {  \
-    using Error::Error;        \
-  };
-SLIM_ERROR(TypeError)
-SLIM_ERROR(NotImplementedError)
-#undef SLIM_ERROR
+class NotImplementedError : public Error {
+  using Error::Error;
+};
 
 // The text of all arguments, one after the other.
 template <typename... Args>
@@ -71,13 +63,8 @@ std::string message_or(const char* otherwise, const Args&... args) {
         ##__VA_ARGS__));                                                                          \
   }
 #define TORCH_CHECK(cond, ...) SLIM_CHECK(Error, cond, ##__VA_ARGS__)
-#define TORCH_CHECK_TYPE(cond, ...) SLIM_CHECK(TypeError, cond, ##__VA_ARGS__)
 #define TORCH_CHECK_NOT_IMPLEMENTED(cond, ...) \
   SLIM_CHECK(NotImplementedError, cond, ##__VA_ARGS__)
-#define AT_ERROR(...)                      \
-  do {                                     \
-    TORCH_CHECK(false, ##__VA_ARGS__);     \
-  } while (false)
 
 namespace at {
 using namespace c10;

@@ -1,4 +1,4 @@
-// TORCH_LIBRARY and its like, carried out by Python's torch.library.
+// TORCH_LIBRARY, carried out by Python's torch.library.
 #pragma once
 
 #include "bindings.h"
@@ -7,10 +7,9 @@ namespace torch {
 
 class Library {
  public:
-  // kind: torch.library.Library's. key: of the dispatcher, such as "CUDA"; null for none.
-  Library(const char* kind, std::string ns, const char* key);
+  explicit Library(std::string ns);
 
-  // A schema, or one with the function for every device; build.py looks for names without a schema.
+  // A schema, or one with the function for every device; headers_of_torch.py looks for others.
   Library& def(const char* schema);
   template <typename F>
   Library& def(const char* schema, F&& f) {
@@ -26,33 +25,25 @@ class Library {
  private:
   Library& implement(std::string name, std::unique_ptr<slim::Function> function);
 
-  PyObject* library_;  // torch.library.Library, kept for good
+  PyObject* library_;  // torch.library.Library, never released
   std::string namespace_;
-  const char* key_;
 };
 
 }  // namespace torch
 
 namespace slim {
 
-// Runs a TORCH_LIBRARY block while the shared object is loaded. What goes wrong is kept, as an
-// exception cannot leave dlopen, and raised by PyInit_<name>; slim_torch_registration_error() tells
-// it to who loads an object without one.
+// Runs a TORCH_LIBRARY block while the shared object is loaded. An error is kept, because an
+// exception cannot leave dlopen, and raised by PyInit_<name>; slim_torch_registration_error()
+// returns it for an object that is not a module.
 struct LibraryInit {
-  LibraryInit(const char* kind, void (*block)(torch::Library&), const char* ns, const char* key);
+  LibraryInit(void (*block)(torch::Library&), const char* ns);
 };
 
 }  // namespace slim
 
-#define SLIM_LIBRARY(kind, name, ns_text, key, m)                                        \
-  static void C10_CONCATENATE(slim_library_, name)(::torch::Library&);                   \
-  static const ::slim::LibraryInit C10_CONCATENATE(slim_library_init_, name)(            \
-      kind, &C10_CONCATENATE(slim_library_, name), ns_text, key);                        \
-  static void C10_CONCATENATE(slim_library_, name)(::torch::Library & m)
-// As in torch, a macro for the namespace is expanded in all but the first.
-#define SLIM_LIBRARY_AGAIN(kind, ns, key, m, id) SLIM_LIBRARY(kind, ns##_##id, #ns, key, m)
-#define SLIM_LIBRARY_EXPANDED(kind, ns, key, m, id) SLIM_LIBRARY_AGAIN(kind, ns, key, m, id)
-#define TORCH_LIBRARY(ns, m) SLIM_LIBRARY("DEF", ns##_, #ns, nullptr, m)
-#define TORCH_LIBRARY_FRAGMENT(ns, m) \
-  SLIM_LIBRARY_EXPANDED("FRAGMENT", ns, nullptr, m, __COUNTER__)
-#define TORCH_LIBRARY_IMPL(ns, key, m) SLIM_LIBRARY_EXPANDED("IMPL", ns, #key, m, __COUNTER__)
+#define TORCH_LIBRARY(ns, m)                                            \
+  static void C10_CONCATENATE(slim_library_, ns)(::torch::Library&);    \
+  static const ::slim::LibraryInit C10_CONCATENATE(slim_library_init_, ns)( \
+      &C10_CONCATENATE(slim_library_, ns), #ns);                        \
+  static void C10_CONCATENATE(slim_library_, ns)(::torch::Library & m)

@@ -8,51 +8,16 @@
 #include <ostream>
 #include <type_traits>
 
-#include "errors.h"
-
-#ifdef __CUDACC__
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
-struct __nv_bfloat16;  // cuda_bf16.h is left to who needs it: parsing it takes a tenth of a second
+#ifdef __CUDACC__
+// Torch's own headers include these, too.
+#include <cuda_fp4.h>
+#include <cuda_fp6.h>
+#include <cuda_fp8.h>
 #endif
 
-namespace slim {
-
-C10_HOST_DEVICE inline uint32_t bits_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-C10_HOST_DEVICE inline float float_of(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// float16's bits of a float, rounded to nearest even. Rounding up may carry into the exponent,
-// which is what the format wants.
-inline uint16_t half_bits(float value) {
-  const uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000u;
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude >= 0x477ff000u) {  // infinity, and what rounds to it, or NaN
-    return static_cast<uint16_t>(sign | (magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u));
-  }
-  if (magnitude < 0x38800000u) {  // subnormal: 0.5 has its smallest value as its last bit
-    return static_cast<uint16_t>(sign | (bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u));
-  }
-  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1);
-  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
-}
-
-inline float half_value(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
-  if (magnitude < 0x400u) {
-    return float_of(bits_of(static_cast<float>(magnitude) * 0x1p-24f) | sign);
-  }
-  return float_of(sign | ((magnitude << 13) + (magnitude < 0x7c00u ? 0x38000000u : 0x70000000u)));
-}
-
-}  // namespace slim
+#include "errors.h"
 
 namespace c10 {
 
@@ -63,52 +28,25 @@ struct alignas(2) Half {
 
   Half() = default;
   constexpr C10_HOST_DEVICE Half(unsigned short bits, from_bits_t) : x(bits) {}
-  C10_HOST_DEVICE Half(float value) {
-#ifdef __CUDA_ARCH__
-    x = __half_as_ushort(__float2half(value));
-#else
-    x = slim::half_bits(value);
-#endif
-  }
-  C10_HOST_DEVICE operator float() const {
-#ifdef __CUDA_ARCH__
-    return __half2float(__ushort_as_half(x));
-#else
-    return slim::half_value(x);
-#endif
-  }
+  C10_HOST_DEVICE Half(float value) : x(__half_as_ushort(__float2half(value))) {}
+  C10_HOST_DEVICE operator float() const { return __half2float(__ushort_as_half(x)); }
 #ifdef __CUDACC__
-  C10_HOST_DEVICE Half(const __half& value) { x = __half_as_ushort(value); }
+  C10_HOST_DEVICE Half(const __half& value) : x(__half_as_ushort(value)) {}
   C10_HOST_DEVICE operator __half() const { return __ushort_as_half(x); }
 #endif
 };
 
 struct alignas(2) BFloat16 {
-  uint16_t x;
+  unsigned short x;
   struct from_bits_t {};
   C10_HOST_DEVICE static constexpr from_bits_t from_bits() { return from_bits_t(); }
 
   BFloat16() = default;
   constexpr C10_HOST_DEVICE BFloat16(unsigned short bits, from_bits_t) : x(bits) {}
-  C10_HOST_DEVICE BFloat16(float value) {
-    const uint32_t bits = slim::bits_of(value);
-    x = (bits & 0x7fffffffu) > 0x7f800000u
-        ? static_cast<uint16_t>(0x7fc0)
-        : static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-  }
-  C10_HOST_DEVICE operator float() const { return slim::float_of(static_cast<uint32_t>(x) << 16); }
-#ifdef __CUDACC__
-  template <typename T, std::enable_if_t<std::is_same_v<T, __nv_bfloat16>, int> = 0>
-  C10_HOST_DEVICE BFloat16(const T& value) {
-    memcpy(&x, reinterpret_cast<const void*>(&value), sizeof x);
-  }
-  template <typename T, std::enable_if_t<std::is_same_v<T, __nv_bfloat16>, int> = 0>
-  C10_HOST_DEVICE explicit operator T() const {
-    T value;
-    memcpy(reinterpret_cast<void*>(&value), &x, sizeof x);
-    return value;
-  }
-#endif
+  C10_HOST_DEVICE BFloat16(float value) : x(__bfloat16_as_ushort(__float2bfloat16(value))) {}
+  C10_HOST_DEVICE BFloat16(const __nv_bfloat16& value) : x(__bfloat16_as_ushort(value)) {}
+  C10_HOST_DEVICE operator float() const { return __bfloat162float(__ushort_as_bfloat16(x)); }
+  C10_HOST_DEVICE explicit operator __nv_bfloat16() const { return __ushort_as_bfloat16(x); }
 };
 
 // Bits only: kernels compute with CUDA's own types for them.
@@ -119,6 +57,7 @@ struct alignas(2) BFloat16 {
 SLIM_BYTE(Float8_e4m3fn)
 SLIM_BYTE(Float8_e5m2)
 SLIM_BYTE(Float8_e8m0fnu)
+SLIM_BYTE(Float4_e2m1fn_x2)
 #undef SLIM_BYTE
 
 // Two values of one of these types give that type; with float, double or an integer as in torch.
@@ -155,26 +94,21 @@ SLIM_FLOATING(BFloat16)
 #undef SLIM_FLOATING
 #undef SLIM_ARITHMETIC
 
-}  // namespace c10
+// The types that have values here, with torch's numbers: C++ type, name in C++, number, and name in
+// Python. A source that names another one takes torch's own headers.
+#define SLIM_FOR_EACH_TYPE(_)                                                                   \
+  _(uint8_t, Byte, 0, uint8) _(int8_t, Char, 1, int8) _(int16_t, Short, 2, int16)               \
+  _(int, Int, 3, int32) _(int64_t, Long, 4, int64) _(c10::Half, Half, 5, float16)               \
+  _(float, Float, 6, float32) _(double, Double, 7, float64) _(bool, Bool, 11, bool)             \
+  _(c10::BFloat16, BFloat16, 15, bfloat16) _(c10::Float8_e5m2, Float8_e5m2, 23, float8_e5m2)    \
+  _(c10::Float8_e4m3fn, Float8_e4m3fn, 24, float8_e4m3fn) _(uint16_t, UInt16, 27, uint16)       \
+  _(uint32_t, UInt32, 28, uint32) _(uint64_t, UInt64, 29, uint64)                               \
+  _(c10::Float8_e8m0fnu, Float8_e8m0fnu, 44, float8_e8m0fnu)                                    \
+  _(c10::Float4_e2m1fn_x2, Float4_e2m1fn_x2, 45, float4_e2m1fn_x2)
 
-namespace c10 {
-
-enum class ScalarType : int8_t {
-  Byte, Char, Short, Int, Long, Half, Float, Double, ComplexHalf, ComplexFloat, ComplexDouble, Bool,
-  QInt8, QUInt8, QInt32, BFloat16, QUInt4x2, QUInt2x4, Bits1x8, Bits2x4, Bits4x2, Bits8, Bits16,
-  Float8_e5m2, Float8_e4m3fn, Float8_e5m2fnuz, Float8_e4m3fnuz, UInt16, UInt32, UInt64,
-  UInt1, UInt2, UInt3, UInt4, UInt5, UInt6, UInt7, Int1, Int2, Int3, Int4, Int5, Int6, Int7,
-  Float8_e8m0fnu, Float4_e2m1fn_x2,
-  Undefined,
-};
-
-// The types that have values here: what data_ptr<T>() and the dispatch macros know.
-#define SLIM_FOR_EACH_TYPE(_)                                                                  \
-  _(uint8_t, Byte) _(int8_t, Char) _(int16_t, Short) _(int, Int) _(int64_t, Long)              \
-  _(c10::Half, Half) _(float, Float) _(double, Double) _(bool, Bool) _(c10::BFloat16, BFloat16) \
-  _(c10::Float8_e5m2, Float8_e5m2) _(c10::Float8_e4m3fn, Float8_e4m3fn)                        \
-  _(c10::Float8_e8m0fnu, Float8_e8m0fnu) _(uint16_t, UInt16) _(uint32_t, UInt32)               \
-  _(uint64_t, UInt64)
+#define SLIM_NUMBER(T, name, number, python) name = number,
+enum class ScalarType : int8_t { SLIM_FOR_EACH_TYPE(SLIM_NUMBER) Undefined = 46 };
+#undef SLIM_NUMBER
 
 template <typename T>
 struct CppTypeToScalarType;
@@ -186,7 +120,7 @@ template <ScalarType type>
 using ScalarTypeToCPPTypeT = typename ScalarTypeToCPPType<type>::type;
 }  // namespace impl
 
-#define SLIM_TYPE(T, name)                                              \
+#define SLIM_TYPE(T, name, number, python)                              \
   template <>                                                           \
   struct CppTypeToScalarType<T> {                                       \
     static constexpr ScalarType value = ScalarType::name;               \
@@ -198,7 +132,6 @@ using ScalarTypeToCPPTypeT = typename ScalarTypeToCPPType<type>::type;
   constexpr ScalarType k##name = ScalarType::name;
 SLIM_FOR_EACH_TYPE(SLIM_TYPE)
 #undef SLIM_TYPE
-constexpr ScalarType kFloat4_e2m1fn_x2 = ScalarType::Float4_e2m1fn_x2;
 
 const char* toString(ScalarType type);
 size_t elementSize(ScalarType type);

@@ -14,81 +14,58 @@ class WithGil {
   PyGILState_STATE state_;
 };
 
+// Drops a reference, on any thread; the interpreter may have ended.
+void release(PyObject* object) {
+  if (Py_IsInitialized()) {
+    const WithGil gil;
+    Py_DECREF(object);
+  }
+}
+
 // A Python exception, taken from the interpreter: a c10::Error in C++, the original in Python.
 class PythonError : public c10::Error {
-  struct Fetched {
-    PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-    Fetched() {
-      PyErr_Fetch(&type, &value, &traceback);
-      PyErr_NormalizeException(&type, &value, &traceback);
-    }
-    ~Fetched() {
-      if (Py_IsInitialized()) {
-        const WithGil gil;
-        Py_XDECREF(type);
-        Py_XDECREF(value);
-        Py_XDECREF(traceback);
-      }
-    }
-    std::string message() const {
-      PyObject* text = value ? PyObject_Str(value) : nullptr;
-      const char* utf8 = text ? PyUnicode_AsUTF8(text) : nullptr;
-      const std::string copy = utf8 ? utf8 : "(no message)";
-      Py_XDECREF(text);
-      PyErr_Clear();
-      return copy;
-    }
-  };
-
  public:
-  PythonError() : PythonError(std::make_shared<Fetched>()) {}
+  PythonError() : PythonError(fetched()) {}
   void restore() const {
-    Py_XINCREF(error_->type);
-    Py_XINCREF(error_->value);
-    Py_XINCREF(error_->traceback);
-    PyErr_Restore(error_->type, error_->value, error_->traceback);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value_.get())), value_.get());
   }
 
  private:
-  explicit PythonError(std::shared_ptr<Fetched> error)
-      : c10::Error(error->message()), error_(std::move(error)) {}
-  std::shared_ptr<Fetched> error_;
+  explicit PythonError(PyObject* value) : c10::Error(text_of(value)), value_(value, release) {}
+  static PyObject* fetched() {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback) {
+      PyException_SetTraceback(value, traceback);
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return value;
+  }
+  static std::string text_of(PyObject* value) {
+    PyObject* text = PyObject_Str(value);
+    const char* utf8 = text ? PyUnicode_AsUTF8(text) : nullptr;
+    const std::string copy = utf8 ? utf8 : "(no message)";
+    Py_XDECREF(text);
+    PyErr_Clear();
+    return copy;
+  }
+  std::shared_ptr<PyObject> value_;
 };
 
 // Sets the Python exception that stands for the C++ exception being handled.
 void set_python_error() {
-#define AS(cpp, python)                          \
-  catch (const cpp& error) {                     \
-    PyErr_SetString(PyExc_##python, error.what()); \
-  }
   try {
     throw;
   } catch (const PythonError& error) {
     error.restore();
-  }
-  AS(c10::TypeError, TypeError)
-  AS(c10::NotImplementedError, NotImplementedError)
-  AS(std::bad_alloc, MemoryError)
-  AS(std::domain_error, ValueError)
-  AS(std::invalid_argument, ValueError)
-  AS(std::length_error, ValueError)
-  AS(std::out_of_range, IndexError)
-  AS(std::range_error, ValueError)
-  AS(std::overflow_error, OverflowError)
-  AS(std::exception, RuntimeError)
-  catch (...) {
-    PyErr_SetString(PyExc_RuntimeError, "Caught an unknown exception!");
-  }
-#undef AS
-}
-
-void rethrow_as_torch() {
-  try {
-    throw;
-  } catch (const c10::Error&) {
-    throw;
+  } catch (const c10::NotImplementedError& error) {
+    PyErr_SetString(PyExc_NotImplementedError, error.what());
   } catch (const std::exception& error) {
-    throw std::runtime_error(error.what());
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "Caught an unknown exception!");
   }
 }
 

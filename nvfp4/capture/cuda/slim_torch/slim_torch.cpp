@@ -1,8 +1,8 @@
-// What the slim headers declare: tensors, bindings and operators by way of Python's C API.
+// Definitions for the slim headers: tensors, bindings and operators by way of Python's C API.
 //
 // Compiled once and linked into the shared object of every submission, with hidden visibility.
-#include <atomic>
 #include <new>
+#include <set>
 #include <stdexcept>
 
 #include "cuda.h"

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -15,13 +16,13 @@
 struct _object;
 
 namespace slim {
-struct TensorState;  // the Python object and what sizes() and strides() point into
 
 template <typename T, typename = void>
 struct is_value_type : std::false_type {};
 template <typename T>
 struct is_value_type<T, std::void_t<decltype(c10::CppTypeToScalarType<T>::value)>>
     : std::true_type {};
+
 }  // namespace slim
 
 namespace c10 {
@@ -81,12 +82,6 @@ std::ostream& operator<<(std::ostream& out, ArrayRef<T> values) {
 
 using IntArrayRef = ArrayRef<int64_t>;
 
-template <typename T>
-using optional = std::optional<T>;
-using std::make_optional;
-using std::nullopt;
-using std::nullopt_t;
-
 enum class DeviceType : int8_t { CPU = 0, CUDA = 1 };
 constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA;
 using DeviceIndex = int8_t;
@@ -115,7 +110,7 @@ inline std::ostream& operator<<(std::ostream& out, const Device& device) {
 }
 inline std::ostream& operator<<(std::ostream& out, DeviceType type) { return out << Device(type); }
 
-// What is not set is left to the function that makes the tensor.
+// Options of functions that make tensors, which choose those that are not set.
 struct TensorOptions {
   TensorOptions() = default;
   TensorOptions(ScalarType type) : dtype_(type) {}
@@ -166,18 +161,17 @@ namespace at {
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(const Tensor& other);
-  Tensor(Tensor&& other) noexcept : state_(other.state_) { other.state_ = nullptr; }
-  Tensor& operator=(const Tensor& other) &;
-  Tensor& operator=(Tensor&& other) & noexcept;
-  // As in torch, assigning to what an expression returns copies values into it: x[0] = y.
+  Tensor(const Tensor& other) = default;
+  Tensor(Tensor&& other) = default;
+  Tensor& operator=(const Tensor& other) & = default;
+  Tensor& operator=(Tensor&& other) & = default;
+  // As in torch, assigning to the result of an expression copies values into it: x[0] = y.
   Tensor& operator=(const Tensor& other) && { return copy_(other); }
   Tensor& operator=(Tensor&& other) && noexcept(false) { return copy_(other); }
-  ~Tensor();
 
-  bool defined() const { return state_ != nullptr; }
+  bool defined() const { return object_ != nullptr; }
 
-  // Questions.
+  // Properties. Sizes and strides stay valid when the tensor is gone.
   int64_t dim() const;
   int64_t size(int64_t dim) const;
   int64_t stride(int64_t dim) const;
@@ -216,11 +210,8 @@ class Tensor {
   Tensor squeeze() const;
   Tensor squeeze(int64_t dim) const;
   Tensor unsqueeze(int64_t dim) const;
-  Tensor slice(
-      int64_t dim = 0, std::optional<int64_t> start = std::nullopt,
-      std::optional<int64_t> end = std::nullopt, int64_t step = 1) const;
+  Tensor slice(int64_t dim, int64_t start, int64_t end, int64_t step = 1) const;
   Tensor select(int64_t dim, int64_t index) const;
-  Tensor narrow(int64_t dim, int64_t start, int64_t length) const;
   Tensor operator[](int64_t index) const { return select(0, index); }
 
   // Copies and conversions.
@@ -237,14 +228,14 @@ class Tensor {
   Tensor& zero_() const;
   Tensor& copy_(const Tensor& source, bool non_blocking = false) const;
 
-  // Not of torch: from and to Python. object() is borrowed, null when undefined.
+  // Not of torch: from and to Python. The object is borrowed, null when undefined.
   static Tensor slim_wrap(_object* borrowed);
-  _object* slim_object() const;
+  _object* slim_object() const { return object_.get(); }
 
  private:
   void* checked_data_ptr(ScalarType wanted) const;
 
-  slim::TensorState* state_ = nullptr;
+  std::shared_ptr<_object> object_;
 };
 using TensorList = c10::ArrayRef<Tensor>;
 
