@@ -184,7 +184,7 @@ class EmulatedGpu(Owner):
         address, width = tensor.data_ptr(), tensor.element_size()
         remember(tensor)
         with self._turn:
-            # What is not used by a launch need not go there, and what was freed must not be read.
+            # Memory that no launch uses need not go there, and freed memory must not be read.
             alive = [
                 each
                 for each in self._outside_cases(self._memory.known())
@@ -195,7 +195,7 @@ class EmulatedGpu(Owner):
             place = self._place()
             self._link.ask(gpu_messages.HandOver(address, offset, width, shape, strides, place))
 
-    # What host code does
+    # Accesses of host code
 
     def reads(self, address: int, nbytes: int) -> None:
         """Fetch the contents of a range. Raises KernelFault."""
@@ -277,7 +277,7 @@ class EmulatedGpu(Owner):
             _bytes_at(at, nbytes)[:] = self._link.window[:nbytes]
         self._fresh.add(start, end)
 
-    # What the executor has to know
+    # Requests to the executor
 
     def _ask(self, request: object, fd: int | None = None) -> Any:
         with self._turn:

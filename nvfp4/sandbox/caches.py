@@ -286,7 +286,7 @@ def variables(
     if os.environ.get("POPCORN_NCU") == "1":
         hidden = ("POPCORN_S", "POPCORN_F", "NVFP4_")
         passed |= {name: os.environ[name] for name in os.environ if not name.startswith(hidden)}
-    # What our side of the process needs: the options, and when the judge ends.
+    # Our side of the process needs the options, and the time at which the judge ends.
     # Inductor's own processes would look for a GPU that a confined process does not show them.
     alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     ours = {**options.as_variable(), **private_variable(), **alone}

@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def serve_judges(fd: int, packages: list[str]) -> None:
     for package in packages:
         with contextlib.suppress(Exception):  # which the submission will meet, too
             importlib.import_module(package)
-    _, (channel, out, err) = _fork_for_requests(socket.socket(fileno=fd))
+    _, (channel, out, err) = fork_for_requests(fd)
     _become_judge(channel, out, err, executors)
 
 
@@ -60,7 +61,7 @@ def serve_workers(fd: int) -> None:
     isolation.die_with_parent()
     isolation.close_to_others()
     _load()
-    text, fds = _fork_for_requests(socket.socket(fileno=fd))
+    text, fds = fork_for_requests(fd)
     _become_worker(json.loads(text), fds)
     runpy.run_module(sys.argv[0], run_name="__main__")
 
@@ -70,37 +71,45 @@ def _load() -> None:
     importlib.import_module("nvfp4.worker.choose_runner")
 
 
-def _fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
-    """Fork a process for each request, with the request's files; see ``ForkServer.fork``.
+def fork_for_requests(
+    fd: int, adopted: bool = True, before: Callable[[bytes], None] = lambda text: None
+) -> tuple[bytes, list[int]]:
+    """Fork a process for each request over a socket, with the request's files; see
+    ``ForkServer.fork``.
 
-    Returns in each forked process, with its request. A forked process leads a session, is a child
-    of this process's parent, and writes its pid into the last file. This process ends when the
-    other end of the socket is closed.
+    Returns in each forked process, with its request. A forked process leads a session and writes
+    its pid into the last file. adopted: it is a child of this process's parent, otherwise of this
+    process. before: called before each fork, and with an empty request when the other end of the
+    socket is closed and this process ends.
     """
     gc.freeze()  # objects loaded so far hold no tensor that a search must find
     parent = os.getppid()
-    while True:
-        text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, _MOST_FILES)
-        if not text:
-            os._exit(0)
-        between = os.fork()
-        if between == 0:
-            if os.fork():
+    with socket.socket(fileno=fd) as asked:
+        while True:
+            text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, _MOST_FILES)
+            before(text)
+            if not text:
                 os._exit(0)
-            asked.close()
-            os.setsid()
-            # A signal at its death would come too early; it may have ended meanwhile.
-            while os.getppid() != parent:
-                if os.getppid() == 1 != parent:
-                    os._exit(1)
-                time.sleep(0.0005)
-            tell = fds.pop()
-            os.write(tell, str(os.getpid()).encode())
-            os.close(tell)
-            return text, fds
-        os.waitpid(between, 0)
-        for each in fds:
-            os.close(each)
+            child = os.fork()
+            if child == 0:
+                break
+            if adopted:
+                os.waitpid(child, 0)
+            for each in fds:
+                os.close(each)
+    if adopted:
+        if os.fork():
+            os._exit(0)
+        # A signal at its death would come too early; it may have ended meanwhile.
+        while os.getppid() != parent:
+            if os.getppid() == 1 != parent:
+                os._exit(1)
+            time.sleep(0.0005)
+    os.setsid()
+    tell = fds.pop()
+    os.write(tell, str(os.getpid()).encode())
+    os.close(tell)
+    return text, fds
 
 
 def _become_judge(channel: int, out: int, err: int, executors: socket.socket | None) -> None:

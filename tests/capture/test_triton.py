@@ -37,11 +37,6 @@ def launches() -> Iterator[list[Launch]]:
     stop()
 
 
-since_3_5 = pytest.mark.skipif(
-    tuple(map(int, triton.__version__.split(".")[:2])) < (3, 5), reason="older ones do less"
-)
-
-
 @triton.jit
 def scale_kernel(x, y, n, factor, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -149,7 +144,6 @@ def test_pointers_are_checked_as_on_a_gpu(launches: list[Launch]) -> None:
         scale_kernel[(1,)](x, torch.empty(9, device="meta"), 9, 1.0, BLOCK=64)
 
 
-@since_3_5
 def test_what_the_device_has_not_got_is_out_of_resources(launches: list[Launch]) -> None:
     @triton.jit
     def wide(x, y, SIZE: tl.constexpr):
@@ -164,7 +158,6 @@ def test_what_the_device_has_not_got_is_out_of_resources(launches: list[Launch])
     assert not launches
 
 
-@since_3_5
 def test_a_compile_error_is_triton_s_own(launches: list[Launch]) -> None:
     @triton.jit
     def wrong(x):
@@ -174,7 +167,6 @@ def test_a_compile_error_is_triton_s_own(launches: list[Launch]) -> None:
         wrong[(1,)](tensors()[0])
 
 
-@since_3_5
 def test_hooks_are_called_around_a_launch(launches: list[Launch]) -> None:
     x, y = tensors()
     seen: list[tuple[str, int]] = []
@@ -201,7 +193,6 @@ def tuned(**options: Any) -> Any:
     return triton.autotune(configs=configs, key=["n"], **options)(scale_kernel)
 
 
-@since_3_5
 def test_the_first_configuration_that_launches_is_used(launches: list[Launch]) -> None:
     x, y = tensors()
     zeroed: list[str] = []
@@ -272,7 +263,6 @@ def test_a_tensor_descriptor_becomes_a_tensor_map(launches: list[Launch]) -> Non
     assert sorted(rest) == sorted(value.to_bytes(size, "little") for value, size in strides)
 
 
-@since_3_5
 def test_scratch_memory_comes_from_the_user_s_allocator(launches: list[Launch]) -> None:
     @triton.jit
     def kernel(x, y, ROWS: tl.constexpr):
@@ -312,7 +302,7 @@ def test_an_older_version_is_refused_when_it_is_used(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(triton, "__version__", "3.2.0")
     stop = capture.start(lambda launch: None)
     try:
-        with pytest.raises(hooks.UnsupportedVersion, match=r"Triton 3\.2\.0 .* older than 3\.3"):
+        with pytest.raises(hooks.UnsupportedVersion, match=r"Triton 3\.2\.0 .* older than 3\.5"):
             scale_kernel[(1,)](*tensors(), 9, 1.0, BLOCK=64)
     finally:
         stop()

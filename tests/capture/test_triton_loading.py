@@ -14,7 +14,6 @@ triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
 
 from nvfp4.capture.patches import Patches  # noqa: E402
-from nvfp4.capture.triton.hooks import use_driver  # noqa: E402
 from nvfp4.capture.triton.loading import start_loading  # noqa: E402
 from nvfp4.retarget.errors import DriverError  # noqa: E402
 from nvfp4.retarget.rewrite import rewrite  # noqa: E402
@@ -71,7 +70,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriv
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     fake = FakeDriver()
     patches = Patches()
-    use_driver(patches, fake)
+    patches.set(triton.runtime.driver, "_active", fake)
     yield fake
     patches.undo()
 

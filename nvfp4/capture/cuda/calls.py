@@ -31,7 +31,7 @@ _DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
 _NON_BLOCKING = 1
 _MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 
-# What the runtime does itself.
+# Methods of the runtime.
 for _name, _method in {
     "register_function": CudaRuntime.register_function,
     "register_variable": CudaRuntime.register_variable,

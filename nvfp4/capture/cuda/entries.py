@@ -42,7 +42,7 @@ class _Entry:
 
 
 _entries: dict[str, _Entry] = {}
-# What may be called after a fault; all else fails as on a lost device.
+# Functions that work after a fault; all others fail as on a lost device.
 _ALWAYS = {
     *("register_module", "register_function", "register_variable", "register_managed"),
     *("error_text", "error_name", "cudaGetLastError", "cudaPeekAtLastError", "cudaFree"),

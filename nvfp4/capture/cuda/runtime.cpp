@@ -72,7 +72,7 @@ cudaError_t ask(const char *name, Arguments... arguments) {
   return static_cast<cudaError_t>(call_words(name, words));
 }
 
-// What is done in a stream, or waits for an event: an error if that has been destroyed.
+// For calls that use a stream or an event: returns an error if that has been destroyed.
 template <class... Arguments>
 cudaError_t ask_on(const void *handle, const char *name, Arguments... arguments) {
   const cudaError_t error = handle ? ask("alive", handle) : cudaSuccess;
@@ -101,7 +101,7 @@ int attribute(cudaDeviceAttr which) {
 
 extern "C" {
 
-// What nvcc's host code calls by itself.
+// Functions that nvcc's host code calls by itself.
 
 void **__cudaRegisterFatBinary(void *) {
   void **module = nullptr;

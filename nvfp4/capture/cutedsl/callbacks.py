@@ -32,7 +32,7 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
             raise LaunchRefused(f"a CUDA call of the host code failed with error {code}")
 
     def load_once(state: int, init: int, load_to_device: int, _set_error: int) -> None:
-        # What TVM-FFI does in front of each call. state: where the library's handle is kept.
+        # TVM-FFI does this before each call. state: where the library's handle is kept.
         if ctypes.c_uint64.from_address(state).value == 0:
             assert_success(ctypes.CFUNCTYPE(I32, PTR)(init)(state))
             assert_success(ctypes.CFUNCTYPE(I32, PTR, I32)(load_to_device)(state, 0))

@@ -43,7 +43,7 @@ def properties_of(device: Device) -> SimpleNamespace:
 
 def replace_cuda_module(patches: Patches, device: Device, generator: torch.Generator) -> None:
     """Replace functions and classes of torch.cuda, torch.version, torch.backends, accelerator."""
-    # What torch.cuda and its module of random numbers ask before they do anything.
+    # Functions that torch.cuda and its module of random numbers call first.
     initialized: dict[str, Any] = {
         "_lazy_init": _nothing,
         "_lazy_call": lambda call, **_: call(),

@@ -71,18 +71,12 @@ def _flat(
         if isinstance(kind, tuple):
             yield from _flat(kind, tuple(value), descriptors)
         elif kind.startswith("tensordesc"):
-            yield from _descriptor(value, next(descriptors, None))
+            yield from _descriptor(value, next(descriptors))
         elif kind != "constexpr":
             yield kind, value
 
 
-def _descriptor(value: Any, compiled: dict[str, Any] | None) -> Iterator[tuple[str, Any]]:
-    if compiled is None:
-        from triton.backends.nvidia import driver
-
-        for part in driver.decompose_descriptor(value):
-            yield ("*" if hasattr(part, "data_ptr") else "i64"), part
-        return
+def _descriptor(value: Any, compiled: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "map", _tensor_map(value, compiled).pack()
     for extent in (*value.shape, *value.strides):
         yield "i64", extent

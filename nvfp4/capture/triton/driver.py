@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+import re
 import sys
 import threading
 from dataclasses import dataclass
@@ -50,14 +50,11 @@ class Function:
 
 
 class Driver:
-    """The parts of Triton's driver that compiling and launching ask for.
+    """The parts of Triton's driver that compiling and launching ask for."""
 
-    counts_threads: whether Triton queries how many threads a block of a kernel may have.
-    """
-
-    def __init__(self, session: Session, counts_threads: bool) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self.utils = Utilities(session, counts_threads)
+        self.utils = Utilities(session)
 
     @staticmethod
     def is_active() -> bool:
@@ -115,9 +112,8 @@ class Utilities:
     loading: the compiled kernel that is being loaded by this thread.
     """
 
-    def __init__(self, session: Session, counts_threads: bool) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._limits = (MOST_THREADS,) if counts_threads else ()
         self.loading = threading.local()
 
     def get_device_properties(self, device: int) -> dict[str, int]:
@@ -138,7 +134,7 @@ class Utilities:
             raise UnsupportedCall(f"the compiled module has no PTX of a kernel named {name}")
         function = Function(name, ptx, kernel.metadata.target.arch, sizes)
         registers, spilled = of_kernel(binary)
-        return function, function, registers, spilled, *self._limits
+        return function, function, registers, spilled, MOST_THREADS
 
     def unload_module(self, module: Any) -> None:
         """Do nothing: there is nothing to free."""
@@ -226,38 +222,18 @@ class Launcher:
         return allocator(grid[0] * grid[1] * grid[2] * ctas * nbytes, alignment, stream)
 
 
-_SECTION_HEADER = "<IIQQQQIIQQ"
-_WITH_VALUE = 4  # format of an entry: a size in bytes, then the value
-_REGISTERS, _STACK = 0x2F, 0x12
+# Entries of the section .nv.info: format, attribute, size, a symbol, the value.
+_REGISTERS = re.compile(rb"\x04\x2f\x08\x00..\x00\x00(.)\x00\x00\x00", re.DOTALL)
+_STACK = re.compile(rb"\x04\x12\x08\x00..\x00\x00(..)\x00\x00", re.DOTALL)
 
 
 def of_kernel(cubin: bytes) -> tuple[int, int]:
     """(registers a thread, words a thread has on its stack), 0 where the file does not say.
 
-    Source: the section .nv.info of the ELF file, entries REGCOUNT and MIN_STACK_SIZE, as
-    `nvdisasm` and `cuobjdump -elf` name them.
+    Source: entries REGCOUNT and MIN_STACK_SIZE, as `nvdisasm` and `cuobjdump -elf` name them.
     """
-    found = {_REGISTERS: 0, _STACK: 0}
-    if cubin[:5] != b"\x7fELF\x02":
-        return 0, 0
-    (start,) = struct.unpack_from("<Q", cubin, 0x28)
-    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
-    sections = [struct.unpack_from(_SECTION_HEADER, cubin, start + size * i) for i in range(count)]
-    text = sections[names][4]
-    for name, _, _, _, offset, nbytes, *_ in sections:
-        at = text + name
-        if cubin[at : cubin.index(b"\0", at)] == b".nv.info":
-            _read(cubin[offset : offset + nbytes], found)
-    return found[_REGISTERS], found[_STACK] // 4
-
-
-def _read(entries: bytes, found: dict[int, int]) -> None:
-    at = 0
-    while at + 4 <= len(entries):
-        kind, attribute, nbytes = struct.unpack_from("<BBH", entries, at)
-        at += 4
-        if kind != _WITH_VALUE:
-            continue
-        if attribute in found and nbytes >= 8:
-            found[attribute] = max(found[attribute], struct.unpack_from("<I", entries, at + 4)[0])
-        at += nbytes
+    registers, stack_bytes = (
+        max((int.from_bytes(value, "little") for value in entry.findall(cubin)), default=0)
+        for entry in (_REGISTERS, _STACK)
+    )
+    return registers, stack_bytes // 4

@@ -9,13 +9,14 @@ from nvfp4.capture.session import Session
 from nvfp4.capture.triton import autotuning
 from nvfp4.capture.untimed import refuse_timing
 
-OLDEST = "3.3"
+OLDEST = "3.5"
 _LINE_INFO_OFF = "TRITON_DISABLE_LINE_INFO"
 
 
 def install(session: Session) -> Patches:
     """Replace Triton's driver and its timing functions. Raises ImportError without Triton."""
     import triton
+    from triton.runtime import driver as holder
 
     patches = Patches()
     # Read when something is compiled; it is part of the key of Triton's cache.
@@ -26,16 +27,8 @@ def install(session: Session) -> Patches:
         active: Any = _replace(patches, session)
     except (AttributeError, ImportError) as error:
         active = _Refusing(unsupported(triton.__version__, str(error)))
-    use_driver(patches, active)
+    patches.set(holder, "_active", active)
     return patches
-
-
-def use_driver(patches: Patches, driver: Any) -> None:
-    """Make `driver` Triton's."""
-    from triton.runtime import driver as holder
-
-    # Until 3.4 the attribute itself, then what a property keeps.
-    patches.set(holder, "_active" if "_active" in vars(holder) else "active", driver)
 
 
 def unsupported(version: str, reason: str) -> UnsupportedVersion:
@@ -56,11 +49,9 @@ def _replace(patches: Patches, session: Session) -> Any:
     from nvfp4.capture.triton.driver import Driver
 
     loaded = CompiledKernel._init_handles
-    # Until 3.4 the driver was not asked how many threads a block may have.
-    driver = Driver(session, "n_max_threads" in loaded.__code__.co_names)
+    driver = Driver(session)
     bench, run = Autotuner._bench, Autotuner.run
-    if hasattr(JITFunction, "_do_compile"):  # until 3.4 there is none
-        patches.set(JITFunction, "_do_compile", busy("compiling")(JITFunction._do_compile))
+    patches.set(JITFunction, "_do_compile", busy("compiling")(JITFunction._do_compile))
     patches.set(CompiledKernel, "_init_handles", _told(driver.utils.loading, loaded))
     patches.set(Autotuner, "_bench", autotuning.try_once(session, bench))
     patches.set(Autotuner, "run", autotuning.with_note(session, run))

@@ -141,7 +141,7 @@ inline std::ostream& operator<<(std::ostream& out, ScalarType type) { return out
 
 namespace caffe2 {
 
-// What Tensor::dtype() returns.
+// The type of Tensor::dtype().
 class TypeMeta {
  public:
   TypeMeta(c10::ScalarType type) : type_(type) {}
