@@ -69,7 +69,7 @@ class Device:
         object.__setattr__(self, "attributes", attributes)
 
     def attribute(self, which: int) -> int:
-        """A cudaDeviceAttr. Raises UnsupportedCall for one that is not known."""
+        """Return a cudaDeviceAttr. Raises UnsupportedCall for one that is not known."""
         if which not in self.attributes:
             raise UnsupportedCall(
                 f"host code asks for device attribute {which}, which is not known"
@@ -106,7 +106,7 @@ _H100 = replace(
 
 
 def device_for(arch: str) -> Device:
-    """The device an architecture stands for: B200 for sm_100*, H100 for sm_90*.
+    """Return the device an architecture stands for: B200 for sm_100*, H100 for sm_90*.
 
     Raises ValueError for others.
     """

@@ -263,7 +263,7 @@ class EmulatedGpu(Owner):
         return any(each.address <= address < each.end for each in self._variables)
 
     def _of_the_gpu(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of a range whose contents the executor may have."""
+        """Return the parts of a range whose contents the executor may have."""
         held = [(each.address, each.end) for each in self.spaces[-1:]]
         held += [(address, address + nbytes) for address, nbytes in self._known]
         return [(max(a, start), min(b, end)) for a, b in held if a < end and start < b]

@@ -15,7 +15,7 @@ def is_installed(path: str | Path) -> bool:
 
 
 def users_frames() -> Iterator[FrameType]:
-    """The frames that are neither ours nor of a package, the innermost first."""
+    """Yield the frames that are neither ours nor of a package, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         own = frame.f_globals.get("__name__", "").startswith("nvfp4.")

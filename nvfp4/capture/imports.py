@@ -29,7 +29,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The package as others find it, with a loader that calls the action afterwards."""
+        """Return the package as others find it, with a loader that calls the action afterwards."""
         if name != self.package:
             return None
         self.remove()

@@ -25,7 +25,7 @@ class Interception:
         raise NotImplementedError
 
     def _variable(self, ptx: str, name: str) -> Buffer:
-        """The memory of a variable of a module."""
+        """Return the memory of a variable of a module."""
         raise NotImplementedError
 
     def _examine(self, ptx: str, kernel: str) -> None:

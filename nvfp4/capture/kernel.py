@@ -64,7 +64,8 @@ def find_kernel(
     resources: Mapping[str, Resources] = MappingProxyType({}),
     made_for: tuple[str, ...] = (),
 ) -> Kernel | None:
-    """A kernel of a module of PTX texts; None if no text has it. resources: of each kernel."""
+    """Return a kernel of a module of PTX texts; None if no text has it. resources: of each
+    kernel."""
     for text in texts:
         sizes = parameter_bytes(text, name)
         if sizes is not None:
@@ -241,7 +242,7 @@ def blocks_per_multiprocessor(
 
 
 def parameter_bytes(ptx: str, kernel: str) -> tuple[int, ...] | None:
-    """The size of each parameter of a kernel; None if the module has no such kernel.
+    """Return the size of each parameter of a kernel; None if the module has no such kernel.
 
     Source: PTX ISA, kernel parameters (`.param .align 64 .b8 name[128]`, `.param .u64 name`,
     `.param .u64 .ptr .global .align 16 name`).
@@ -263,13 +264,14 @@ def _size(parameter: str) -> int:
 
 
 def parameters_at(address: int, sizes: Sequence[int]) -> list[bytes]:
-    """The parameters of a launch, given the array of pointers (void **) that host code passes."""
+    """Return the parameters of a launch, given the array of pointers (void **) that host code
+    passes."""
     pointers = (ctypes.c_void_p * len(sizes)).from_address(address) if sizes else ()
     return [ctypes.string_at(each, size) for each, size in zip(pointers, sizes, strict=True)]
 
 
 def most_threads(ptx: str, kernel: str) -> int | None:
-    """The threads a block of a kernel may have by its launch bounds; None if it has none.
+    """Return the threads a block of a kernel may have by its launch bounds; None if it has none.
 
     Source: PTX ISA, performance-tuning directives (.maxntid, .reqntid).
     """
@@ -278,7 +280,7 @@ def most_threads(ptx: str, kernel: str) -> int | None:
 
 
 def required_cluster(ptx: str, kernel: str) -> Dim3 | None:
-    """The clusters that a kernel asks for, as by __cluster_dims__; None if it asks for none.
+    """Return the clusters that a kernel asks for, as by __cluster_dims__; None if it asks for none.
 
     Source: PTX ISA, cluster dimension directives (.reqnctapercluster).
     """
@@ -290,7 +292,7 @@ def required_cluster(ptx: str, kernel: str) -> Dim3 | None:
 
 
 def _directive(name: re.Pattern[str], ptx: str, kernel: str) -> list[int] | None:
-    """The numbers behind a directive of a kernel."""
+    """Return the numbers behind a directive of a kernel."""
     found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
     numbers = name.search(found[1]) if found else None
     return [int(each) for each in numbers[1].split(",")] if numbers else None

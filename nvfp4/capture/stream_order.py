@@ -44,21 +44,21 @@ _kernel_last: set[int] = set()
 
 
 def begin() -> None:
-    """A call begins: the caller's stream has work, all others are idle."""
+    """Begin a call: the caller's stream has work, all others are idle."""
     for each in (_launches, _last, _early, _before, _recorded, _host, _kernel_last):
         each.clear()
     _launches[_CALLER] = _before[_CALLER][_CALLER] = 1
 
 
 def made(stream: int, blocking: bool) -> None:
-    """A stream was made. blocking: it waits for the default stream, and is waited for."""
+    """Record a new stream. blocking: whether it and the default stream wait for each other."""
     if not blocking:
         _non_blocking.add(stream)
 
 
 def launched(stream: int, kernel: str, reads: bool = True) -> None:
-    """A kernel in a stream, launched by the user's code on the stack. reads: whether it may read
-    what the caller has made."""
+    """Record a kernel in a stream, launched by the user's code on the stack. reads: whether it may
+    read what the caller has made."""
     _launches[stream] += 1
     _kernel_last.add(stream)
     _before[stream][stream] = _launches[stream]
@@ -81,12 +81,12 @@ def interrupt() -> None:
 
 
 def record(event: int, stream: int) -> None:
-    """An event in a stream."""
+    """Record an event in a stream."""
     _recorded[event] = dict(_before[stream])
 
 
 def wait(stream: int, event: int) -> None:
-    """A stream waits for an event; for nothing, if that was never recorded."""
+    """Record that a stream waits for an event; for nothing, if that was never recorded."""
     interrupt()
     _join(_before[stream], _recorded.get(event, {}))
 
@@ -98,13 +98,13 @@ def wait_for_stream(stream: int, other: int) -> None:
 
 
 def synchronize(stream: int | None = None) -> None:
-    """The host waits for a stream, or for the device."""
+    """Record that the host waits for a stream, or for the device."""
     interrupt()
     _join(_host, _launches if stream is None else _before[stream])
 
 
 def synchronize_event(event: int) -> None:
-    """The host waits for an event."""
+    """Record that the host waits for an event."""
     interrupt()
     _join(_host, _recorded.get(event, {}))
 

@@ -79,9 +79,8 @@ class LiveTensors:
 
 
 def kernel_memory() -> str:
-    """The device whose tensors kernels may touch: CUDA where it stands in for a GPU in host
-    memory, else the CPU.
-    """
+    """Return the device whose tensors kernels may touch: CUDA where it stands in for a GPU in host
+    memory, else the CPU."""
     standin = sys.modules.get("nvfp4.capture.standin")
     return "cuda" if standin is not None and standin.is_installed() else "cpu"
 

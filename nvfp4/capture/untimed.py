@@ -15,7 +15,7 @@ def no_time() -> NeedsGpu:
 
 
 def refuse_timing(name: str) -> Any:
-    """A function that says why nothing can be timed."""
+    """Return a function that says why nothing can be timed."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise UnsupportedCall(

@@ -23,13 +23,14 @@ Sizes = dict[str, int]
 
 
 def sizes_of(inputs: Tree, room_bytes: int) -> Sizes:
-    """The buffers of a case on the device: its storages there, and room for an output, if any."""
+    """Return the buffers of a case on the device: its storages there, and room for an output, if
+    any."""
     output = {output_name: room_bytes} if room_bytes else {}
     return {**_on("cuda", inputs), **output}
 
 
 def host_sizes_of(inputs: Tree) -> Sizes:
-    """The storages that lie in the host's memory; usually none."""
+    """Return the storages that lie in the host's memory; usually none."""
     return _on("cpu", inputs)
 
 

@@ -66,7 +66,7 @@ class _Part:
 
 
 def allocate(nbytes: int, device: torch.device) -> tuple[int, Place]:
-    """A new descriptor and its memory. Raises torch.cuda.OutOfMemoryError, RuntimeError."""
+    """Return a new descriptor and its memory. Raises torch.cuda.OutOfMemoryError, RuntimeError."""
     properties, size = _properties(nbytes, device)
     handle, fd = ctypes.c_uint64(), ctypes.c_int()
     for _ in range(2):

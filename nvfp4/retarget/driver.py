@@ -56,19 +56,19 @@ class Driver:
             raise self.error(name, code)
 
     def error(self, name: str, code: int) -> DriverError:
-        """The driver's words for an error code."""
+        """Return the driver's words for an error code."""
         text = ctypes.c_char_p()
         self.library.cuGetErrorString(code, ctypes.byref(text))
         return DriverError(f"{name}: {(text.value or b'unknown error').decode()} ({code})")
 
     def newest_ptx(self) -> tuple[int, int]:
-        """The latest version of PTX that it takes."""
+        """Return the latest version of PTX that it takes."""
         version = ctypes.c_int()
         self.call("cuDriverGetVersion", ctypes.byref(version))
         return max(ptx for least, ptx in _NEWEST_PTX.items() if least <= version.value)
 
     def use_context(self) -> None:
-        """Makes the primary context of device 0 current in this thread, unless one is."""
+        """Make the primary context of device 0 current in this thread, unless one is."""
         context, device = ctypes.c_void_p(), ctypes.c_int()
         self.call("cuInit", 0)
         self.call("cuCtxGetCurrent", ctypes.byref(context))
@@ -145,7 +145,7 @@ class Kernel:
         parameters: Sequence[bytes],
         stream: int,
     ) -> None:
-        """Queues the kernel on a stream."""
+        """Queue the kernel on a stream."""
         with self._lock:
             shape = grid, block, shared_bytes
             if shape != self._shape:
@@ -170,7 +170,7 @@ class Kernel:
 
 @cache
 def installed_driver() -> Driver:
-    """The driver of this machine. Raises DriverError where there is none."""
+    """Return the driver of this machine. Raises DriverError where there is none."""
     try:
         return Driver(ctypes.CDLL(LIBRARY))
     except OSError:

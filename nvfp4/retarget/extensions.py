@@ -259,7 +259,7 @@ class Extensions:
         self._kernels: list[dict[str, Any]] = []
 
     def kernels(self) -> list[dict[str, Any]]:
-        """An entry for each kernel; see `retarget.rewrite.RewriteReport.entries`."""
+        """Return an entry for each kernel; see `retarget.rewrite.RewriteReport.entries`."""
         maps = self._maps.read_text(encoding="utf-8", errors="replace")
         for library in dict.fromkeys(_MAPPED.findall(maps)):
             if library not in self._seen:

@@ -42,7 +42,7 @@ class Sequence:
         return self.node.operands
 
     def operand(self, index: int) -> str:
-        """An operand as PTX."""
+        """Return an operand as PTX."""
         return shown(self.node.operands[index])
 
     def items(self, index: int) -> list[str]:
@@ -52,13 +52,13 @@ class Sequence:
         return [shown(item) for item in items]
 
     def address(self, index: int) -> syntax.Memory:
-        """An operand in brackets."""
+        """Return an operand in brackets."""
         operand = self.node.operands[index]
         assert isinstance(operand, syntax.Memory), self.node.text
         return operand
 
     def register(self, kind: str = "b32") -> str:
-        """A fresh register."""
+        """Return a fresh register."""
         name = f"{self._prefix}{len(self._registers)}"
         self._registers.append((name, kind))
         return name

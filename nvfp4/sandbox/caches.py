@@ -279,8 +279,8 @@ _passed = re.compile(
 def variables(
     submission: Path, scratch: Path, options: Options, emulates: bool = True
 ) -> dict[str, str]:
-    """The environment of a submission whose folder for temporary files is ``scratch``. emulates:
-    see ``cache_variables``."""
+    """Return the environment of a submission whose folder for temporary files is ``scratch``.
+    emulates: see ``cache_variables``."""
     # ncu needs many of its own.
     passed = passed_on()
     if os.environ.get("POPCORN_NCU") == "1":
@@ -295,5 +295,5 @@ def variables(
 
 
 def passed_on() -> dict[str, str]:
-    """The variables of this process that a submission may know."""
+    """Return the variables of this process that a submission may know."""
     return {name: value for name, value in os.environ.items() if _passed.fullmatch(name)}

@@ -112,7 +112,7 @@ def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process
 def _forked(
     arguments: list[str], folder: Path, fds: tuple[int, int, int], environment: dict[str, str]
 ) -> ForkedProcess:
-    """A process with its three files: channel, output, errors. Raises OSError."""
+    """Return a process with its three files: channel, output, errors. Raises OSError."""
     request = {"arguments": arguments, "folder": str(folder), "environment": environment}
     return _servers[0].fork(json.dumps(request).encode(), fds)
 

@@ -28,7 +28,7 @@ def explained(error: BaseException, submission: Path, name: str) -> str:
 
 
 def own_frames(error: BaseException, submission: Path, name: str) -> list[traceback.FrameSummary]:
-    """The frames of an error's traceback in the submission, innermost last."""
+    """Return the frames of an error's traceback in the submission, innermost last."""
     stack = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in stack if frame.filename == str(submission)]
     for frame in frames:

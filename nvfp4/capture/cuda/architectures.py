@@ -27,9 +27,9 @@ class Image(NamedTuple):
     made: str
 
     def assembled(self, capability: Capability) -> str:
-        """The architecture that machine code is made for, by ptxas or by the driver of a GPU. A
-        driver takes PTX without a suffix with as much static shared memory as ptxas takes with one.
-        """
+        """Return the architecture that machine code is made for, by ptxas or by the driver of a
+        GPU. A driver takes PTX without a suffix with as much static shared memory as ptxas takes
+        with one."""
         own = "sm_{}{}a".format(*capability)
         return self.made if self.made.startswith("sm_") else own
 
@@ -101,7 +101,7 @@ def _rank(image: Image, capability: Capability) -> tuple[bool, bool, int, int]:
 
 
 def torchs_options(words: Sequence[str], capability: Capability) -> list[str]:
-    """The options by which torch has nvcc compile for the GPU that is there. Raises torch's
+    """Return the options by which torch has nvcc compile for the GPU that is there. Raises torch's
     ValueError.
 
     words: the submission's extra_cuda_cflags; where one of them contains "arch", torch adds

@@ -316,7 +316,7 @@ def _ptx_of(compiled: Path, virtual: str = "") -> Path:
 
 
 def _with_standard(given: list[str], slim: bool) -> list[str]:
-    """The language that the submission asks for; torch's own headers need C++20."""
+    """Return the language that the submission asks for; torch's own headers need C++20."""
     chosen = [word for word in given if word.startswith(("-std", "--std"))]
     if slim and chosen:
         return given

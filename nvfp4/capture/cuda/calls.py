@@ -88,8 +88,8 @@ _workspace_bytes = 256
 
 @functools.cache
 def _workspace(runtime: CudaRuntime) -> int:
-    """The word that grid.sync() counts in; at the same address for all launches, since it is part
-    of the PTX that runs."""
+    """Return the word that grid.sync() counts in; at the same address for all launches, since it is
+    part of the PTX that runs."""
     return runtime.allocate(_workspace_bytes, "a grid's barrier")
 
 
@@ -152,7 +152,7 @@ def occupancy(runtime: CudaRuntime, function: int, threads: int, shared_bytes: i
 
 
 def _allocate(runtime: CudaRuntime, size: int, shared: bool = False) -> int:
-    """The address of memory of the device, shared with the host or not. Raises CudaError."""
+    """Return the address of memory of the device, shared with the host or not. Raises CudaError."""
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
     return runtime.allocate(size, shared=shared) if size else 0
@@ -180,7 +180,7 @@ def cudaFree(runtime: CudaRuntime, address: int) -> None:
 
 
 def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buffer | None:
-    """The buffer that holds a range; None for host memory. Raises CudaError for a range that
+    """Return the buffer that holds a range; None for host memory. Raises CudaError for a range that
     reaches past it."""
     buffer = runtime.buffer_at(address)
     if buffer is not None and address + size > buffer.end:

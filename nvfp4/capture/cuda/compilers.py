@@ -109,7 +109,7 @@ def remembered(key: str, make: Callable[[Path], dict[str, Any]]) -> tuple[Path, 
 
 
 def compiled_once(tools: Toolchain, identity: str, name: str, command: Sequence[str]) -> Path:
-    """The file `name` that a host compiler makes of C++ beside this file; kept for later.
+    """Return the file `name` that a host compiler makes of C++ beside this file; kept for later.
 
     identity: what the file depends on besides the sources and the compilers. command: all but the
     output. Raises CompileError.

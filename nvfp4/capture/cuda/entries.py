@@ -52,8 +52,8 @@ _ALWAYS = {
 
 
 def entry(name: str | None = None, gives: Any = None) -> Callable[[Any], Any]:
-    """A function that C++ can call. It takes the runtime, numbers, and strings where it says so;
-    more words than it takes are not looked at. It raises CudaError for what CUDA refuses.
+    """Return a function that C++ can call. It takes the runtime, numbers, and strings where it says
+    so; more words than it takes are not looked at. It raises CudaError for what CUDA refuses.
 
     name: other than its own. gives: see `_Entry`.
     """

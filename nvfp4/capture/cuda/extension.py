@@ -108,7 +108,7 @@ def _joined(sources: list[str], caller: Path) -> str:
 
 
 def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: bool) -> str:
-    """A PYBIND11_MODULE for functions that C++ declares."""
+    """Return a PYBIND11_MODULE for functions that C++ declares."""
     if functions is None:
         return ""
     if isinstance(functions, str):
@@ -156,7 +156,7 @@ def _load_once(request: Request, built: Built, is_python_module: bool, caller: P
 
 
 def _open(built: Built) -> str:
-    """A library that registers operators when it is opened; torch.ops has them."""
+    """Open a library that registers operators for torch.ops, and return its path."""
     library = ctypes.CDLL(str(built.library))
     if built.headers == "slim":
         # An exception cannot leave the dynamic loader.

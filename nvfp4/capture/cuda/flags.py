@@ -51,7 +51,7 @@ def options(words: Iterable[str], names: Collection[str]) -> Iterator[tuple[str,
 
 
 def kept(flags: Iterable[str] | str | None) -> list[str]:
-    """The flags of a compiler that matter to what its output computes.
+    """Return the flags of a compiler that matter to what its output computes.
 
     Optimisation of host code is left out: it costs time to compile and the host does little.
     """

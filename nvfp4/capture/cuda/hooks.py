@@ -99,7 +99,7 @@ def _refusing_libraries(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _file(frame: FrameType) -> str:
-    """The file of a frame's code, or of the code that has called ctypes."""
+    """Return the file of a frame's code, or of the code that has called ctypes."""
     while frame.f_back is not None and Path(frame.f_code.co_filename).parent.name == "ctypes":
         frame = frame.f_back
     return frame.f_code.co_filename

@@ -78,7 +78,8 @@ _FAMILIES = (
 
 
 def cutlass_folders() -> tuple[Path, ...]:
-    """The include folders of CUTLASS's C++ headers on this machine; none where it has none."""
+    """Return the include folders of CUTLASS's C++ headers on this machine; none where it has
+    none."""
     for root in _cutlass_roots():
         for include in (root / "include", root):
             if (include / "cutlass/cutlass.h").is_file():

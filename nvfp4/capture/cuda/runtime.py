@@ -280,7 +280,7 @@ class CudaRuntime(Session):
         return [*self._freed, *self.memory.freed()]
 
     def buffer_at(self, address: int) -> Buffer | None:
-        """The device memory around an address; None if there is none."""
+        """Return the device memory around an address; None if there is none."""
         variables = list(self._found_variables.values())
         for known in itertools.chain((self.known(), variables), self.memory.search()):
             for buffer in known:

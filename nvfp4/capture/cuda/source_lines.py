@@ -65,7 +65,7 @@ def _jumps(lines: list[str], python_lines: list[str]) -> dict[int, int]:
 
 
 def _with_jumps(lines: list[str], jumps: dict[int, int], shown: str) -> str:
-    """A directive before each run, or as soon after its beginning as one may stand."""
+    """Insert a directive before each run, or as soon after its beginning as one may stand."""
     out: list[str] = []
     offset: int | None = None  # from the index of a line to its number in the Python file
     due = False

@@ -44,7 +44,7 @@ class Toolchain:
 
 
 def python_include() -> str:
-    """The folder of Python.h."""
+    """Return the folder of Python.h."""
     return sysconfig.get_paths()["include"]
 
 

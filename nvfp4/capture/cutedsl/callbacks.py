@@ -85,7 +85,7 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
 
 
 def _stored(kind: Any, ask: Callable[..., int]) -> Body:
-    """A function whose result goes to the address in the first argument."""
+    """Return a function whose result goes to the address in the first argument."""
 
     def store(target: int, *arguments: Any) -> None:
         kind.from_address(target).value = ask(*arguments)
@@ -139,7 +139,7 @@ _SIGNATURE = re.compile(r"!llvm\.func<(i32|void) \((.*)\)>")
 
 
 def declared_functions(module: Any) -> dict[str, Any]:
-    """The functions without a body of a module in MLIR's LLVM dialect, by name."""
+    """Return the functions without a body of a module in MLIR's LLVM dialect, by name."""
     return {
         op.attributes["sym_name"].value: op
         for op in module.body.operations
@@ -167,7 +167,7 @@ def define(module: Any, callbacks: dict[str, Any]) -> None:
 
 
 def _definition(name: str, signature: str, address: int) -> str | None:
-    """The text of a function that calls the one at an address.
+    """Return the text of a function that calls the one at an address.
 
     signature: such as `!llvm.func<i32 (ptr, i64)>`. None if the result is something else.
     """

@@ -188,7 +188,7 @@ def linked_to(
 
 
 def _raising(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that runs compiled code and raises what a callback had to swallow."""
+    """Return a method that runs compiled code and raises what a callback had to swallow."""
 
     def run(self: Any, *arguments: Any, **named: Any) -> Any:
         try:

@@ -74,13 +74,13 @@ class HostRuntime(Session):
     # Handles
 
     def load_library(self, texts: tuple[str, ...]) -> int:
-        """A handle for the PTX of one compiled function."""
+        """Return a handle for the PTX of one compiled function."""
         handle = next(self._handles)
         self._libraries[handle] = texts
         return handle
 
     def find_kernel(self, library: int, name: str) -> int:
-        """A handle for the kernel `name` of a library."""
+        """Return a handle for the kernel `name` of a library."""
         kernel = find_kernel(self._libraries[library], name)
         if kernel is None:
             raise UnsupportedCall(
@@ -165,11 +165,12 @@ class HostRuntime(Session):
             self._kernels[handle].large_clusters = bool(value)
 
     def kernel_attribute(self, handle: int, attribute: int) -> int:
-        """A CUfunction_attribute of a kernel, as far as it can be known without a device."""
+        """Return a CUfunction_attribute of a kernel, as far as it can be known without a device."""
         return kernel_attributes(self._kernels[handle], self.device).get(attribute, 0)
 
     def blocks_per_multiprocessor(self, handle: int, threads: int, shared_bytes: int) -> int:
-        """How many blocks of a kernel fit one multiprocessor by threads and shared memory."""
+        """Return how many blocks of a kernel fit one multiprocessor by threads and shared
+        memory."""
         kernel = self._kernels[handle]
         return blocks_per_multiprocessor(kernel, self.device, threads, shared_bytes)
 

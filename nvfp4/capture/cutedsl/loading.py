@@ -53,7 +53,7 @@ def start_loading(translate: Translate, arch: str) -> Callable[[], None]:
 
 
 def _real_load(libraries: Sequence[str]) -> Any:
-    """The function that CuTe DSL's runtime library loads a module with."""
+    """Return the function that CuTe DSL's runtime library loads a module with."""
     for path in libraries:
         if _RUNTIME in path:
             function = ctypes.CDLL(path)[_LOAD]

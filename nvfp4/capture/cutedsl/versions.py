@@ -13,7 +13,7 @@ OLDEST, NEWEST = TRIED[0], TRIED[-1]
 
 
 def installed() -> str:
-    """The version of nvidia-cutlass-dsl. Raises ImportError without it."""
+    """Return the version of nvidia-cutlass-dsl. Raises ImportError without it."""
     try:
         return importlib.metadata.version("nvidia-cutlass-dsl")
     except importlib.metadata.PackageNotFoundError:
@@ -21,7 +21,7 @@ def installed() -> str:
 
 
 def unsupported(reason: str) -> UnsupportedVersion:
-    """The error that names the versions that are supported."""
+    """Return the error that names the versions that are supported."""
     return UnsupportedVersion(
         f"nvidia-cutlass-dsl {installed()} cannot be intercepted: {reason}",
         hint=f"{', '.join(TRIED)} can: python -m pip install nvidia-cutlass-dsl=={NEWEST}",
@@ -42,23 +42,26 @@ def dsl_objects() -> list[Any]:
 
 
 def architecture_name(environment: Any) -> str:
-    """The attribute with the architecture; from 4.6 on a property fills it when first asked."""
+    """Return the attribute with the architecture; from 4.6 on a property fills it when first
+    asked."""
     return "_arch" if hasattr(environment, "_arch") else "arch"
 
 
 def compiled_module(module: Any, result: Any) -> Any:
-    """The module that Compiler.compile leaves; before 4.7 it returns None and works in place."""
+    """Return the module that Compiler.compile leaves; before 4.7 it returns None and works in
+    place."""
     return module if result is None else result
 
 
 def driver_check(compiler: Any) -> str | None:
-    """The method that asks for a driver before it links; there was one until 4.4."""
+    """Return the method that asks for a driver before it links; there was one until 4.4."""
     name = "_check_cuda_dependencies_once"
     return name if hasattr(compiler, name) else None
 
 
 def helper_modules() -> list[Any]:
-    """The modules with helpers that ask the driver; some versions have one under two names."""
+    """Return the modules with helpers that ask the driver; some versions have one under two
+    names."""
     import cutlass
     import cutlass.base_dsl.runtime.cuda as helpers
 
@@ -67,7 +70,8 @@ def helper_modules() -> list[Any]:
 
 
 def testing_modules() -> list[Any]:
-    """The modules with functions that time kernels; later versions have one beside cute's."""
+    """Return the modules with functions that time kernels; later versions have one beside
+    cute's."""
     import cutlass.cute.testing
 
     second = getattr(cutlass, "testing", cutlass.cute.testing)
@@ -75,7 +79,7 @@ def testing_modules() -> list[Any]:
 
 
 def tvm_ffi_functions() -> list[type]:
-    """The classes of functions that were compiled with --enable-tvm-ffi."""
+    """Return the classes of functions that were compiled with --enable-tvm-ffi."""
     from cutlass.cutlass_dsl import tvm_ffi_provider
 
     names = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")

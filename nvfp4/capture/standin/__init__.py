@@ -84,7 +84,8 @@ def is_installed() -> bool:
 
 
 def adopt(tensor: torch.Tensor) -> torch.Tensor:
-    """A CUDA tensor on the memory of a CPU tensor, with its dtype, sizes, strides and offset.
+    """Return a CUDA tensor on the memory of a CPU tensor, with its dtype, sizes, strides and
+    offset.
 
     Raises RuntimeError unless the stand-in is installed; a CUDA tensor is returned as it is.
     """
@@ -93,7 +94,7 @@ def adopt(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def host_view(tensor: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor on the memory of a CUDA tensor: what `adopt` undoes. Nothing is copied.
+    """Return a CPU tensor on the memory of a CUDA tensor: what `adopt` undoes. Nothing is copied.
 
     Raises RuntimeError unless the stand-in is installed; a CPU tensor is returned as it is.
     """

@@ -85,7 +85,7 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
 
 
 def _checked(value: Any) -> Callable[..., Any]:
-    """A function of a device that refuses other devices than cuda:0."""
+    """Return a function of a device that refuses other devices than cuda:0."""
 
     def answer(device: Any = None) -> Any:
         if device is not None:

@@ -72,7 +72,7 @@ def _with_indexed_device(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_index(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes tensors. Pinned memory is plain memory."""
+    """Return a function that makes tensors. Pinned memory is plain memory."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -80,7 +80,7 @@ class graph:
 
 
 def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel of an operator that takes part in captures."""
+    """Return an operator's kernel that takes part in captures."""
     base = name.partition(".")[0]
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -88,7 +88,7 @@ def operator(name: str) -> Any:
 
 
 def _registered(key: str) -> list[str]:
-    """The operators that have a kernel of their own for a dispatch key."""
+    """Return the operators that have a kernel of their own for a dispatch key."""
     names = torch._C._dispatch_get_registrations_for_dispatch_key(key)
     return [name.removeprefix(_NAMESPACE) for name in names if name.startswith(_NAMESPACE)]
 
@@ -245,7 +245,8 @@ _NUMBERS = (bool, int, float, complex)
 
 
 def scalar_tensor(number: Any, beside: Any) -> torch.Tensor:
-    """A number in the place of a tensor, as it reaches Python: a scalar that changes no dtype.
+    """Return a number in the place of a tensor, as it reaches Python: a scalar that changes no
+    dtype.
 
     A float keeps its precision beside float64 tensors; elsewhere it has the default dtype.
     """
@@ -258,7 +259,7 @@ def scalar_tensor(number: Any, beside: Any) -> torch.Tensor:
 
 
 def cpu_for(device: torch.device) -> torch.device:
-    """The CPU in place of the CUDA device; RuntimeError for a device of another number."""
+    """Return the CPU in place of the CUDA device; RuntimeError for a device of another number."""
     if device.type == "cuda" and device.index not in (None, 0):
         raise RuntimeError(
             "CUDA error: invalid device ordinal\n"

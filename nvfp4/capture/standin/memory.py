@@ -42,12 +42,12 @@ def strided_view(
 
 
 def as_cuda(tensor: torch.Tensor) -> torch.Tensor:
-    """A CUDA tensor on the memory of a strided CPU tensor: same dtype, sizes and strides."""
+    """Return a CUDA tensor on the memory of a strided CPU tensor: same dtype, sizes and strides."""
     return _relabelled(tensor, _DLPACK_CUDA)
 
 
 def as_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor on the memory of a strided CUDA tensor: same dtype, sizes and strides."""
+    """Return a CPU tensor on the memory of a strided CUDA tensor: same dtype, sizes and strides."""
     return _relabelled(tensor, _DLPACK_CPU)
 
 

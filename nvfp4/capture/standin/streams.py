@@ -29,15 +29,15 @@ class Stream:
         stream_order.made(self.cuda_stream, blocking=False)
 
     def wait_event(self, event: Any) -> None:
-        """Later work in this stream comes after an event's."""
+        """Make later work in this stream wait for an event."""
         stream_order.wait(self.cuda_stream, event.cuda_event)
 
     def wait_stream(self, stream: Any) -> None:
-        """Later work in this stream comes after what is in another one."""
+        """Make later work in this stream wait for the work in another one."""
         stream_order.wait_for_stream(self.cuda_stream, stream.cuda_stream)
 
     def synchronize(self) -> None:
-        """The host waits."""
+        """Wait in the host."""
         stream_order.synchronize(self.cuda_stream)
 
     def query(self) -> bool:
@@ -108,11 +108,11 @@ class Event:
         stream_order.record(self.cuda_event, (stream or current_stream()).cuda_stream)
 
     def wait(self, stream: Any = None) -> None:
-        """Later work in a stream comes after this event's."""
+        """Make later work in a stream wait for this event."""
         (stream or current_stream()).wait_event(self)
 
     def synchronize(self) -> None:
-        """The host waits."""
+        """Wait in the host."""
         stream_order.synchronize_event(self.cuda_event)
 
     def query(self) -> bool:

@@ -28,7 +28,7 @@ def pack_arguments(
     sizes: Sequence[int],
     scratch: Sequence[int],
 ) -> list[bytes]:
-    """The bytes of each parameter of the PTX kernel.
+    """Return the bytes of each parameter of the PTX kernel.
 
     signature: Triton's type of each argument; constants are no parameters. descriptors: how the
     kernel was compiled for each tensor descriptor, in order. sizes: bytes of the parameters.
@@ -46,7 +46,7 @@ def pack_arguments(
 
 
 def pointer(value: Any) -> int:
-    """The address of a tensor, of an integer or of None.
+    """Return the address of a tensor, of an integer or of None.
 
     Raises TypeError and ValueError as Triton does for what is no pointer or not on the device.
     """
@@ -83,7 +83,7 @@ def _descriptor(value: Any, compiled: dict[str, Any]) -> Iterator[tuple[str, Any
 
 
 def _tensor_map(value: Any, compiled: dict[str, Any]) -> TensorMap:
-    """The tensor map that Triton would have the driver encode."""
+    """Return the tensor map that Triton would have the driver encode."""
     if compiled.get("is_im2col"):
         raise UnsupportedTensorMap("im2col tensor descriptors are not emulated")
     shape = list(value.shape)

@@ -78,7 +78,7 @@ class Driver:
         return self._session.device.capability
 
     def get_current_stream(self, device: int = 0) -> int:
-        """The handle of torch's current stream; streams are always idle."""
+        """Return the handle of torch's current stream; streams are always idle."""
         torch = sys.modules.get("torch")
         if torch is None or kernel_memory() == "cpu":
             return 0
@@ -101,7 +101,7 @@ class Driver:
 
 
 def target_of(session: Session) -> int:
-    """The number of the architecture; Triton appends the "a" itself."""
+    """Return the number of the architecture; Triton appends the "a" itself."""
     major, minor = session.device.capability
     return major * 10 + minor
 

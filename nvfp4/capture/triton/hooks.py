@@ -32,7 +32,7 @@ def install(session: Session) -> Patches:
 
 
 def unsupported(version: str, reason: str) -> UnsupportedVersion:
-    """The error that names the versions that are supported."""
+    """Return the error that names the versions that are supported."""
     return UnsupportedVersion(
         f"Triton {version} cannot be intercepted: {reason}",
         hint=f"{OLDEST} and later can: python -m pip install --upgrade triton",
@@ -40,7 +40,8 @@ def unsupported(version: str, reason: str) -> UnsupportedVersion:
 
 
 def _replace(patches: Patches, session: Session) -> Any:
-    """The driver; everything else is patched. Raises AttributeError where something is missing."""
+    """Return the driver; everything else is patched. Raises AttributeError where something is
+    missing."""
     import triton.testing
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime.autotuner import Autotuner
