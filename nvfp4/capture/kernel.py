@@ -120,7 +120,7 @@ def dynamic_shared_limit(kernel: Kernel, device: Device) -> int:
 def refuse_as_cuda_does(
     kernel: Kernel, device: Device, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
 ) -> None:
-    """Raises CudaError for a launch that cannot be, with CUDA's code for it.
+    """Raise CudaError for a launch that cannot be, with CUDA's code for it.
 
     Source: scripts/fidelity/launch_errors.cu on an H200, CUDA 13.0, driver 580, 2026-11-21. Older
     releases say cudaErrorInvalidConfiguration for some of them.
@@ -163,7 +163,7 @@ def largest_cluster(kernel: Kernel) -> int:
 
 
 def refuse_clusters(kernel: Kernel, device: Device, grid: Dim3, asked: Dim3) -> None:
-    """Raises CudaError for a launch whose clusters cannot be. asked: by the launch; (1, 1, 1) is
+    """Raise CudaError for a launch whose clusters cannot be. asked: by the launch; (1, 1, 1) is
     for none.
 
     Source: cuLaunchKernelEx and cuLaunchKernel on an H100, driver 580, 2026-11-23.
@@ -183,7 +183,7 @@ def refuse_clusters(kernel: Kernel, device: Device, grid: Dim3, asked: Dim3) -> 
 
 
 def refuse_too_much_shared(kernel: Kernel, device: Device, dynamic: int) -> None:
-    """Raises CudaError for a launch with more bytes of dynamic shared memory than are allowed."""
+    """Raise CudaError for a launch with more bytes of dynamic shared memory than are allowed."""
     allowed = dynamic_shared_limit(kernel, device)
     if dynamic <= allowed:
         return

@@ -48,7 +48,7 @@ class CallTimer(Protocol):
 
 
 def contest_flush(device: torch.device) -> Callable[[], None]:
-    """Fills 4 GiB, or a quarter of free memory, with random numbers as the contest does: the timed
+    """Fill 4 GiB, or a quarter of free memory, with random numbers as the contest does: the timed
     call writes back what is left of them in the L2.
     """
     nbytes = min(_contest_bytes, torch.cuda.mem_get_info(device)[0] // 4)
@@ -63,7 +63,7 @@ def contest_flush(device: torch.device) -> Callable[[], None]:
 
 
 def fill_flush(device: torch.device) -> Callable[[], None]:
-    """Fills 256 MiB, as most of GPU MODE's problems do. The fill may end before a slow host has
+    """Fill 256 MiB, as most of GPU MODE's problems do. The fill may end before a slow host has
     launched the call; the call's time then includes the launch, there as here."""
     sizes = 32, 1024, 1024
 
@@ -90,7 +90,7 @@ class CudaTimer:
         self._clock_ns = time.perf_counter_ns
 
     def flush(self) -> None:
-        """Replaces what the L2 holds, persisting lines included; asynchronous."""
+        """Replace the contents of the L2, persisting lines included; asynchronous."""
         self._driver.cuCtxResetPersistingL2Cache()
         self._replace_contents()
 
@@ -180,7 +180,7 @@ _most_flush_buffers = 8
 
 
 def clean_flush(device: torch.device) -> Callable[[], None]:
-    """Writes four times the L2, then reads it: the timed call has nothing to write back.
+    """Write four times the L2, then read it: the timed call has nothing to write back.
 
     Takes turns with several buffers: where one lies in memory changes a short call by some tenths
     of a percent. All take a quarter of free memory at most.

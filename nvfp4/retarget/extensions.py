@@ -233,7 +233,7 @@ class Turn:
         return True
 
     def release(self) -> None:
-        """Ends the turn."""
+        """End the turn."""
         os.close(self._fd)
 
 

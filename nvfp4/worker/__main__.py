@@ -17,7 +17,7 @@ from nvfp4.sandbox.confinement import confine
 
 
 def main() -> None:
-    """Serves the judge until it is gone."""
+    """Serve the judge until it is gone."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
     submission, options = Path(sys.argv[2]), options_of_environment()
     channel.send(pack(Greeting(confine())))

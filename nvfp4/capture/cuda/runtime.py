@@ -227,7 +227,7 @@ class CudaRuntime(Session):
             self._destroyed.add(handle)
 
     def refuse_destroyed(self, handle: int) -> None:
-        """Raises CudaError for a stream or an event that is no more. What torch made stays."""
+        """Raise CudaError for a stream or an event that is no more. What torch made stays."""
         if handle in self._destroyed:
             raise CudaError(
                 Code.INVALID_RESOURCE_HANDLE, "the stream or event has been destroyed before"

@@ -116,7 +116,7 @@ def find_toolchain() -> Toolchain:
 
 
 def refuse_other_compiler(home: str | None) -> None:
-    """Raises UnsupportedCall where torch would run an nvcc that the submission has chosen.
+    """Raise UnsupportedCall if torch would run an nvcc that the submission has chosen.
 
     home: the folder of the toolkit that torch would take.
     """

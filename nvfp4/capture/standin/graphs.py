@@ -49,7 +49,7 @@ class CUDAGraph:
         graphs.replay(self._steps, current_stream().cuda_stream)
 
     def reset(self) -> None:
-        """Forgets what was captured."""
+        """Forget what was captured."""
         self._steps = None
 
     def pool(self) -> tuple[int, int]:
