@@ -220,3 +220,9 @@ def test_operators_of_a_library(built: Any) -> None:
     y = x.clone()
     assert ops.clear(y, [1, 2], "none") is None
     assert same(y, x * 0)
+
+
+def test_an_operator_that_cannot_be_registered_is_an_error(emulated: Emulation) -> None:
+    text = 'TORCH_LIBRARY(slim_wrong, m) { m.def("f(NoType x) -> ()"); }'
+    with pytest.raises(RuntimeError, match=r"^TORCH_LIBRARY of slim_wrong:\s+unknown type"):
+        cpp_extension.load_inline("wrong", text, is_python_module=False)

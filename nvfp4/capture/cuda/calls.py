@@ -7,7 +7,6 @@ for what CUDA refuses. runtime.cpp calls some under names of its own.
 import ctypes
 import functools
 import math
-import re
 
 from nvfp4.capture import graphs, host_access, stream_order
 from nvfp4.capture.codes import Code, CudaError, error_name
@@ -26,7 +25,6 @@ from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.records.tensormap import encode_tensor_map
 
 _ADDRESS, _INT = ctypes.c_uint64, ctypes.c_int32
-_OF_TEXTURES = re.compile(r"Texture|Surface|ChannelDesc|Array|TexObject|SurfObject")
 _DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
 _NON_BLOCKING = 1
 _MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
@@ -52,14 +50,6 @@ def _dim3_at(address: int) -> Dim3:
 
 
 # Modules and launches
-
-
-@entry()
-def register_managed(runtime: CudaRuntime, module: int, pointer: int, name: str) -> None:
-    raise UnsupportedCall(
-        f"__managed__ variables ({name}) are not emulated",
-        hint="use a __device__ variable and cudaMemcpyToSymbol, or a tensor",
-    )
 
 
 @entry()
@@ -342,12 +332,6 @@ def name_of_error(runtime: CudaRuntime, code: int) -> int:
 
 @entry()
 def unsupported(runtime: CudaRuntime, function: str) -> None:
-    if _OF_TEXTURES.search(function):
-        raise UnsupportedCall(
-            f"textures are not emulated, nor are surfaces; host code calls {function}",
-            hint="read the memory through a pointer; const __restrict__ and __ldg take the same "
-            "read-only cache",
-        )
     raise UnsupportedCall(
         f"host code calls {function}, which is not emulated",
         hint="launches, memory, streams, events and attributes of the CUDA runtime are emulated",

@@ -138,7 +138,10 @@ def _load_once(request: Request, built: Built, is_python_module: bool, caller: P
         built = replace(built, ptx=texts, with_suffix=with_suffix)
         RUNTIME.loading(built)
         try:
-            opened = _import(request.name, built.library) if is_python_module else _open(built)
+            if is_python_module:
+                opened: Any = _import(request.name, built.library)
+            else:  # it registers operators for torch.ops when it is opened
+                ctypes.CDLL(opened := str(built.library))
         except (ImportError, OSError) as error:
             unknown = _OF_CUDA.search(str(error))
             if unknown is not None:
@@ -153,18 +156,6 @@ def _load_once(request: Request, built: Built, is_python_module: bool, caller: P
         RUNTIME.raise_pending()
         _loaded[built.library] = opened
     return _loaded[built.library]
-
-
-def _open(built: Built) -> str:
-    """Open a library that registers operators for torch.ops, and return its path."""
-    library = ctypes.CDLL(str(built.library))
-    if built.headers == "slim":
-        # An exception cannot leave the dynamic loader.
-        library.slim_torch_registration_error.restype = ctypes.c_char_p
-        failed = library.slim_torch_registration_error()
-        if failed:
-            raise RuntimeError(failed.decode())
-    return str(built.library)
 
 
 def _import(name: str, library: Path) -> ModuleType:

@@ -119,10 +119,6 @@ void __cudaRegisterVar(void **module, char *variable, char *, const char *name, 
                        int, int) {
   ask("register_variable", module, variable, name, size);
 }
-void __cudaRegisterManagedVar(void **module, void **variable, char *, const char *name, int,
-                              size_t size, int, int) {
-  ask("register_managed", module, variable, name, size);
-}
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared,
                                      struct CUstream_st *stream) {
   configurations.push_back({grid, block, shared, stream});

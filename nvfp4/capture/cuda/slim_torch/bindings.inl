@@ -76,10 +76,6 @@ void add_function(PyObject* module, std::unique_ptr<Function> function) {
 }
 
 PyObject* make_module(const char* name, void (*init)(pybind11::module_&)) {
-  if (const char* error = slim_torch_registration_error()) {
-    PyErr_SetString(PyExc_RuntimeError, error);
-    return nullptr;
-  }
   // CPython keeps the definition for as long as the process lives.
   auto* definition = new PyModuleDef{PyModuleDef_HEAD_INIT, name, nullptr, -1,
                                      nullptr, nullptr, nullptr, nullptr, nullptr};
@@ -98,30 +94,19 @@ PyObject* make_module(const char* name, void (*init)(pybind11::module_&)) {
 
 // Operators, registered with torch.library.
 
-static std::string& registration_error() {
-  static auto* error = new std::string();
-  return *error;
-}
-
 LibraryInit::LibraryInit(void (*block)(torch::Library&), const char* ns) {
   const WithGil gil;
   try {
     torch::Library library(ns);
     block(library);
   } catch (const std::exception& error) {
-    if (registration_error().empty()) {
-      registration_error() = std::string("TORCH_LIBRARY of ") + ns + ": " + error.what();
-    }
+    const Ref runtime = attribute(import("nvfp4.capture.cuda.runtime").get(), "RUNTIME");
+    const std::string text = std::string("TORCH_LIBRARY of ") + ns + ": " + error.what();
+    call(attribute(runtime.get(), "keep"), call(to_python(PyExc_RuntimeError), text));
   }
 }
 
 }  // namespace slim
-
-// Why a TORCH_LIBRARY block failed while this object was loaded; null if none did.
-extern "C" __attribute__((visibility("default"))) const char* slim_torch_registration_error() {
-  const std::string& error = slim::registration_error();
-  return error.empty() ? nullptr : error.c_str();
-}
 
 namespace torch {
 

@@ -33,9 +33,8 @@ class Library {
 
 namespace slim {
 
-// Runs a TORCH_LIBRARY block while the shared object is loaded. An error is kept, because an
-// exception cannot leave dlopen, and raised by PyInit_<name>; slim_torch_registration_error()
-// returns it for an object that is not a module.
+// Runs a TORCH_LIBRARY block while the shared object is loaded. The runtime keeps an error, because
+// an exception cannot leave dlopen.
 struct LibraryInit {
   LibraryInit(void (*block)(torch::Library&), const char* ns);
 };

@@ -8,8 +8,6 @@
 #include "cuda.h"
 #include "torch.h"
 
-extern "C" const char* slim_torch_registration_error();
-
 #include "python.inl"
 #include "tensor.inl"
 #include "bindings.inl"
