@@ -11,8 +11,8 @@ import signal
 from pathlib import Path
 
 from nvfp4.executor import machine_code
+from nvfp4.records.processes import fork_for_requests
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.fork_server import fork_for_requests
 from nvfp4.sandbox.namespaces import close_all_but, open_files
 
 

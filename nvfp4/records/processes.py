@@ -1,6 +1,7 @@
 """Waiting for other processes: for their output, for their end, and for a turn."""
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -16,9 +17,12 @@ _LOOK_S = 0.005
 REQUEST_BYTES = 1 << 20
 """Limit on the bytes of a request to a fork server."""
 
+MOST_FILES = 4
+"""Limit on the files of a request."""
+
 
 class ForkServer:
-    """The socket of ``sandbox.fork_server``, for the process that asks."""
+    """The socket of a fork server, which runs `fork_for_requests`, for the process that asks."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -39,6 +43,47 @@ class ForkServer:
     def close(self) -> None:
         """End the server."""
         self._socket.close()
+
+
+def fork_for_requests(
+    fd: int, adopted: bool = True, before: Callable[[bytes], None] = lambda text: None
+) -> tuple[bytes, list[int]]:
+    """Fork a process for each request over a socket, with the request's files; see
+    ``ForkServer.fork``.
+
+    Returns in each forked process, with its request. A forked process leads a session and writes
+    its pid into the last file. adopted: it is a child of this process's parent, otherwise of this
+    process. before: called before each fork, and with an empty request when the other end of the
+    socket is closed and this process ends.
+    """
+    gc.freeze()  # objects loaded so far hold no tensor that a search must find
+    parent = os.getppid()
+    with socket.socket(fileno=fd) as asked:
+        while True:
+            text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, MOST_FILES)
+            before(text)
+            if not text:
+                os._exit(0)
+            child = os.fork()
+            if child == 0:
+                break
+            if adopted:
+                os.waitpid(child, 0)
+            for each in fds:
+                os.close(each)
+    if adopted:
+        if os.fork():
+            os._exit(0)
+        # A signal at its death would come too early; it may have ended meanwhile.
+        while os.getppid() != parent:
+            if os.getppid() == 1 != parent:
+                os._exit(1)
+            time.sleep(0.0005)
+    os.setsid()
+    tell = fds.pop()
+    os.write(tell, str(os.getpid()).encode())
+    os.close(tell)
+    return text, fds
 
 
 class ForkedProcess:

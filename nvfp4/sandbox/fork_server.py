@@ -11,7 +11,6 @@ process that has known a seed.
 
 import atexit
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -20,17 +19,13 @@ import runpy
 import signal
 import socket
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nvfp4.records.processes import REQUEST_BYTES
+from nvfp4.records.processes import MOST_FILES, REQUEST_BYTES, fork_for_requests
 from nvfp4.sandbox import isolation, workers
 from nvfp4.sandbox.caches import FOLDER_VARIABLE, passed_on, trusted_variables
 from nvfp4.sandbox.namespaces import close_all_but, open_files, uses_gpu
-
-_MOST_FILES = 4
 
 
 def serve_judges(fd: int, packages: list[str]) -> None:
@@ -71,47 +66,6 @@ def _load() -> None:
     importlib.import_module("nvfp4.worker.choose_runner")
 
 
-def fork_for_requests(
-    fd: int, adopted: bool = True, before: Callable[[bytes], None] = lambda text: None
-) -> tuple[bytes, list[int]]:
-    """Fork a process for each request over a socket, with the request's files; see
-    ``ForkServer.fork``.
-
-    Returns in each forked process, with its request. A forked process leads a session and writes
-    its pid into the last file. adopted: it is a child of this process's parent, otherwise of this
-    process. before: called before each fork, and with an empty request when the other end of the
-    socket is closed and this process ends.
-    """
-    gc.freeze()  # objects loaded so far hold no tensor that a search must find
-    parent = os.getppid()
-    with socket.socket(fileno=fd) as asked:
-        while True:
-            text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, _MOST_FILES)
-            before(text)
-            if not text:
-                os._exit(0)
-            child = os.fork()
-            if child == 0:
-                break
-            if adopted:
-                os.waitpid(child, 0)
-            for each in fds:
-                os.close(each)
-    if adopted:
-        if os.fork():
-            os._exit(0)
-        # A signal at its death would come too early; it may have ended meanwhile.
-        while os.getppid() != parent:
-            if os.getppid() == 1 != parent:
-                os._exit(1)
-            time.sleep(0.0005)
-    os.setsid()
-    tell = fds.pop()
-    os.write(tell, str(os.getpid()).encode())
-    os.close(tell)
-    return text, fds
-
-
 def _become_judge(channel: int, out: int, err: int, executors: socket.socket | None) -> None:
     os.dup2(out, 1)
     os.dup2(err, 2)
@@ -125,7 +79,7 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
     theirs.close()
     workers.use(ours, executors)
     with socket.socket(fileno=channel) as connection:
-        text, fds, _, _ = socket.recv_fds(connection, REQUEST_BYTES, _MOST_FILES)
+        text, fds, _, _ = socket.recv_fds(connection, REQUEST_BYTES, MOST_FILES)
     request = json.loads(text)
     files = dict(zip(request["files"], map(str, fds), strict=True))
     isolation.move_to(Path(request["folder"]), {**request["environment"], **files})
