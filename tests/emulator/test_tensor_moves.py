@@ -129,8 +129,8 @@ def test_a_copy_brings_rows_of_shared_memory_to_lanes(shape: str, form: str) -> 
     words = wide.view(np.uint32)
     text = f"tcgen05.cp.cta_group::1.{shape}{'.b8x16.' + form if form else ''} [%r3], %d3;"
     leading, stride = 128, 128 * (columns // 4)
-    # A base offset counts only with a swizzle.
-    source_bits = descriptor(TILES, leading, stride) | 4 << 49
+    # A base offset counts only with a swizzle, and Triton 3.5 sets version 0.
+    source_bits = descriptor(TILES, leading, stride, version=int(bool(form))) | 4 << 49
     middle = f"""{NUMBERS} tcgen05.fence::before_thread_sync; bar.sync 0;
     tcgen05.fence::after_thread_sync; add.u32 %r3, %r1, 3;
     {by_one_thread(f"mov.b64 %d3, {source_bits};" + text + COMMIT)} {WAIT}

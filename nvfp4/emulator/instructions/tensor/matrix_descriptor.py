@@ -23,7 +23,8 @@ _WIDTHS = {0: 16, 6: 32, 4: 64, 2: 128, 1: 128}
 _NAMES = {0: "none", 6: "32 B", 4: "64 B", 2: "128 B", 1: "128 B in atoms of 32 B"}
 _MASKS = {0: 0, 6: 1, 4: 3, 2: 7}
 _ATOMS_OF_32 = 1
-_VERSION = 0b001
+_VERSIONS = (0b001, 0b000)
+"""The manual has the first alone; Triton up to 3.5 sets the other one, which a B200 takes."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class MatrixDescriptor:
 
     def trouble(self, transposed: bool, is_tf32: bool) -> str | None:
         """Return the rule that this descriptor breaks, in words, or None."""
-        if self.version != _VERSION:
+        if self.version not in _VERSIONS:
             return f"bits 46-48 are {self.version:#05b}, which must be 0b001"
         if self.reserved:
             return f"bits 53-60 are {self.reserved:#x}, which must be 0"
