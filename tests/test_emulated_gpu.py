@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,11 +18,13 @@ from bot import root
 from corpus import read
 
 from gemv import make_case, referee
+from nvfp4 import emulator
 from nvfp4.capture.emulated_gpu import ExecutorLink
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import NotAdmitted
 from nvfp4.executor.faults import Admission
 from nvfp4.executor.gpu import Gpu
+from nvfp4.executor.mapped_memory import MappedMemory
 from nvfp4.judge.choose_referee import files_beside
 from nvfp4.judge.observing import findings_of, total_counts
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
@@ -30,8 +33,18 @@ from nvfp4.model.tools import tools
 from nvfp4.records.channel import Channel
 from nvfp4.records.failures import BY_JUDGE, BY_SUBMISSION, Finding
 from nvfp4.records.files import sealed_file
-from nvfp4.records.gpu_messages import AddText, Start, Started, Window, Write, window_bytes
-from nvfp4.records.messages import Begin, Called, End, OpenSession, pack
+from nvfp4.records.gpu_messages import (
+    AddText,
+    Fault,
+    Read,
+    SetRegions,
+    Start,
+    Started,
+    Window,
+    Write,
+    window_bytes,
+)
+from nvfp4.records.messages import Begin, Called, Done, End, OpenSession, pack
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
 from nvfp4.worker.raised import failure_of
@@ -358,7 +371,7 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
         late, far = time.monotonic() + 60, marks.data_ptr()
         begin = Begin(far, [["a", *place]], 4 * ctas, 0, 0, late, "B200", longest_s=1e-9)
         gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
-        shape = [ctas, 1, 1], [512, 1, 1], [1, 1, 1]
+        shape = (ctas, 1, 1), (512, 1, 1), (1, 1, 1)
         parameters = [far.to_bytes(8, "little").hex()]
         start = Start(0, "k", *shape, 0, 0, False, False, parameters, [], [], None)
         assert gpu.answer(start, None) == Started("")
@@ -370,3 +383,41 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
         samples.append(bytes(marks.numpy()))
         assert 0 < marks.sum() < ctas
     assert len(set(samples)) > 1
+
+
+def test_a_region_in_whose_place_a_case_was_is_no_memory_any_more() -> None:
+    gpu = Gpu(OpenSession([], "", "", "", True), MappedMemory(), bytearray(8))
+    here, elsewhere, nbytes = 1 << 45, 1 << 44, 1 << 16
+    assert gpu.answer(SetRegions([("kept", here, nbytes, True, None)], []), None) == Done()
+    for base in (here, elsewhere):
+        file = os.memfd_create("case")
+        os.ftruncate(file, nbytes)
+        gpu.begin(Begin(base, [], nbytes, 0, 0, time.monotonic() + 60), file)
+    assert isinstance(gpu.answer(Read(here, 8, []), None), Fault)
+    gpu._memory.drop()
+
+
+def test_another_kernel_of_the_same_name_is_no_launch_that_was_made_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    again: list[bool] = []
+    run = emulator.run
+
+    def noting(*launch: Any, **how: Any) -> Any:
+        again.append(how["again"])
+        return run(*launch, **how)
+
+    monkeypatch.setattr(emulator, "run", noting)
+    window = bytearray(1 << 12)
+    gpu = Gpu(OpenSession([], "", "", "", True), HostMemory(), window)  # type: ignore[arg-type]
+    head = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k() {"
+    for number, body in enumerate(("ret;}", "bar.sync 0; ret;}")):
+        text = f"{head} {body}\n".encode()
+        window[: len(text)] = text
+        gpu.answer(AddText(len(text)), None)
+        start = Start(number, "k", *[(1, 1, 1)] * 3, 0, 0, False, False, [], [], [], None)
+        for _ in range(2):
+            begin = Begin(0, [], 0, 0, 0, time.monotonic() + 60)
+            gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
+            assert gpu.answer(start, None) == Started("")
+    assert again == [False, True, False, True]

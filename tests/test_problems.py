@@ -107,6 +107,8 @@ _leaf = {"path": "x", "storage": 0, "dtype": "float32", "shape": [4], "strides":
         {"dtype": "nn"},
         {"shape": [2**60]},
         {"shape": [True]},
+        {"shape": [2**40, 2**40, 0], "strides": [2**40, 1, 1]},
+        {"shape": [1] * 65, "strides": [1] * 65},
     ],
 )
 def test_a_record_that_describes_no_data_is_refused(changes: dict[str, object]) -> None:

@@ -22,7 +22,7 @@ from nvfp4.records import gpu_messages
 from nvfp4.records.channel import Channel, ChannelClosed
 from nvfp4.records.files import sealed_file
 from nvfp4.records.gpu_messages import Fault, window_bytes
-from nvfp4.records.launch import Buffer, Launch, Memory, Note
+from nvfp4.records.launch import Buffer, Dim3, Launch, Memory, Note
 from nvfp4.records.launch_errors import (
     KernelFault,
     KernelNotEmulated,
@@ -146,9 +146,9 @@ class EmulatedGpu(Owner):
                 gpu_messages.Start(
                     text,
                     launch.kernel,
-                    list(map(int, launch.grid)),
-                    list(map(int, launch.block)),
-                    list(map(int, launch.cluster)),
+                    _three(launch.grid),
+                    _three(launch.block),
+                    _three(launch.cluster),
                     int(launch.shared_bytes),
                     int(launch.stream),
                     bool(launch.programmatic),
@@ -226,7 +226,7 @@ class EmulatedGpu(Owner):
             for start in range(0, len(data), window_bytes):
                 part = data[start : start + window_bytes]
                 self._link.window[: len(part)] = np.frombuffer(part, np.uint8)
-                self._link.ask(gpu_messages.Write([[address + start, len(part)]]))
+                self._link.ask(gpu_messages.Write([(address + start, len(part))]))
 
     def get(self, address: int, nbytes: int) -> bytes:
         """Return the bytes of a range."""
@@ -321,13 +321,13 @@ class EmulatedGpu(Owner):
             self._set.remove(*one)
 
     def _send(self, ranges: list[tuple[int, int]]) -> None:
-        spans: list[list[int]] = []
+        spans: list[tuple[int, int]] = []
         used = 0
         for start, end in ranges:
             while start < end:
                 nbytes = min(end - start, window_bytes - used)
                 self._link.window[used : used + nbytes] = _bytes_at(start, nbytes)
-                spans.append([start, nbytes])
+                spans.append((start, nbytes))
                 start, used = start + nbytes, used + nbytes
                 if used == window_bytes or len(spans) == _most_spans:
                     self._link.ask(gpu_messages.Write(spans))
@@ -367,14 +367,19 @@ class EmulatedGpu(Owner):
         return []
 
 
-def _listed(note: Note) -> list[Any]:
-    return [note.code, note.message, note.hint, note.file, note.line]
+def _three(extents: Dim3) -> Dim3:
+    x, y, z = map(int, extents)
+    return x, y, z
 
 
-def _described(region: Buffer) -> list[Any]:
+def _listed(note: Note) -> gpu_messages.Told:
+    return note.code, note.message, note.hint, note.file, note.line
+
+
+def _described(region: Buffer) -> gpu_messages.Region:
     view = region.view
-    seen = None if view is None else [list(view.shape), list(view.strides), view.offset]
-    return [region.name, region.address, region.nbytes, region.writable, seen]
+    seen = None if view is None else (list(view.shape), list(view.strides), view.offset)
+    return region.name, region.address, region.nbytes, region.writable, seen
 
 
 def _bytes_at(address: int, nbytes: int) -> Bytes:

@@ -4,6 +4,7 @@ Tensors travel between processes as bytes beside this record; nothing is unpickl
 aliases survive, because a leaf names its storage.
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,8 +20,11 @@ _plain = (bool, int, float, str, type(None))
 most_leaves = 4096
 """Limit on the leaves, and on the storages, of a tree that another process has made."""
 
-_deepest = 32
+_deepest, _most_dimensions = 32, 64
 _LARGEST = 2**50
+
+TAKEN = ["float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64"]
+"""Dtypes of an output that a checker can compare, besides the expected one."""
 
 
 class TreeError(ValueError):
@@ -144,9 +148,11 @@ def tree_of(plain: Any) -> Tree:
 
 
 def _check_leaf(leaf: Leaf, storages: list[Storage]) -> None:
-    numbers = [*leaf.shape, *leaf.strides, leaf.offset, leaf.storage]
+    elements = math.prod(size or 1 for size in leaf.shape[:_most_dimensions])
+    numbers = [*leaf.shape, *leaf.strides, leaf.offset, leaf.storage, elements]
     sizes = all(0 <= each < _LARGEST for each in numbers)
-    if not sizes or len(leaf.shape) != len(leaf.strides) or leaf.storage >= len(storages):
+    dimensions = len(leaf.strides) == len(leaf.shape) <= _most_dimensions
+    if not sizes or not dimensions or leaf.storage >= len(storages):
         raise TreeError("a tensor is not described")
     if span_bytes(leaf) > storages[leaf.storage].nbytes:
         raise TreeError("a tensor reaches past its storage")
@@ -355,3 +361,13 @@ def parts(tree: Tree, raw: torch.Tensor) -> list[torch.Tensor]:
 def is_packed(tree: Tree, room_bytes: int) -> bool:
     """Return whether a tree from another process is packed and fits into ``room_bytes``."""
     return tree == packed(tree) and places(tree)[-1] <= room_bytes
+
+
+def is_like(tree: Tree, expected: Tree) -> bool:
+    """Whether an output has tensors of the expected shapes and of dtypes that can be compared."""
+    pairs = zip(tree.leaves, expected.leaves, strict=False)
+    return (
+        len(tree.leaves) == len(expected.leaves)
+        and (expected.single is None or tree.single is not None)
+        and all(a.shape == b.shape and a.dtype in (b.dtype, *TAKEN) for a, b in pairs)
+    )

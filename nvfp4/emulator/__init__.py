@@ -136,9 +136,10 @@ def variable(ptx: str, name: str) -> Buffer:
 
 def forget_modules() -> None:
     """Unload all modules. The next launch loads its PTX again, with variables at first values."""
-    from nvfp4.emulator.execution.module import load_module
+    from nvfp4.emulator.execution.module import KEPT, recent_module
 
-    load_module.cache_clear()
+    KEPT.clear()
+    recent_module.cache_clear()
 
 
 def run_ptx(

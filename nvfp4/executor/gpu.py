@@ -72,6 +72,9 @@ _most_text_bytes = 64 << 20
 _most_region_bytes = 4 << 30
 """Limit for all memory of a submission that its launches may touch."""
 
+_most_dimensions = 63
+"""NumPy's limit, without the one for the bytes of an element."""
+
 _IMPLICIT = (0, 1, 2)
 """Handles of the default stream."""
 
@@ -177,6 +180,8 @@ class Gpu:
             self._memory.map_file(fd, request.mapped_bytes, request.base)
         finally:
             os.close(fd)
+        end = request.base + request.mapped_bytes
+        self._regions = [b for b in self._regions if b.end <= request.base or end <= b.address]
         self._case = [
             Buffer(
                 name,
@@ -267,7 +272,7 @@ class Gpu:
         return fault
 
     def _add_text(self, request: gpu_messages.AddText, fd: int | None) -> Done:
-        text = self._window[: request.nbytes].tobytes().decode()
+        text = self._window[: request.nbytes].tobytes().decode("utf-8", "replace")
         if sum(map(len, self._texts)) + len(text) > _most_text_bytes:
             raise Malformed("there is too much PTX")
         self._texts.append(text)
@@ -284,16 +289,22 @@ class Gpu:
         return Done()
 
     def _share(self, request: gpu_messages.Share, fd: int | None) -> Done:
-        assert fd is not None
+        if fd is None or request.address not in ADDRESSES:
+            raise Malformed("a shared file has no place")
         self._memory.map_shared(fd, request.nbytes, request.address)
         return Done()
+
+    def _text(self, number: int) -> str:
+        if not 0 <= number < len(self._texts):
+            raise Malformed("there is no such PTX")
+        return self._texts[number]
 
     def _buffers(self) -> list[Buffer]:
         return [*self._case, *self._regions]
 
     def _holder(self, address: int, nbytes: int) -> Buffer:
         for each in (*self._buffers(), *self._variables.values()):
-            if each.address <= address and address + nbytes <= each.end:
+            if each.address <= address <= address + nbytes <= each.end:
                 return each
         raise Malformed("there is no such device memory")
 
@@ -333,12 +344,12 @@ class Gpu:
         return Done()
 
     def _find_variable(self, request: gpu_messages.FindVariable, fd: int | None) -> Found:
-        found = emulator.variable(self._texts[request.text], request.name)
+        found = emulator.variable(self._text(request.text), request.name)
         self._variables[found.address] = found
         return Found(found.address, found.nbytes)
 
     def _examine(self, request: gpu_messages.Examine, fd: int | None) -> Done:
-        emulator.examine(self._texts[request.text], request.kernel)
+        emulator.examine(self._text(request.text), request.kernel)
         return Done()
 
     def _add_note(self, request: gpu_messages.AddNote, fd: int | None) -> Done:
@@ -352,7 +363,7 @@ class Gpu:
     def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> Done:
         width, shape, strides = request.itemsize, request.shape, request.strides
         sizes = [width, *shape, *strides, request.offset]
-        if min(sizes) < 0 or len(shape) != len(strides) or width < 1:
+        if min(sizes) < 0 or not len(shape) == len(strides) <= _most_dimensions or width < 1:
             raise Malformed("the output has no such elements")
         size = width * math.prod(shape)
         if request.offset + size > self._room_for_output:
@@ -378,19 +389,19 @@ class Gpu:
         asked = call.request
         predicts = asked is not None and bool(asked.model) and not request.trial
         launch = Launch(
-            self._texts[request.text],
+            self._text(request.text),
             request.kernel,
-            tuple(request.grid),  # type: ignore[arg-type]
-            tuple(request.block),  # type: ignore[arg-type]
-            [bytes.fromhex(each) for each in request.parameters],
+            request.grid,
+            request.block,
+            list(map(_bytes, request.parameters)),
             request.shared_bytes,
-            tuple(request.cluster),  # type: ignore[arg-type]
+            request.cluster,
             ListedMemory(self._buffers(), self._freed),
             tuple(map(_note, request.notes[: _most_told - len(call.notes)])),
             deadline=asked.deadline if asked else None,
             stream=request.stream,
             programmatic=request.programmatic,
-            with_suffix="" if request.with_suffix is None else self._texts[request.with_suffix],
+            with_suffix="" if request.with_suffix is None else self._text(request.with_suffix),
             samples=predicts,
             progress=self._progress,
         )
@@ -410,7 +421,8 @@ class Gpu:
                 call.others[key] = counted_with_suffix(launch)
             return Started("")
         other = counted_with_suffix(launch, self._admission.require) if predicts else None
-        known = *(each.nbytes for each in self._case), len(call.reports), launch.kernel, launch.grid
+        sizes = [each.nbytes for each in self._case]
+        known = *sizes, len(call.reports), launch.ptx, launch.kernel, launch.grid
         if asked is not None and time.monotonic() > asked.deadline:
             raise TooSlow(f"no time is left for {short_name(request.kernel)}")
         limited = launch
@@ -442,6 +454,7 @@ class Gpu:
         self._launched.add(known)
         if report.output:
             call.also = "kernels print"
+            report.output = report.output[-longest_output:]
         if request.stream not in _IMPLICIT:
             report.findings.append(noted(_OWN_STREAM, report.kernel))
         call.reports.append(report)
@@ -450,21 +463,28 @@ class Gpu:
             own = counted(launch, report)
             call.counts.append(own)
             call.with_suffix.append(replace(other, read_bytes=own.read_bytes) if other else own)
-        return Started(report.output[-longest_output:])
+        return Started(report.output)
 
 
 def _buffer(name: str, address: int, nbytes: int, writable: bool, view: Any) -> Buffer:
     if nbytes < 1 or not ADDRESSES.start <= address <= ADDRESSES.stop - nbytes:
         raise Malformed("a region has no such addresses")
+    if view and len(view[0]) != len(view[1]):
+        raise Malformed("a region has no such elements")
     seen = View(tuple(view[0]), tuple(view[1]), view[2]) if view else None
     return Buffer(name, address, nbytes, writable, seen)
 
 
-def _note(listed: list[Any]) -> Note:
-    note = Note(*listed)
-    if not isinstance(note.code, str) or not isinstance(note.message, str):
-        raise Malformed("a note has no code or no message")
-    return replace(note, code=note.code[:_longest_told], message=note.message[:_longest_told])
+def _bytes(parameter: str) -> bytes:
+    try:
+        return bytes.fromhex(parameter)
+    except ValueError:
+        raise Malformed("a parameter is not hexadecimal") from None
+
+
+def _note(told: gpu_messages.Told) -> Note:
+    code, message, hint, file, line = told
+    return Note(code[:_longest_told], message[:_longest_told], hint, file, line)
 
 
 def _account(reports: list[LaunchReport], notes: list[list[str]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from nvfp4.contract.referee import CasePlan, Drawn, Output, Referee
-from nvfp4.contract.tree import TreeError, is_packed, parts, same_bytes, tree_of
+from nvfp4.contract.tree import TreeError, is_like, is_packed, parts, same_bytes, tree_of
 from nvfp4.gpu.buffers import (
     SharedBuffers,
     create_buffers,
@@ -361,8 +361,10 @@ class OpenedCase:
         except TreeError as error:
             message = f"the submission's process described no output: {error}"
             raise SubmissionFailed("process.protocol", message) from None
-        if not is_packed(tree, self.plan.room_bytes):
-            message = "the submission's process described an output that is not packed"
+        plan = self.plan
+        unlike = plan.checks_shape and not is_like(tree, plan.expected)
+        if unlike or not is_packed(tree, plan.room_bytes):
+            message = "the submission's process described an output that the judge does not take"
             raise SubmissionFailed("process.protocol", message)
         self._output_tree = tree
 

@@ -148,6 +148,8 @@ def read(wanted: Any, value: Any) -> Any:
         return record(kind, value)
     if kind is list and isinstance(value, list):
         return [read(arguments[0], each) for each in value]
+    if kind is tuple and isinstance(value, (list, tuple)) and len(value) == len(arguments):
+        return tuple(read(*each) for each in zip(arguments, value, strict=True))
     if kind is dict and isinstance(value, dict):
         return {name: read(arguments[1], each) for name, each in value.items()}
     right = type(value) is kind or (kind is float and type(value) is int)

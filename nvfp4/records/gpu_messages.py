@@ -7,9 +7,16 @@ that asks, empty where none does.
 from dataclasses import dataclass, field
 from typing import Any
 
+from nvfp4.records.launch import Dim3
 from nvfp4.records.messages import Done
 
 window_bytes = 16 << 20
+
+Region = tuple[str, int, int, bool, tuple[list[int], list[int], int] | None]
+"""Name, address, bytes, whether it may be written, and shape, strides and offset of its view."""
+
+Told = tuple[str, str, str | None, str | None, int | None]
+"""A note: code, message, hint, file and line."""
 
 longest_output = 1 << 16
 """Characters of the text that a kernel prints, whose last ones are passed on."""
@@ -29,11 +36,10 @@ class AddText:
 
 @dataclass(frozen=True)
 class SetRegions:
-    """Memory that launches may touch beside the case's buffers, and memory that was freed. Each is
-    [name, address, nbytes, writable, view], the view [shape, strides, offset] or None."""
+    """Memory that launches may touch beside the case's buffers, and memory that was freed."""
 
-    regions: list[Any]
-    freed: list[Any]
+    regions: list[Region]
+    freed: list[Region]
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Write:
-    """Set [address, nbytes] of each span from the window, where they lie one after the other."""
+    """Set (address, nbytes) of each span from the window, where they lie one after the other."""
 
-    spans: list[list[int]]
+    spans: list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -72,20 +78,19 @@ class Copy:
 @dataclass(frozen=True)
 class Start:
     """Run a kernel; the fields are those of ``Launch``. text: the number of its PTX. parameters:
-    hexadecimal. notes: code, message, hint, file and line of each. with_suffix: the number of a
-    text, None where it is not known."""
+    hexadecimal. with_suffix: the number of a text, None where it is not known."""
 
     text: int
     kernel: str
-    grid: list[int]
-    block: list[int]
-    cluster: list[int]
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
     shared_bytes: int
     stream: int
     programmatic: bool
     trial: bool
     parameters: list[str]
-    notes: list[list[Any]]
+    notes: list[Told]
     place: list[int]
     with_suffix: int | None
 
@@ -111,7 +116,7 @@ class AddNote:
     """Add a finding to the last launch of a kernel, or to the last one of all."""
 
     kernel: str
-    note: list[Any]
+    note: Told
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ def cut(text: str) -> str:
     if len(encoded) <= longest_bytes:
         return text
     head, tail = encoded[: longest_bytes * 2 // 3], encoded[-longest_bytes // 3 :]
-    first = head.decode(errors="ignore").rpartition("\n")[0]
-    last = tail.decode(errors="ignore").partition("\n")[2]
+    first, last = (each.decode(errors="ignore") for each in (head, tail))
+    first, last = first.rpartition("\n")[0] or first, last.partition("\n")[2] or last
     return f"{first}\n... (cut)\n{last}"
 
 

@@ -4,13 +4,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.tree import Leaf, Tree, TreeError, flatten, name_of, packed, tensors_of
-
-_taken = (
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8),
-    *(torch.int16, torch.int32, torch.int64),
-)
-"""Dtypes that a checker can compare, besides the expected one."""
+from nvfp4.contract.tree import TAKEN, Leaf, Tree, TreeError, flatten, name_of, packed, tensors_of
 
 
 class Refused(Exception):
@@ -54,7 +48,7 @@ def _refuse_other(output: torch.Tensor, leaf: Leaf | None, device: str) -> None:
         returned = f"a {type(output).__name__}"
     elif output.layout != torch.strided:
         returned = f"a tensor with layout {output.layout}"
-    elif leaf is not None and name_of(output.dtype) != leaf.dtype and output.dtype not in _taken:
+    elif leaf is not None and name_of(output.dtype) not in (leaf.dtype, *TAKEN):
         returned = f"dtype {output.dtype}"
     elif leaf is not None and list(output.shape) != leaf.shape:
         returned = f"shape {list(output.shape)}"

@@ -312,7 +312,7 @@ def state_before(
     cluster = cluster_of(asked, program)
     check_cluster(kernel, grid, cluster, program.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
-    check_shape(grid, block, total_shared)
+    check_shape(grid, block, min(shared_bytes, 0) or total_shared)
     required = program.required_threads
     if required is not None and required != block:
         raise errors.LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")

@@ -13,6 +13,9 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import isolated
 from nvfp4.records.launch import Buffer
 
+KEPT: dict[str, "LoadedModule"] = {}
+"""Modules with variables, by their text: others may have the addresses of these."""
+
 
 class LoadedModule:
     """Variables keep their values from launch to launch, as on a device.
@@ -22,6 +25,7 @@ class LoadedModule:
     """
 
     def __init__(self, text: str) -> None:
+        self._text = text
         self.syntax = parse(text)
         self.memory: dict[str, Array] = {}
         self.constants: set[str] = set()
@@ -71,6 +75,7 @@ class LoadedModule:
             if self._declared.setdefault(variable.name, variable) is not variable:
                 raise LaunchError(f"two kernels of the module have variables {variable.name}")
         for variable in fresh:
+            KEPT[self._text] = self
             if variable.nbytes is None:
                 raise LaunchError(f"variable {variable.name} has no size in this module")
             if variable.space == "const":
@@ -95,7 +100,12 @@ class LoadedModule:
             )
 
 
-@lru_cache(maxsize=64)
 def load_module(text: str) -> LoadedModule:
-    """The module of a PTX text; the same text is loaded once."""
+    """Return the module of a PTX text, with the variables that it had before."""
+    return KEPT.get(text) or recent_module(text)
+
+
+@lru_cache(maxsize=64)
+def recent_module(text: str) -> LoadedModule:
+    """Load a module, once as long as few others are loaded."""
     return LoadedModule(text)

@@ -113,7 +113,7 @@ def trap(ex: Execution, site: Site, following: int) -> Next:
     return following
 
 
-_FORMAT = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(hh|h|ll|l|z|j|t)?([diouxXcsfFeEgGaAp%])")
+_FORMAT = re.compile(r"%([-+ #0]*\d{0,3}(?:\.\d{1,3})?)(hh|h|ll|l|z|j|t)?([diouxXcsfFeEgGaAp%])")
 _LONGEST_STRING = 4096
 
 
@@ -207,7 +207,7 @@ def _text(at: LaneSite, template: int, values: int) -> str:
         place += wanted
         return raw
 
-    return formatted(_string(at, template), argument)
+    return formatted(_string(at, template), argument)[:_LONGEST_STRING]
 
 
 @instruction("__assertfail")

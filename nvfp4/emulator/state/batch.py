@@ -3,6 +3,7 @@ instructions tell the scheduler."""
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -28,6 +29,9 @@ from nvfp4.records.launch import Dim3
 
 MULTIPROCESSORS = 148
 """SMs of a B200. %smid assigns CTAs to them in pairs; how a device does so is undocumented."""
+
+_MOST_PRINTED = 1 << 14
+"""Texts of a kernel that are kept; a device's buffer of 1 MiB keeps the last ones, too."""
 
 
 class ClusterQueue:
@@ -88,7 +92,7 @@ class LaunchState:
     were not there, and if memory is not tracked, the stores that have written some.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
     undefined_results: the instructions, by their index, that have passed on undefined bits.
-    output: text that the kernel printed. fault: the error that stopped the launch. tally: counts by
+    output: what the kernel printed last. fault: the error that stopped the launch. tally: counts by
     instruction, if requested. work: counts what each warp executes.
     deadline, began: when to give up and when it started, both on the monotonic clock; cpu_began: on
     the CPU clock of the process. progress: as of ``Launch``. witness: of a race under
@@ -120,7 +124,7 @@ class LaunchState:
     undefined_stores: dict[str, int] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     traffic: Traffic = field(default_factory=Traffic)
-    output: list[str] = field(default_factory=list)
+    output: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_PRINTED))
     fault: EmulatorError | None = None
     deadline: float | None = None
     progress: Callable[[float], None] = lambda share: None
@@ -179,7 +183,7 @@ def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
         )
     if grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535:
         raise LaunchError(f"grid {grid} is larger than (2147483647, 65535, 65535)")
-    if shared_bytes > 228 * 1024:
+    if not 0 <= shared_bytes <= 228 * 1024:
         raise LaunchError(
             f"the kernel wants {shared_bytes} bytes of shared memory",
             hint="a CTA has at most 227 KiB and the system's first KiB",
