@@ -415,7 +415,8 @@ def test_another_kernel_of_the_same_name_is_no_launch_that_was_made_before(
         text = f"{head} {body}\n".encode()
         window[: len(text)] = text
         gpu.answer(AddText(len(text)), None)
-        start = Start(number, "k", *[(1, 1, 1)] * 3, 0, 0, False, False, [], [], [], None)
+        one = 1, 1, 1
+        start = Start(number, "k", one, one, one, 0, 0, False, False, [], [], [], None)
         for _ in range(2):
             begin = Begin(0, [], 0, 0, 0, time.monotonic() + 60)
             gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
