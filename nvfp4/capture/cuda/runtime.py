@@ -64,8 +64,8 @@ class _Errors:
 class CudaRuntime(Session):
     """The session of CUDA C++, and the memory of its launches: cudaMalloc's beside the tensors'."""
 
-    def __init__(self) -> None:
-        super().__init__("CUDA C++")
+    def __init__(self, front_end: str = "CUDA C++") -> None:
+        super().__init__(front_end)
         self.find_variable: FindVariable | None = None
         self._allocated: dict[int, tuple[Any, Buffer]] = {}
         self._freed: list[Buffer] = []

@@ -7,10 +7,13 @@ So such a module gets its own CUDA functions, each of which jumps to a callback.
 import ctypes
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nvfp4.capture import stream_order
-from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
+from nvfp4.capture.codes import CudaError
+from nvfp4.capture.cuda import calls
+from nvfp4.capture.cutedsl.host import HostRuntime
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 from nvfp4.records.tensormap import encode_tensor_map
 
@@ -25,7 +28,7 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
     def launch(kernel: int, *rest: int) -> None:
         grid, block, args, shared_bytes, stream = rest[0:3], rest[3:6], *rest[6:9]
         dims = grid, block, (1, 1, 1)
-        rt.run(kernel, *dims, shared_bytes, args, stream)  # type: ignore[arg-type]
+        rt.launch(kernel, *dims, args, shared_bytes, stream)  # type: ignore[arg-type]
 
     def assert_success(code: int) -> None:
         if code:
@@ -54,11 +57,11 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
         "_cudaDeviceGetAttribute": (I32, (I32, I32), lambda which, _: rt.device.attribute(which)),
         "_cuKernelGetAttribute": (
             *(I32, (I32, PTR, I32)),
-            lambda which, kernel, _: rt.kernel_attribute(kernel, which),
+            lambda which, kernel, _: calls.function_attribute(rt, kernel, which),
         ),
         "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (
             *(I32, (PTR, I32, U64)),
-            rt.blocks_per_multiprocessor,
+            partial(calls.occupancy, rt),
         ),
     }
     return {
@@ -69,9 +72,9 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
         "_cudaStreamSynchronize": ((PTR,), stream_order.synchronize),
         "_cudaKernelSetAttributeForDevice": (
             (PTR, I32, I32, I32),
-            lambda kernel, which, value, _: rt.set_attribute(kernel, which, value),
+            lambda kernel, which, value, _: calls.set_function_attribute(rt, kernel, which, value),
         ),
-        "_cudaFuncSetAttribute": ((PTR, I32, I32), rt.set_attribute),
+        "_cudaFuncSetAttribute": ((PTR, I32, I32), partial(calls.set_function_attribute, rt)),
         "_cudaLaunchKernel": ((PTR, *(U32,) * 6, PTR, U64, PTR), launch),
         "_cudaLaunchKernelEx": ((PTR, PTR, PTR), rt.run_configured),
         "cuda_dialect_assert_success": ((I32,), assert_success),
@@ -99,9 +102,10 @@ def _guarded(body: Body, runtime: HostRuntime) -> Callable[..., int]:
     def call(*args: Any) -> int:
         try:
             body(*(0 if arg is None else arg for arg in args))
+        except CudaError as error:
+            return runtime.keep(LaunchRefused(error.message))
         except BaseException as error:
-            runtime.keep(error)
-            return LAUNCH_FAILURE
+            return runtime.keep(error)
         return 0
 
     return call
