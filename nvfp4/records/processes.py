@@ -56,7 +56,6 @@ def fork_for_requests(
     process. before: called before each fork, and with an empty request when the other end of the
     socket is closed and this process ends.
     """
-    gc.freeze()  # objects loaded so far hold no tensor that a search must find
     parent = os.getppid()
     with socket.socket(fileno=fd) as asked:
         while True:
@@ -64,6 +63,8 @@ def fork_for_requests(
             before(text)
             if not text:
                 os._exit(0)
+            gc.freeze()  # objects loaded so far hold no tensor that a search must find
+            gc.enable()
             child = os.fork()
             if child == 0:
                 break
