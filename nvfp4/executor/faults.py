@@ -7,6 +7,7 @@ from typing import Any
 
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import EmulatorError, NotAdmitted, SourceLocation
+from nvfp4.model.assembly import usage
 from nvfp4.model.tools import MachineCode, assemble
 from nvfp4.records.gpu_messages import Fault, longest_output
 from nvfp4.records.launch_errors import CodedError
@@ -72,13 +73,13 @@ class Admission:
     def __init__(self) -> None:
         self._kernels: dict[tuple[str, str], MachineCode] = {}
 
-    def require(self, launch: Launch) -> str:
+    def require(self, launch: Launch, arch: str = "") -> str:
         """Raise NotAdmitted for PTX that the assembler refuses, and for a block with more registers
         than a multiprocessor has. Returns why nothing could be asked, empty where it was or where
-        there is no assembler."""
+        there is no assembler. arch: of the GPU whose machine code will be needed, if any."""
         key, kernel = (launch.ptx, launch.kernel), short_name(launch.kernel)
         if key not in self._kernels:
-            self._kernels[key] = assemble(*key)
+            self._kernels[key] = usage(*key, arch) or assemble(*key)
         code = self._kernels[key]
         if code.refusal is not None:
             raise NotAdmitted(f"ptxas refuses the PTX of {kernel}: {code.refusal}")

@@ -405,9 +405,10 @@ class Gpu:
             samples=predicts,
             progress=self._progress,
         )
-        if asked is not None and predicts:
-            start_assembling(launch.ptx, launch.kernel, GPUS[asked.model].arch)
-        call.also = self._admission.require(launch) or call.also
+        arch = GPUS[asked.model].arch if asked is not None and predicts else ""
+        call.also = self._admission.require(launch, arch) or call.also
+        if arch:
+            start_assembling(launch.ptx, launch.kernel, arch)
         if any(self._memory.is_shared(each.address, each.nbytes) for each in self._regions):
             call.also = _shares
         if request.trial and asked is not None and asked.model:  # it is neither counted nor timed

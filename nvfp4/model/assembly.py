@@ -3,17 +3,26 @@
 import re
 import tempfile
 from bisect import bisect_left
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 
 from nvfp4.emulator.errors import PtxSyntaxError
+from nvfp4.emulator.execution.module import load_module
 from nvfp4.emulator.ptx.link import statements
-from nvfp4.emulator.ptx.parser import parse
 from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.sass import Code, read
-from nvfp4.model.tools import is_missing, of_entry, ran, stack_bytes, target_of, tools
+from nvfp4.model.tools import (
+    MachineCode,
+    is_missing,
+    of_entry,
+    ran,
+    stack_bytes,
+    target_of,
+    tools,
+)
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.rewrite import rewrite
 
@@ -35,10 +44,11 @@ class Lines:
         return bisect_left(self._ends, position) + 1 if position else 0
 
 
+@lru_cache(maxsize=4)
 def located(ptx: str) -> str:
     """Return the PTX with a new `.loc` in front of each instruction, whose line number is the
     position of the instruction in `ptx`. Raises PtxSyntaxError."""
-    bodies = [function.body for function in parse(ptx).functions.values()]
+    bodies = [function.body for function in load_module(ptx).syntax.functions.values()]
     found = (each for body in bodies for each in statements(body))
     pieces, last = [], 0
     for start in sorted(each.start for each in found if isinstance(each, Instruction)):
@@ -95,13 +105,12 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
         if not found:
             raise NoPrediction(is_missing(name))
     with tempfile.TemporaryDirectory() as folder:
-        source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(text, encoding="utf-8")
+        cubin = Path(folder, "kernel.cubin")
         for ptxas in programs[0]:
-            words = [str(ptxas), "-v", "-lineinfo", f"-arch={arch}", "-e", entry]
-            said = ran([*words, "-o", str(cubin), str(source)])
-            if said is None or not cubin.is_file():
+            said, made = _cubin(ptxas, text, entry, arch)
+            if not made:
                 continue
+            cubin.write_bytes(made)
             for nvdisasm in programs[1]:
                 listing = ran([str(nvdisasm), "-g", "-c", "-hex", "-ndf", str(cubin)])
                 if listing is None:
@@ -113,6 +122,30 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
                     code.stack_bytes = stack_bytes(said, entry)
                     return code
     raise NoPrediction(f"ptxas refuses the PTX for {arch}; a newer one may know it")
+
+
+def usage(ptx: str, entry: str, arch: str) -> MachineCode | None:
+    """Return what the assembler prints about a kernel which it assembles for `assembled` anyway;
+    None where that is another text, a part of the module, or refused."""
+    if target_of(ptx) != arch or ptx.count(".entry") != 1 or ".func" in ptx or ".section" in ptx:
+        return None
+    with suppress(PtxSyntaxError):
+        for ptxas in tools("ptxas"):
+            said, made = _cubin(ptxas, located(ptx), entry, arch)
+            if made:
+                return MachineCode(*of_entry(said, entry))
+    return None
+
+
+@lru_cache(maxsize=16)
+def _cubin(ptxas: Path, text: str, entry: str, arch: str) -> tuple[str, bytes]:
+    """Return what an assembler prints, and its machine code; empty if it refuses the text."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(text, encoding="utf-8")
+        words = [str(ptxas), "-v", "-lineinfo", f"-arch={arch}", "-e", entry]
+        said = ran([*words, "-o", str(cubin), str(source)])
+        return (said, cubin.read_bytes()) if said is not None and cubin.is_file() else ("", b"")
 
 
 def _takes(arch: str, target: str | None) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from model_kernels import MISSING
 
 from nvfp4.model import assembly, tools
-from nvfp4.model.assembly import assembled, start_assembling
+from nvfp4.model.assembly import assembled, start_assembling, usage
 from nvfp4.model.gpu import NoPrediction
 
 PTX = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k(.param .u64 p) { ret; }\n"
@@ -26,6 +26,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
 
     monkeypatch.setattr(assembly, "ran", noted)
     assembly._outcome.cache_clear()
+    assembly._cubin.cache_clear()
     return run
 
 
@@ -36,6 +37,20 @@ def test_what_was_started_is_waited_for_and_made_once(programs: Programs) -> Non
     assert assembled(PTX, "k", "sm_100a").instructions
     assert assembled(PTX, "k", "sm_100a").instructions
     assert programs == ["ptxas", "nvdisasm"]
+
+
+@pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
+def test_a_kernel_is_admitted_by_the_run_that_makes_its_machine_code(programs: Programs) -> None:
+    assert usage(PTX, "k", "sm_100a") == tools.assemble(PTX, "k")
+    assert assembled(PTX, "k", "sm_100a").instructions
+    assert programs == ["ptxas", "nvdisasm"]
+    other = PTX.replace(" k(", " other(")
+    for text, arch in (
+        (PTX, "sm_90a"),
+        (PTX.replace("ret", "rett"), "sm_100a"),
+        (PTX + other[other.index(".visible") :], "sm_100a"),
+    ):
+        assert usage(text, "k", arch) is None
 
 
 def test_starting_does_not_wait(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
