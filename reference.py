@@ -197,13 +197,12 @@ def exact_gemv(
 def _sums_on_cpu(
     a: torch.Tensor, b_streams: list[torch.Tensor], sfa: torch.Tensor, sfb: torch.Tensor
 ) -> torch.Tensor:
-    """``exact_gemv`` by the sums of blocks, which float32 holds: many small products in caches."""
-    k_blocks = len(sfb)
-    block_sums = torch.zeros(k_blocks, len(a), 1)
+    """``exact_gemv`` by the sums of blocks, which float32 holds: few passes in caches."""
+    sums = torch.zeros(len(a), 4 * len(sfb))
     for a_stream, b_stream in zip(e2m1_streams(a), b_streams, strict=True):
-        by_block = a_stream.float().view(-1, k_blocks, 4).transpose(0, 1)
-        block_sums += torch.bmm(by_block, (b_stream.float() * 2.0**28).view(k_blocks, 4, 1))
-    return (block_sums[:, :, 0].T.double() * sfa.float()) @ sfb.float().double()
+        sums.addcmul_(a_stream.float(), b_stream.float() * 2.0**28)
+    block_sums = sums.view(len(a), -1, 4).sum(-1)
+    return (block_sums.double() * sfa.float()) @ sfb.float().double()
 
 
 def _sums_on_gpu(
