@@ -28,11 +28,15 @@ from nvfp4.sandbox import isolation, workers
 from nvfp4.sandbox.caches import FOLDER_VARIABLE, passed_on, trusted_variables
 from nvfp4.sandbox.namespaces import close_all_but, open_files, uses_gpu
 
+_HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+"""Lets torch ask for huge pages where it allocates megabytes: a case's inputs are large, and 512
+page faults become one."""
+
 
 def serve_judges(fd: int, packages: list[str]) -> None:
     """Fork judges; return in a judge or a worker only, when that has ended."""
     caches = {name: text for name, text in os.environ.items() if name == FOLDER_VARIABLE}
-    wanted = {**passed_on(), **caches, **trusted_variables()}
+    wanted = {**passed_on(), **caches, **trusted_variables(), **_HUGE_PAGES}
     if os.environ != wanted:  # a worker can read the initial environment
         command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", *sys.argv[1:]]
         os.execve(sys.executable, command, wanted)
