@@ -8,7 +8,7 @@ from nvfp4.emulator.arithmetic.definedness import copied
 from nvfp4.emulator.instructions.access_shape import spaces_of
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, class_of, instruction
 from nvfp4.emulator.ptx.syntax import OperandList
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, type_bits
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, split, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import (
     LOCAL_WINDOW,
@@ -59,8 +59,9 @@ def _pack(parts: Sequence[Array], bits: int) -> Array:
 
 def _unpack(whole: Array, bits: int, width: int) -> tuple[Array, ...]:
     """The first part is the lowest."""
-    kind, dtype = whole.dtype.type, REGISTER_DTYPES[f"b{width}"]
-    return tuple((whole >> kind(start)).astype(dtype) for start in range(0, bits, width))
+    parts = split(whole, whole.shape, REGISTER_DTYPES[f"b{width}"])
+    parts = parts.reshape(*whole.shape, bits // width)
+    return tuple(parts[..., number].copy() for number in range(bits // width))
 
 
 _WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0, "param": 0}
