@@ -37,14 +37,7 @@ class Kernel:
         self.function = RUNTIME.new_handle()
         RUNTIME.register_function(RUNTIME.add_module((ptx,), resources), self.function, name)
 
-    def __call__(
-        self,
-        grid: int,
-        block: int,
-        *arguments: Any,
-        cluster: int = 1,
-        programmatic: bool = False,
-    ) -> None:
+    def __call__(self, grid: int, block: int, *arguments: Any, cluster: int = 1) -> None:
         """Launch. arguments: tensors, tensor maps (bytes) and integers (int)."""
         raw = [
             struct.pack("<Q", each.data_ptr())
@@ -58,9 +51,7 @@ class Kernel:
         pointers = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
         dims = (grid, 1, 1), (block, 1, 1), (cluster, 1, 1)
         try:
-            RUNTIME.launch(
-                self.function, *dims, ctypes.addressof(pointers), 0, programmatic=programmatic
-            )
+            RUNTIME.launch(self.function, *dims, ctypes.addressof(pointers), 0)
         except CudaError as error:
             raise Refused(str(error)) from error
 
