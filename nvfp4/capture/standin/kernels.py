@@ -73,8 +73,9 @@ class Kernels:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # kernels of a torch built with CUDA are replaced
             for name, kernel in kernels.items():
-                kept = kernel if name in _ONLY_SHAPES else capturable(name, kernel)
-                self._library.impl(name, kept, "CUDA")
+                if name not in _ONLY_SHAPES:
+                    kernel = activity.busy("emulating")(capturable(name, kernel))
+                self._library.impl(name, kernel, "CUDA")
 
     def remove(self) -> None:
         """Leave torch's dispatcher as it was."""
@@ -160,8 +161,7 @@ class _CpuKernel:
         resized = [name for name in self._outputs if _is_empty(kwargs.get(name))]
         for name in resized:
             cpu_kwargs[name] = torch.empty(0, dtype=kwargs[name].dtype)
-        with activity.busy("emulating"):
-            results = self._operator(*cpu_args, **cpu_kwargs)
+        results = self._operator(*cpu_args, **cpu_kwargs)
         if self.computes:
             stream_order.interrupt()
         if host_access.owner.elsewhere:
