@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot import case
+from bot import case, root
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_verdicts import recorded_verdict
@@ -360,6 +360,35 @@ def test_on_a_gpu_compilers_are_watched(monkeypatch: pytest.MonkeyPatch) -> None
     finally:
         activity.tell(None)
     assert told == ["compiling", "builds", "running"]
+
+
+@pytest.mark.parametrize(
+    ("inner", "said"),
+    [
+        (
+            ["lib/python3.11/threading.py", "site-packages/torch/ops.py"],
+            ["  inside threading.py:1, in f"],
+        ),
+        (["lib/python3.11/threading.py", str(root / "nvfp4/capture/cuda/build.py")], []),
+        (
+            ["lib/python3.11/threading.py", str(root / "nvfp4/a.py"), "site-packages/torch/ops.py"],
+            ["  inside torch/ops.py:1, in f"],
+        ),
+    ],
+)
+def test_where_a_call_hangs_inside_our_own_code_is_not_told(
+    scratch: Path, inner: list[str], said: list[str]
+) -> None:
+    paths = [*inner, str(scratch / "submission.py")]
+    written = "".join(f'  File "/x/{path}", line 1 in f\n' for path in paths).replace("/x//", "/")
+    (scratch / "stack").write_text(written)
+    told = stack_of_hang(scratch, "submission.py", "add()", "mine.py").splitlines()
+    assert told == [
+        "at the time limit it was here:",
+        '  File "mine.py", line 1, in f',
+        "    add()",
+        *said,
+    ]
 
 
 # What the judge reads in a folder that a submission can write: plain files, nothing else.

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from nvfp4.records.channel import record
@@ -89,6 +90,9 @@ _margin_s = 1.5
 _stack = "stack"
 _longest_bytes = 1 << 20
 _most_frames = 8
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
+"""Beginning of the paths of our frames, which say nothing to the author of a submission."""
+
 _frame = re.compile(r'  File "([^"\n]+)", line (\d{1,9}) in (\S+)')
 _thread = re.compile(r"^(?:Current thread|Thread) [^\n]*\n", re.MULTILINE)
 
@@ -153,8 +157,9 @@ def stack_of_hang(
             lines.append(f'  File "{name}", line {number}, in {function}')
             text = texts[int(number) - 1].strip() if 0 < int(number) <= len(texts) else ""
             lines += [f"    {text}"] if text else []
-    if last:
-        path, number, function = frames[0]
+    inside = list(takewhile(lambda each: not each[0].startswith(_OURS), reversed(frames[:last])))
+    if inside:
+        path, number, function = inside[-1]
         path = re.sub(r".*/(?:(?:site|dist)-packages|lib/python[\d.]+)/", "", path)
         lines.append(f"  inside {path}:{number}, in {function}")
     return plain("\n".join(lines[: 2 * _most_frames + 2]), scratch / file, name)
