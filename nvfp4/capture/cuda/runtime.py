@@ -341,17 +341,18 @@ class CudaRuntime(Session):
 RUNTIME = CudaRuntime()
 
 
-def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of compiled code, so that it raises the error that the runtime has stored."""
+def checked(function: Callable[..., Any], runtime: CudaRuntime = RUNTIME) -> Callable[..., Any]:
+    """Wrap a function that runs compiled code, so that it raises the error that the runtime has
+    stored."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             result = function(*args, **kwargs)
         except Exception as error:
-            RUNTIME.raise_pending(error)
+            runtime.raise_pending(error)
             raise
-        RUNTIME.raise_pending()
+        runtime.raise_pending()
         return result
 
     return call

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.activity import busy
+from nvfp4.capture.cuda.runtime import checked
 from nvfp4.capture.cutedsl import versions
 from nvfp4.capture.cutedsl.callbacks import declared_functions, define, make_callbacks
 from nvfp4.capture.cutedsl.host import HostRuntime
@@ -104,20 +105,22 @@ def _install(patches: Patches, runtime: HostRuntime) -> None:
     from cutlass.base_dsl.jit_executor import JitExecutor
     from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
+    raising = partial(checked, runtime=runtime)
+
     def callbacks(texts: tuple[str, ...], declared: list[str], _: Any) -> dict[str, Any]:
         return make_callbacks(runtime, texts, declared)
 
     def defined(made: dict[str, Any]) -> None:
         runtime.hold(made)
         for function in versions.tvm_ffi_functions():
-            patches.override(function, "__call__", partial(_raising, runtime))
+            patches.override(function, "__call__", raising)
 
     driver_check = versions.driver_check(Compiler)
     if driver_check:
         patches.replace(Compiler, driver_check, lambda _: _nothing)
     patches.replace(BaseDSL, "generate_mlir", busy("compiling"))
     patches.replace(Compiler, "jit", partial(linked_to, callbacks, defined))
-    patches.replace(JitExecutor, "run_compiled_program", partial(_raising, runtime))
+    patches.replace(JitExecutor, "run_compiled_program", raising)
     patches.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
     _replace_driver_queries(patches, runtime)
     for owner in versions.testing_modules():
@@ -185,21 +188,6 @@ def linked_to(
         return engine
 
     return jit
-
-
-def _raising(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that runs compiled code and raises what a callback had to swallow."""
-
-    def run(self: Any, *arguments: Any, **named: Any) -> Any:
-        try:
-            result = original(self, *arguments, **named)
-        except Exception:
-            runtime.raise_pending()
-            raise
-        runtime.raise_pending()
-        return result
-
-    return run
 
 
 def _replace_driver_queries(patches: Patches, runtime: HostRuntime) -> None:
