@@ -33,8 +33,6 @@ _MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 for _name, _method in {
     "register_function": CudaRuntime.register_function,
     "register_variable": CudaRuntime.register_variable,
-    "destroy": CudaRuntime.destroy,
-    "alive": CudaRuntime.refuse_destroyed,
 }.items():
     entry(_name)(_method)
 for _name, _method in {
@@ -64,7 +62,6 @@ def launch(
     stream: int,
     programmatic: int,
 ) -> None:
-    runtime.refuse_destroyed(stream)
     dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     runtime.launch(
         function, *dims, arguments, shared_bytes, stream, programmatic=bool(programmatic)
@@ -94,7 +91,6 @@ def launch_cooperative(
     stream: int,
 ) -> None:
     """Launch a kernel whose blocks all run at once."""
-    runtime.refuse_destroyed(stream)
     blocks, threads = _dim3_at(grid), _dim3_at(block)
     kernel, device = runtime.kernel(function), runtime.device
     each = blocks_per_multiprocessor(kernel, device, math.prod(threads), shared_bytes)
@@ -250,13 +246,11 @@ def new_stream(runtime: CudaRuntime, flags: int) -> int:
 
 @entry()
 def record_event(runtime: CudaRuntime, event: int, stream: int) -> None:
-    runtime.refuse_destroyed(event)
     stream_order.record(event, stream)
 
 
 @entry()
 def stream_waits(runtime: CudaRuntime, stream: int, event: int) -> None:
-    runtime.refuse_destroyed(event)
     stream_order.wait(stream, event)
 
 

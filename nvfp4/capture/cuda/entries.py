@@ -47,7 +47,6 @@ _ALWAYS = {
     *("register_module", "register_function", "register_variable"),
     *("error_text", "error_name", "cudaGetLastError", "cudaPeekAtLastError", "cudaFree"),
     *("device_number", "device_name", "cudaMemGetInfo", "cudaDeviceGetAttribute", "new_handle"),
-    "destroy",
 }
 
 

@@ -72,13 +72,6 @@ cudaError_t ask(const char *name, Arguments... arguments) {
   return static_cast<cudaError_t>(call_words(name, words));
 }
 
-// For calls that use a stream or an event: returns an error if that has been destroyed.
-template <class... Arguments>
-cudaError_t ask_on(const void *handle, const char *name, Arguments... arguments) {
-  const cudaError_t error = handle ? ask("alive", handle) : cudaSuccess;
-  return error == cudaSuccess ? ask(name, arguments...) : error;
-}
-
 cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
                    const void *stream, dim3 cluster = dim3(1, 1, 1), bool programmatic = false) {
   return ask("launch", function, &grid, &block, &cluster, arguments, shared, stream, programmatic);
@@ -211,8 +204,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks,
 // Memory.
 
 cudaError_t cudaMalloc(void **address, size_t size) { return ask("cudaMalloc", address, size); }
-cudaError_t cudaMallocAsync(void **address, size_t size, cudaStream_t stream) {
-  return ask_on(stream, "cudaMalloc", address, size);
+cudaError_t cudaMallocAsync(void **address, size_t size, cudaStream_t) {
+  return ask("cudaMalloc", address, size);
 }
 cudaError_t cudaMallocManaged(void **address, size_t size, unsigned) {
   return ask("host_memory", address, size);
@@ -228,22 +221,22 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void *address) { return ask("cudaFree", address); }
-cudaError_t cudaFreeAsync(void *address, cudaStream_t stream) {
-  return ask_on(stream, "cudaFree", address);
+cudaError_t cudaFreeAsync(void *address, cudaStream_t) {
+  return ask("cudaFree", address);
 }
 cudaError_t cudaFreeHost(void *address) { return ask("cudaFree", address); }
 cudaError_t cudaMemset(void *address, int value, size_t size) {
   return ask("cudaMemset", address, value, size);
 }
-cudaError_t cudaMemsetAsync(void *address, int value, size_t size, cudaStream_t stream) {
-  return ask_on(stream, "cudaMemset", address, value, size);
+cudaError_t cudaMemsetAsync(void *address, int value, size_t size, cudaStream_t) {
+  return ask("cudaMemset", address, value, size);
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t size, cudaMemcpyKind kind) {
   return ask("cudaMemcpy", to, from, size, kind);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind kind,
-                            cudaStream_t stream) {
-  return ask_on(stream, "cudaMemcpy", to, from, size, kind);
+                            cudaStream_t) {
+  return ask("cudaMemcpy", to, from, size, kind);
 }
 cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t size, size_t offset,
                                cudaMemcpyKind) {
@@ -262,15 +255,15 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream) { return ask("new_stream", st
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
   return ask("new_stream", stream, flags);
 }
-cudaError_t cudaStreamDestroy(cudaStream_t stream) { return ask("destroy", stream); }
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return ask_on(stream, "synchronize_stream", stream);
+  return ask("synchronize_stream", stream);
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return ask_on(stream, "synchronize_stream", stream);
+  return ask("synchronize_stream", stream);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return ask_on(stream, "stream_waits", stream, event);
+  return ask("stream_waits", stream, event);
 }
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID,
                                    const cudaLaunchAttributeValue *) {
@@ -280,14 +273,14 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) { return ask("new_handle", event
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   return ask("new_handle", event);
 }
-cudaError_t cudaEventDestroy(cudaEvent_t event) { return ask("destroy", event); }
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return ask_on(stream, "record_event", event, stream);
+  return ask("record_event", event, stream);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return ask_on(event, "synchronize_event", event);
+  return ask("synchronize_event", event);
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) { return ask_on(event, "synchronize_event", event); }
+cudaError_t cudaEventQuery(cudaEvent_t event) { return ask("synchronize_event", event); }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t, cudaEvent_t) {
   if (milliseconds) *milliseconds = std::nanf("");  // for callers that ignore the error
   return ask("no_time");

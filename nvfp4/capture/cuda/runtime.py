@@ -72,7 +72,6 @@ class CudaRuntime(Session):
         self._loading = threading.local()
         self._threads = threading.local()
         self._handles = itertools.count(_FIRST_HANDLE, 0x10)
-        self._destroyed: set[int] = set()
         self._modules: dict[int, _Module] = {}
         self._with_suffix: dict[str, str] = {}
         self._kernels: dict[int, Kernel] = {}
@@ -219,19 +218,6 @@ class CudaRuntime(Session):
     def new_handle(self) -> int:
         """Return a handle for a new stream or event."""
         return next(self._handles)
-
-    def destroy(self, handle: int) -> None:
-        """Destroy a stream or an event; its handle is not reused. Raises CudaError."""
-        self.refuse_destroyed(handle)
-        if handle >= _FIRST_HANDLE:
-            self._destroyed.add(handle)
-
-    def refuse_destroyed(self, handle: int) -> None:
-        """Raise CudaError for a stream or an event that is no more. What torch made stays."""
-        if handle in self._destroyed:
-            raise CudaError(
-                Code.INVALID_RESOURCE_HANDLE, "the stream or event has been destroyed before"
-            )
 
     def kernel(self, function: int) -> Kernel:
         """Return a kernel. Raises CudaError for a function that is no kernel, or not one of this
