@@ -30,9 +30,15 @@ class Opened:
     """A case whose call is what a function of its number and the kind of inputs says."""
 
     def __init__(
-        self, is_right: Callable[[int, bool], bool], takes_s: float = 0.0, ends: bool = True
+        self,
+        is_right: Callable[[int, bool], bool],
+        takes_s: float = 0.0,
+        ends: bool = True,
+        code: str = "output.mismatch",
+        **arguments: str,
     ) -> None:
         self.calls: list[bool] = []
+        self._failed = SubmissionFailed(code, "128 of 128 elements are wrong", **arguments)
         self._is_right, self._takes_s, self._ends = is_right, takes_s, ends
 
     def resume(self) -> None:
@@ -47,7 +53,7 @@ class Opened:
         if not self._ends:
             raise SubmissionFailed("timeout.call", "it did not finish", Exit.TIMED_OUT)
         if not self._is_right(len(self.calls), full):
-            raise SubmissionFailed("output.mismatch", "128 of 128 elements are wrong")
+            raise self._failed
 
 
 def judged(
@@ -100,6 +106,13 @@ def test_a_right_case_has_one_call_on_full_range_inputs(ahead: bool) -> None:
 
 def test_what_is_wrong_on_full_range_inputs_alone_only_warns() -> None:
     assert judged(Opened(lambda number, full: not full)) == {"full_range": "fail"}
+
+
+@pytest.mark.parametrize("code", ["kernel.emulator_failed", "machine.limit", "process.killed"])
+def test_a_call_for_which_memory_was_short_says_nothing_of_what_calls_leave(code: str) -> None:
+    arguments = {"signal": "SIGKILL"} if code == "process.killed" else {}
+    opened = Opened(lambda number, full: number > 1, code=code, **arguments)
+    assert judged(opened)["code"] == code
 
 
 @pytest.mark.parametrize("right_calls", [0, 1])

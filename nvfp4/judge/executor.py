@@ -113,6 +113,6 @@ class Executor:
         """Return whether SIGKILL has ended the process, which has closed its channel."""
         assert self._process is not None
         try:
-            return self._process.wait(timeout=1) == -signal.SIGKILL
+            return self._process.wait(timeout=5) == -signal.SIGKILL
         except TimeoutExpired:
             return False

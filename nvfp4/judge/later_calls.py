@@ -36,8 +36,9 @@ least_left_s = 5.0
 too_slow = "kernel.too_slow"
 """Code of an emulated kernel that advances, but would not end in the mode's time."""
 
-_out_of_steps = ("kernel.runaway_kernel", too_slow)
-"""Codes of an emulated kernel that ran out of time, which does not depend on its inputs."""
+_OF_ANY_INPUTS = ("kernel.runaway_kernel", too_slow, "kernel.emulator_failed", "machine.limit")
+"""Codes of a failure that does not depend on the inputs: an emulated kernel ran out of time, or
+memory was short."""
 
 _more = "(in another call with other inputs of the same shape)"
 
@@ -122,7 +123,9 @@ class LaterCalls:
             opened.call_again(drawn)
             return True
         except SubmissionFailed as failed:
-            if failed.end is Exit.TIMED_OUT or failed.failure.code in _out_of_steps:
+            short_of_memory = failed.failure.arguments.get("signal") == "SIGKILL"
+            of_any_inputs = failed.failure.code in _OF_ANY_INPUTS or short_of_memory
+            if failed.end is Exit.TIMED_OUT or of_any_inputs:
                 raise
             before = failed
         opened.resume()
