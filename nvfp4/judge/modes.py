@@ -181,7 +181,7 @@ class Judge:
                     key = f"benchmark.{index}"
                     left_s = self._deadline - time.monotonic()
                     longest_s = _share_of_emulation * left_s / (len(cases) - start - place)
-                    self._write_floor(key, case, floors_ns[index : index + 1])
+                    self._write_facts(key, case, floors_ns[index] if floors_ns else None)
                     with self._reported(key) as report:
                         opened = open_cases.enter_context(self._opened(case))
                         first = partial(self._ahead.take_of, together, start + place)
@@ -264,7 +264,7 @@ class Judge:
     def describe(self, cases: list[Case], calibration: Calibration) -> Exit:
         """Write the floor of each case, without a call."""
         for index, floor_ns in enumerate(calibration.floors_ns):
-            self._write_floor(f"benchmark.{index}", cases[index], [floor_ns])
+            self._write_facts(f"benchmark.{index}", cases[index], floor_ns)
         return self._end()
 
     def profile(self, cases: list[Case]) -> Exit:
@@ -281,14 +281,14 @@ class Judge:
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
 
-    def _write_floor(self, key: str, case: Case, floors_ns: Sequence[float]) -> None:
-        """Write the facts about a case that are known before it runs, and its floor if that is."""
+    def _write_facts(self, key: str, case: Case, floor_ns: float | None) -> None:
+        """Write the facts about a case that are known before it runs."""
         self._write_essential(f"{key}.spec", case.spec)
         published = self._referee.published(case)
         self._write_essential(f"{key}.bytes", published.least_bytes)
         for name, value in published.figures.items():
             self._write_essential(f"{key}.{name}", value)
-        for floor_ns in floors_ns:
+        if floor_ns is not None:
             self._write_essential(f"{key}.floor", floor_ns)
 
     def _load(self, draws: Sequence[Callable[[], Drawn]] = ()) -> None:
