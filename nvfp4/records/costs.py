@@ -34,13 +34,13 @@ class AccessCost:
 
 @dataclass(frozen=True)
 class ReadCost:
-    """Reads of a buffer by a line. requested_bytes: each byte counted once for each request of a
-    warp. distinct_bytes: how many different bytes there are.
-    """
+    """Reads of a buffer by a line."""
 
     buffer: str
     requested_bytes: int
+    """Each byte counts once for each request of a warp."""
     distinct_bytes: int
+    """The number of different bytes."""
 
     @property
     def times(self) -> float:
@@ -50,34 +50,38 @@ class ReadCost:
 
 @dataclass
 class LineCost:
-    """Counts of a line over the launch.
-
-    file, line: of the user's source; both None for what comes from no line that is known. callers:
-    lines of the same file into which the code of this one was inlined, the nearest ones. opcodes:
-    warp instructions by opcode. lanes: active threads, summed over the warp instructions.
-    registers: 32-bit registers that are live there at most. divergences: branches at which a warp's
-    threads went different ways. tensor_products: of tensor cores, which are busy with them for
-    tensor_cycles; tensor_bytes: to and from tensor memory. idle: warp instructions that would be
-    saved if the threads that go different ways here did all they do together. us: of the predicted
-    time; without_us: what that would be if the line cost nothing; None where that is not known.
-    """
+    """Counts of a line over the launch."""
 
     file: str | None
+    """A file of the user's; None for code that comes from no known line, like the line."""
     line: int | None
     instructions: int = 0
+    """Warp instructions."""
     lanes: int = 0
+    """Active threads, summed over the warp instructions."""
     registers: int = 0
+    """The most 32-bit registers that are live there."""
     divergences: int = 0
+    """Branches at which a warp's threads went different ways."""
     tensor_cycles: int = 0
+    """Cycles for which tensor cores are busy with the line's products."""
     idle: float = 0.0
+    """Warp instructions that would be saved if the threads that go different ways here did all
+    they do together."""
     callers: list[int] = field(default_factory=list)
+    """The nearest lines of the same file into which the code of this one was inlined."""
     opcodes: dict[str, int] = field(default_factory=dict)
+    """Warp instructions by opcode."""
     accesses: list[AccessCost] = field(default_factory=list)
     reads: list[ReadCost] = field(default_factory=list)
     us: float | None = None
+    """The line's part of the predicted time; None if that is not known."""
     without_us: float | None = None
+    """The predicted time if the line cost nothing; None if that is not known."""
     tensor_products: int = 0
+    """Products of tensor cores."""
     tensor_bytes: int = 0
+    """Bytes to and from tensor memory."""
 
     @property
     def sectors(self) -> int:
@@ -107,21 +111,18 @@ class LineCost:
 
 @dataclass(frozen=True)
 class Code:
-    """An instruction of PTX or SASS at a line of source; count: how many warps ran it, None for
-    SASS.
-    """
+    """An instruction of PTX or SASS at a line of source."""
 
     file: str | None
     line: int | None
     text: str
     count: int | None = None
+    """The number of warps that ran it; None for SASS."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """See `emulator.cost.KernelCost`. assembled_registers, spilled_bytes: None without ptxas.
-    no_sass: why there is none. findings: those that advise, with their lines.
-    """
+    """The costs of a kernel; see `emulator.cost.KernelCost`."""
 
     kernel: str
     grid: list[int]
@@ -135,12 +136,15 @@ class Kernel:
     registers: int
     lines: list[LineCost]
     assembled_registers: int | None
+    """None without ptxas, like the next."""
     spilled_bytes: int | None
     ptx: list[Code]
     sass: list[Code]
     no_sass: str | None
+    """Why there is no SASS."""
     predicted: Prediction | None = None
     findings: list[Finding] = field(default_factory=list)
+    """Findings that advise, with their lines."""
 
     def total(self, name: str) -> int:
         """Sum a count over all lines, such as ``tensor_cycles`` of all multiprocessors together."""

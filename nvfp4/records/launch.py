@@ -9,15 +9,15 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class View:
-    """How a tensor lies in a buffer, for messages. strides: in bytes. offset: of its first element.
-
-    dimensions: by dimension what an index counts and what the extent is called, ("row", "m").
-    """
+    """How a tensor lies in a buffer, for messages."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    """In bytes."""
     offset: int = 0
+    """The offset of the first element."""
     dimensions: tuple[tuple[str, str], ...] = ()
+    """The words for an index and for the extent of each dimension: ("row", "m")."""
 
     def outermost_first(self) -> list[int]:
         """Return the dimensions of more than one element, by falling stride."""
@@ -111,33 +111,34 @@ def anything_goes(ptx: str, kernel: str) -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch as the host code asked for it.
-
-    ptx: the text of the module. parameters: the bytes of each kernel parameter in order,
-    little-endian; pointers are host addresses, tensor maps the hardware's 128 bytes
-    (`capture.tensormap`). shared_bytes: dynamic shared memory. trial: host code only tries whether
-    this runs; what it leaves in memory counts, a report does not. deadline: when to give up, on the
-    monotonic clock. stream: its handle. programmatic: whether it may begin while the launch before
-    it in the stream still runs (programmatic dependent launch). with_suffix: the module compiled
-    for the GPU's own architecture, such as sm_100a, where `ptx` is for sm_100 and may do in
-    software what that one has instructions for; empty where it is not known. samples: whether the
-    accesses of a few thread blocks are kept, for a prediction. progress: called now and then with
-    the share of the thread blocks that have run.
-    """
+    """One kernel launch as the host code asked for it."""
 
     ptx: str
+    """The text of the module."""
     kernel: str
     grid: Dim3
     block: Dim3
     parameters: Sequence[bytes]
+    """The bytes of each kernel parameter in order, little-endian. Pointers are host addresses,
+    tensor maps the hardware's 128 bytes (`records.tensormap`)."""
     shared_bytes: int = 0
+    """Dynamic shared memory."""
     cluster: Dim3 = (1, 1, 1)
     memory: Memory = field(default_factory=ListedMemory)
     notes: tuple[Note, ...] = ()
     trial: bool = False
+    """Whether host code only tries if this runs; then its writes count, and its report does not."""
     deadline: float | None = None
+    """When to give up, on the monotonic clock."""
     stream: int = 0
+    """The handle of the stream."""
     programmatic: bool = False
+    """Whether it may begin while the launch before it in the stream still runs (programmatic
+    dependent launch)."""
     with_suffix: str = ""
+    """The module compiled for the GPU's own architecture, such as sm_100a, if `ptx` is for sm_100
+    and may do in software what that one has instructions for; empty if it is not known."""
     samples: bool = False
+    """Whether the accesses of a few thread blocks are kept, for a prediction."""
     progress: Callable[[float], None] = lambda share: None
+    """Called now and then with the share of the thread blocks that have run."""

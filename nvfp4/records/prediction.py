@@ -12,21 +12,22 @@ GPUS = ("B200", "H100", "H200")
 
 @dataclass(frozen=True)
 class Prediction:
-    """Microseconds; low_us to high_us hold the truth in four cases of five. bound: what takes most
-    of it, in words. parts: us by reason. kernels: of each launch `kernel`, `us`, `registers`,
-    `spilled_bytes`, `instructions` (of warps, in machine code), `ctas_a_sm` (resident at a time),
-    `busiest` (CTAs of the busiest SM) and `sms`. missing: why there is no time; then all else is
-    None or empty.
-    """
+    """The predicted time of a call."""
 
     gpu: str
     us: float | None
     low_us: float | None
     high_us: float | None
+    """The truth lies between low_us and this in four cases of five."""
     bound: str | None
+    """The reason for most of the time, in words."""
     parts: dict[str, float] = field(default_factory=dict)
+    """Microseconds by reason."""
     kernels: list[dict[str, Any]] = field(default_factory=list)
+    """For each launch `kernel`, `us`, `registers`, `spilled_bytes`, `instructions` (of warps, in
+    machine code), `ctas_a_sm` (resident at a time), `busiest` (CTAs of the busiest SM), `sms`."""
     missing: str | None = None
+    """Why there is no time; then all else is None or empty."""
 
     @property
     def text(self) -> str:
