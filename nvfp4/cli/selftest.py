@@ -72,13 +72,14 @@ class Specimen:
 
 @dataclass(frozen=True)
 class Finding:
-    """verdict: passed, caught, "failed" for an honest one that did not pass, "escaped" for a cheat
-    that did, "other reason" for one caught otherwise, or skipped. how: what the judge said.
-    """
+    """The judge's verdict on a specimen."""
 
     specimen: Specimen
     verdict: str
+    """passed, caught, "failed" for an honest one that did not pass, "escaped" for a cheat that did,
+    "other reason" for one caught otherwise, or skipped."""
     how: str
+    """The judge's message."""
 
     @property
     def expected(self) -> bool:

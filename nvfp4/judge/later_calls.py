@@ -57,22 +57,25 @@ def drawn_order(least: dict[int, int]) -> list[int]:
 
 @dataclass
 class LaterCalls:
-    """Further calls of one case. redraw: draws cheap inputs; takes whether they are full-range.
-    open: opens the case for a call. call_s: how long one takes. least: how many there must be.
-    wants_full_range: whether the first has full-range inputs. full_range: whether that was
-    right, pass or fail. made: how many calls there were. ended: whether there are no more, because
-    the case has failed or a call takes too long.
-    """
+    """Further calls of one case."""
 
     case: Case
     redraw: Callable[[bool], Drawn]
+    """Draws cheap inputs; takes whether they are full-range."""
     open: Callable[[], AbstractContextManager[OpenedCase]]
+    """Opens the case for a call."""
     call_s: float
+    """The duration of a call."""
     least: int
+    """The least number of calls."""
     wants_full_range: bool = False
+    """Whether the first call has full-range inputs."""
     full_range: str | None = None
+    """Whether that call was right, pass or fail."""
     made: int = 0
+    """The number of calls so far."""
     ended: bool = False
+    """Whether there are no more, because the case has failed or a call takes too long."""
 
     @property
     def _is_on_full_range(self) -> bool:

@@ -83,15 +83,7 @@ class CaseSetup:
 
 
 class OpenedCase:
-    """error_share: the largest error so far over the allowed one. plan: what the referee says of
-    the case. changed: inputs that a call has written to, where that is allowed. times_ns: of the
-    timed calls. last_call_s: how long a call took. is_benchmark: whether counts decide.
-    unverified: why counts may leave out work, None where they do not. ended: what the emulated GPU
-    says of the last call. predicted: the time of the first one on another GPU; see
-    ``records.prediction``. longest_s: how long the emulation of a benchmark may take, after which
-    only some thread blocks run; sampled: why they did in the last call, so that its output is
-    unknown; empty where all ran.
-    """
+    """A case that is open in the worker."""
 
     def __init__(self, setup: CaseSetup, case: Case) -> None:
         """Open the case in the worker. Raises SubmissionFailed, OutOfTime and NotEnoughMemory."""
@@ -100,19 +92,29 @@ class OpenedCase:
         self._referee = setup.referee
         self.plan: CasePlan = setup.referee.plan(case)
         self.error_share = 0.0
+        """The largest error so far over the allowed one."""
         self.changed: list[str] = []
+        """Inputs that a call has written to, if that is allowed."""
         self._called = False
         self._emulates = self._is_emulated_on(setup.device)
         self._launched: bool | None = None
         self.is_benchmark = False
+        """Whether counts decide."""
         self.unverified: str | None = None
+        """Why counts may leave out work; None if they do not."""
         self.ended: Ended | None = None
+        """The emulated GPU's account of the last call."""
         self.predicted: dict[str, Any] = {}
+        """The first call's time on another GPU; see ``records.prediction``."""
         self.longest_s = 0.0
+        """The time of an emulation after which only some thread blocks run."""
         self.sampled = ""
+        """Why they did in the last call, so that its output is unknown; empty if all ran."""
         self._base, self._number = 0, next(_numbers)
         self.last_call_s = 0.0
+        """The duration of the last call."""
         self.times_ns: list[float] = []
+        """The times of the timed calls."""
         self._output_tree = self.plan.expected
         self._output = torch.empty(0)
         self._process = setup.process

@@ -17,13 +17,14 @@ Result = TypeVar("Result", TestResult, BenchmarkResult)
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why it is unknown here whether a submission is right. code: of the case, which is skipped.
-    words: the beginning of its message. way_out: what would help.
-    """
+    """Why it is unknown here whether a submission is right."""
 
     code: str
+    """The code of the case, which is skipped."""
     words: str
+    """The beginning of its message."""
     way_out: str
+    """What would help."""
 
 
 _elsewhere = "on a GPU it can be judged"

@@ -24,11 +24,13 @@ _bandwidth_calls = 10
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """empty_ns: between events around nothing. settle_ns: what a device-wide synchronize adds."""
+    """Limits that no call can beat."""
 
     read_gbps: float
     empty_ns: float
+    """The time between events around nothing."""
     settle_ns: float
+    """The time that a device-wide synchronize adds."""
 
     def floor_ns(self, nbytes: int) -> float:
         """Return the time of a read of so many bytes at the bandwidth of a long read; a short read
@@ -84,20 +86,22 @@ _reads_each = 6
 
 @dataclass(frozen=True)
 class Calibration:
-    """floors_ns: of each of the sizes that were asked for."""
+    """The limits of a device, and floors."""
 
     limits: DeviceLimits
     floors_ns: list[float]
+    """One for each of the sizes that were asked for."""
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """at_s: by the clock of the system. floors: by size in bytes, the fastest way to read and how
-    long that took, in nanoseconds."""
+    """A measurement that is kept."""
 
     at_s: float
+    """The time of the measurement, by the clock of the system."""
     read_gbps: float
     floors: dict[int, tuple[Read, float]]
+    """By size in bytes, the fastest way to read and how long that took, in nanoseconds."""
 
 
 def calibrate(

@@ -47,13 +47,14 @@ _circumstances = "(in calls queued behind each other, which begin when all input
 
 @dataclass(frozen=True)
 class _Clocked:
-    """all_ns: from the opened gate to the copies of the outputs, uint8 [calls, bytes]. queued:
-    whether every call was queued before.
-    """
+    """Calls that were clocked together."""
 
     all_ns: float
+    """From the opened gate to the copies of the outputs."""
     queued: bool
+    """Whether every call was queued before."""
     outputs: torch.Tensor
+    """uint8 [calls, bytes]."""
 
 
 class GatedClock:

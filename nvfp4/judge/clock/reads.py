@@ -58,14 +58,16 @@ wait:
 
 @dataclass(frozen=True)
 class Read:
-    """How memory is read. threads: of a CTA. loads: of a thread, each of so many bytes, all in
-    flight at once; of a bulk copy there is one a CTA.
-    """
+    """A way to read memory."""
 
     threads: int
+    """The threads of a CTA."""
     loads: int
+    """The loads of a thread, all in flight at once."""
     load_bytes: int = 16
+    """The bytes of a load."""
     bulk: bool = False
+    """Whether a CTA reads by one bulk copy instead."""
 
     @property
     def name(self) -> str:

@@ -27,13 +27,15 @@ most_left_out = 10
 
 @dataclass(frozen=True)
 class Stats:
-    """std: the sample standard deviation (n - 1); err: that of the mean; both are 0 at one run."""
+    """Statistics of timed calls, in nanoseconds."""
 
     runs: int
     mean: float
     median: float
     std: float
+    """The sample standard deviation (n - 1), 0 at one run."""
     err: float
+    """The standard error of the mean, 0 at one run."""
     best: float
     worst: float
 
@@ -57,10 +59,11 @@ def summarise(samples: Sequence[float]) -> Stats:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The time of a call by the judge's clock. error: by how much it may be too long."""
+    """The time of a call by the judge's clock."""
 
     call_ns: float
     error_ns: float
+    """The time may be too long by this much."""
 
 
 class Samples:
