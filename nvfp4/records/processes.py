@@ -64,7 +64,6 @@ def fork_for_requests(
             if not text:
                 os._exit(0)
             gc.freeze()  # objects loaded so far hold no tensor that a search must find
-            gc.enable()
             child = os.fork()
             if child == 0:
                 break
@@ -80,6 +79,7 @@ def fork_for_requests(
             if os.getppid() == 1 != parent:
                 os._exit(1)
             time.sleep(0.0005)
+    gc.enable()
     os.setsid()
     tell = fds.pop()
     os.write(tell, str(os.getpid()).encode())
