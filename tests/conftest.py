@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from nvfp4.sandbox.caches import trusted_variables
 if TYPE_CHECKING:
     from nvfp4.emulation import Emulation
     from nvfp4.emulator.errors import EmulatorError
+    from nvfp4.records.launch import Launch, Memory
 
 # No test writes to the history of whoever runs it.
 os.environ["NVFP4_NO_LOG"] = "1"
@@ -211,6 +212,20 @@ def emulated(toolchain: Toolchain) -> Iterator[Emulation]:
 def tensor(emulated: Emulation) -> torch.Tensor:
     emulated.clear()
     return torch.zeros(32, device="cuda")
+
+
+@contextmanager
+def intercept(
+    run: Callable[[Launch], None], arch: str = "sm_100a", memory: Memory | None = None
+) -> Iterator[None]:
+    """Send every launch of CuTe DSL in the with block to `run`."""
+    from nvfp4.capture import cutedsl
+
+    stop = cutedsl.start(run, arch, memory)
+    try:
+        yield
+    finally:
+        stop()
 
 
 def declared(source: str, functions: list[str]) -> str:

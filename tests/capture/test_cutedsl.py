@@ -14,11 +14,11 @@ import cutlass.cute as cute
 import cutlass.cute.testing
 import cutlass.utils
 import torch
+from conftest import intercept
 from cuda.bindings import driver
 from cutlass.cute.runtime import from_dlpack, make_ptr
 from cutlass.utils import SmemAllocator
 
-from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
 from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
 from nvfp4.capture.device import device_for

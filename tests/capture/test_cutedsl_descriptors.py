@@ -11,10 +11,10 @@ pytest.importorskip("cutlass")
 import cutlass
 import cutlass.cute as cute
 import torch
+from conftest import intercept
 from cutlass.cute.nvgpu import cpasync
 from cutlass.cute.runtime import make_ptr
 
-from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
 from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
 from nvfp4.records.launch import Launch

@@ -18,11 +18,11 @@ import cutlass
 import cutlass.cute as cute
 import cutlass.utils
 import torch
+from conftest import intercept
 from cutlass import Float32, Int32, Int64
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
-from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.patches import Patches
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds

@@ -7,10 +7,11 @@ import pytest
 
 pytest.importorskip("cutlass")
 
+from conftest import intercept
 from cutlass.base_dsl.compiler import Compiler
 from cutlass.base_dsl.jit_executor import JitExecutor
 
-from nvfp4.capture.cutedsl import intercept, versions
+from nvfp4.capture.cutedsl import versions
 from nvfp4.capture.patches import Patches
 
 

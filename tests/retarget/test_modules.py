@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from bot import root
+from conftest import intercept
 from kernels_of_rows import ptxas
 
 from nvfp4 import emulator
-from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.problems.nvfp4_gemv.reference import generate_full_range_input
 from nvfp4.records.launch import Launch

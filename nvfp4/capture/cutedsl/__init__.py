@@ -1,18 +1,18 @@
 """CuTe DSL without a GPU: its launches as plain values.
 
-    with intercept(run, arch="sm_100a"):
-        ...  # import and call code that uses CuTe DSL; run(launch) gets every launch
+    stop = start(run, arch="sm_100a")
+    ...  # import and call code that uses CuTe DSL; run(launch) gets every launch
+    stop()
 
 Compiling works without a driver; only the compiled host code needs CUDA. See docs/emulator.md.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from nvfp4.capture.cutedsl.host import RUNTIME
 from nvfp4.records.launch import Examine, Launch, Memory, anything_goes
 
-__all__ = ["intercept", "start"]
+__all__ = ["start"]
 
 
 def start(
@@ -25,21 +25,9 @@ def start(
 
     To be called before the user's code is imported, so that it compiles for `arch`. What `run`
     raises surfaces where the user's code called its compiled function. memory: what the launches
-    may touch. examine: see `capture.launch`. Raises ValueError for an architecture that is not
+    may touch. examine: see `records.launch`. Raises ValueError for an architecture that is not
     known, RuntimeError if an interception is on already and ImportError without CuTe DSL.
     """
     from nvfp4.capture.cutedsl.hooks import install
 
     return RUNTIME.start(run, arch, memory, examine, lambda: install(RUNTIME).undo)
-
-
-@contextmanager
-def intercept(
-    run: Callable[[Launch], None], arch: str = "sm_100a", memory: Memory | None = None
-) -> Iterator[None]:
-    """`start` for the length of a with block."""
-    stop = start(run, arch, memory)
-    try:
-        yield
-    finally:
-        stop()
