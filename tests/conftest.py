@@ -22,6 +22,8 @@ from nvfp4.cli import invocation as judging
 from nvfp4.cli.history.database import History
 from nvfp4.cli.verdict import Verdict
 from nvfp4.judge.protocol import ResultPipe
+from nvfp4.records.processes import ForkServer
+from nvfp4.sandbox import isolation, workers
 from nvfp4.sandbox.caches import trusted_variables
 
 if TYPE_CHECKING:
@@ -151,6 +153,15 @@ def processes_naming(text: str) -> list[str]:
 def is_below(folder: Path, name: str) -> bool:
     """Whether a file of that name is below a folder, parts of which may vanish meanwhile."""
     return any(name in names for _, _, names in os.walk(folder))
+
+
+@pytest.fixture(scope="module")
+def server_of_executors() -> Iterator[None]:
+    """Executors are forked from a server, as a judge's are, and start in a tenth of the time."""
+    isolation.adopt_orphans()
+    with pytest.MonkeyPatch.context() as patch, workers.start_server_of_executors() as connection:
+        patch.setattr(workers, "_executors", [ForkServer(connection)])
+        yield
 
 
 class Recorder:

@@ -46,10 +46,11 @@ from nvfp4.records.gpu_messages import (
 )
 from nvfp4.records.messages import Begin, Called, Done, End, OpenSession, pack
 from nvfp4.records.options import Options
-from nvfp4.sandbox import isolation
+from nvfp4.sandbox import isolation, workers
 from nvfp4.worker.raised import failure_of
 
 pytestmark = [
+    pytest.mark.usefixtures("server_of_executors"),
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux maps fixed addresses safely"),
     pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU nothing is emulated"),
 ]
@@ -227,7 +228,9 @@ def test_a_fault_is_told_by_the_judge_at_its_line(judge: Judge) -> None:
     assert "launched at submission.py:" in str(raised.value)
 
 
-def test_an_executor_that_dies_is_no_verdict(judge: Judge) -> None:
+def test_an_executor_that_dies_is_no_verdict(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_executors", [])  # a child of this process, with an exit code
+
     def kill(process: SubmissionProcess) -> None:
         assert process.gpu is not None
         assert process.gpu._process is not None

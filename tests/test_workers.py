@@ -24,6 +24,8 @@ from nvfp4.records.processes import ForkedProcess
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.workers import Process
 
+pytestmark = pytest.mark.usefixtures("server_of_executors")
+
 forked = pytest.mark.skipif(
     sys.platform != "linux" or torch.cuda.is_available(), reason="each worker starts by itself"
 )

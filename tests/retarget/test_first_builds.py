@@ -26,6 +26,8 @@ from nvfp4.records.processes import ForkServer
 from nvfp4.retarget import extensions
 from nvfp4.sandbox import workers
 
+pytestmark = pytest.mark.usefixtures("server_of_executors")
+
 PRETENDED = """
 from types import SimpleNamespace
 
