@@ -96,13 +96,13 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 
 LONGEST = (
-    *("test_whole_submissions", "test_bot", "test_nvcc", "test_verdicts_on_order"),
-    "test_compiled_verdicts",
-    *("test_verdicts", "test_modules", "test_broken", "test_first_builds"),
-    *("test_every_command", "test_rows", "test_stop"),
-    *("test_emulated_gpu", "test_fidelity_script", "test_compare", "test_kernels", "test_check"),
-    *("test_definedness_programs", "test_cuda_samples", "test_batch_processes", "test_batch_ray"),
-    *("test_batch_places", "test_problems", "test_cli", "test_ladder", "test_workers"),
+    *("test_first_builds", "test_whole_submissions", "test_stop", "test_broken", "test_bot"),
+    *("test_every_command", "test_compiled_verdicts", "test_kernels", "test_verdicts_on_order"),
+    *("test_emulated_gpu", "test_verdicts", "test_batch_processes", "test_nvcc", "test_check"),
+    *("test_ladder", "test_problems", "test_batch_ray", "test_wheel", "test_workers"),
+    *("test_caches", "test_cli", "test_isolation", "test_compare", "test_batch_places"),
+    *("test_pace", "test_forged_times", "test_cuda_runtime_calls", "test_image_headers"),
+    *("test_diagnosis", "test_kernels_in_ptx", "test_fuzz"),
 )
 """Files that take ten seconds and more, the longest first."""
 
