@@ -3,12 +3,13 @@
 import contextlib
 import gc
 import os
+import re
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
@@ -19,6 +20,20 @@ REQUEST_BYTES = 1 << 20
 
 MOST_FILES = 4
 """Limit on the files of a request."""
+
+
+FOLDER_VARIABLE = "XDG_CACHE_HOME"
+"""The variable with the folder that holds compilers' caches."""
+
+_passed = re.compile(
+    r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU|PYTORCH_NVCC"
+    r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*"
+)
+
+
+def passed_on(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables of this process, or of this environment, that a submission may know."""
+    return {name: value for name, value in environment.items() if _passed.fullmatch(name)}
 
 
 class ForkServer:

@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import math
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -23,6 +22,7 @@ from platformdirs import user_data_path
 
 from nvfp4.records.files import clear, open_plain_file
 from nvfp4.records.options import Options
+from nvfp4.records.processes import FOLDER_VARIABLE, passed_on
 from nvfp4.sandbox.machine import size_bytes
 
 kept_s = 14 * 24 * 3600.0
@@ -41,7 +41,6 @@ _most_missed_bytes = 1 << 16
 lock_s = 90.0
 """Seconds to wait for another judgement, which may be building the files of all extensions."""
 
-FOLDER_VARIABLE = "XDG_CACHE_HOME"
 _private_variable = "NVFP4_PRIVATE"
 _compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
 _numba = "NUMBA_CACHE_DIR"
@@ -270,12 +269,6 @@ def prune(folder: Path, longest_s: float, most_bytes: int, kept: Path | None = N
             clear(path)
 
 
-_passed = re.compile(
-    r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU|PYTORCH_NVCC"
-    r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*"
-)
-
-
 def variables(
     submission: Path, scratch: Path, options: Options, emulates: bool = True
 ) -> dict[str, str]:
@@ -292,8 +285,3 @@ def variables(
     ours = {**options.as_variable(), **private_variable(), **alone}
     ours["NVFP4_DEADLINE"] = str(time.monotonic() + options.timeout_s)
     return {**passed, **cache_variables(submission, scratch, emulates), **ours}
-
-
-def passed_on() -> dict[str, str]:
-    """Return the variables of this process that a submission may know."""
-    return {name: value for name, value in os.environ.items() if _passed.fullmatch(name)}

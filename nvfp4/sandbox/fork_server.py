@@ -23,9 +23,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nvfp4.records.processes import MOST_FILES, REQUEST_BYTES, fork_for_requests
+from nvfp4.records.processes import (
+    FOLDER_VARIABLE,
+    MOST_FILES,
+    REQUEST_BYTES,
+    fork_for_requests,
+    passed_on,
+)
 from nvfp4.sandbox import isolation, workers
-from nvfp4.sandbox.caches import FOLDER_VARIABLE, passed_on, trusted_variables
+from nvfp4.sandbox.caches import trusted_variables
 from nvfp4.sandbox.namespaces import close_all_but, open_files, uses_gpu
 
 _HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
@@ -37,9 +43,10 @@ def serve_judges(fd: int, packages: list[str]) -> None:
     """Fork judges; return in a judge or a worker only, when that has ended."""
     caches = {name: text for name, text in os.environ.items() if name == FOLDER_VARIABLE}
     wanted = {**passed_on(), **caches, **trusted_variables(), **_HUGE_PAGES}
-    if os.environ != wanted:  # a worker can read the initial environment
+    if not os.environ.keys() <= wanted.keys():  # a worker can read the initial environment
         command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", *sys.argv[1:]]
         os.execve(sys.executable, command, wanted)
+    os.environ.update(wanted)
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     isolation.close_to_others()
     executors = None if uses_gpu() else workers.start_server_of_executors()

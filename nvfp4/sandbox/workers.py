@@ -13,11 +13,10 @@ import sys
 from pathlib import Path
 
 from nvfp4.records.options import Options
-from nvfp4.records.processes import ForkedProcess, ForkServer
+from nvfp4.records.processes import ForkedProcess, ForkServer, passed_on
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import (
     earlier_cache,
-    passed_on,
     private_variable,
     trusted_variables,
     variables,

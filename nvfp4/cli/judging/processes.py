@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from nvfp4.cli.problem import bundled_folder
-from nvfp4.records.processes import ForkedProcess, ForkServer
+from nvfp4.records.processes import FOLDER_VARIABLE, ForkedProcess, ForkServer, passed_on
 
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 """Variables that a library reads as it is loaded."""
@@ -62,11 +62,10 @@ class _JudgeServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             number = str(theirs.fileno())
+            caches = {k: v for k, v in environment.items() if k == FOLDER_VARIABLE}
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "nvfp4.sandbox.fork_server", "judges", number, *packages],
-                env={
-                    k: v for k, v in environment.items() if not k.startswith(("POPCORN_", "NVFP4_"))
-                },
+                env={**passed_on(environment), **caches},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
