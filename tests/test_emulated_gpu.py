@@ -22,6 +22,7 @@ from nvfp4 import emulator
 from nvfp4.capture.emulated_gpu import ExecutorLink
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import NotAdmitted
+from nvfp4.executor.__main__ import Executor
 from nvfp4.executor.faults import Admission
 from nvfp4.executor.gpu import Gpu
 from nvfp4.executor.mapped_memory import MappedMemory
@@ -425,3 +426,16 @@ def test_another_kernel_of_the_same_name_is_no_launch_that_was_made_before(
             gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
             assert gpu.answer(start, None) == Started("")
     assert again == [False, True, False, True]
+
+
+def test_the_judge_is_heard_before_what_a_worker_has_asked_at_once() -> None:
+    (judge, its), (worker, theirs) = socket.socketpair(), socket.socketpair()
+    executor = Executor(Channel(its))
+    executor._worker = Channel(theirs)
+    worker.sendall(b"{}\n" * 400)
+    assert executor._worker.take()
+    assert executor._judge not in executor._ready()
+    judge.sendall(b"{}\n")
+    assert executor._judge in executor._ready()
+    for each in (judge, its, worker, theirs):
+        each.close()

@@ -73,7 +73,8 @@ class Executor:
     def _ready(self) -> list[Channel]:
         channels = [each for each in (self._judge, self._worker) if each is not None]
         waiting = [each for each in channels if each.has_pending()]
-        return waiting or select.select(channels, [], [])[0]
+        found = select.select(channels, [], [], 0 if waiting else None)[0]  # the judge comes first
+        return found + waiting
 
     def _serve_judge(self) -> None:
         """Answer a request of the judge. Raises ChannelClosed."""
