@@ -40,8 +40,9 @@ class Sampled:
 class Asked:
     """Memory that a statement asked for, summed over a launch. requests: a warp's accesses, each
     counted once. sectors: of 32 bytes, distinct within a request; fresh: those of them that nothing
-    in the launch had touched before. shared_requests, passes: of shared memory. copied: bytes that
-    the copy engine moved. sampled: None where no thread block that was drawn has executed it.
+    in the launch had touched before. shared_requests: of shared memory. passes: of that and of
+    constants. copied: bytes that the copy engine moved. sampled: None where no thread block that
+    was drawn has executed it.
     """
 
     requests: int = 0

@@ -29,6 +29,8 @@ _GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
 _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
 _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
 _SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
+_SLOW_READ = 2
+"""Cycles that a read of a constant or of a special register keeps its pipe busy."""
 _GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
 _WARP = 32
 _WORD_BYTES = 4
@@ -138,6 +140,9 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         return _Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
     if name in ("BAR", "UCGABAR_WAIT") and "ARV" not in each.opcode:
         return _Use(BARRIER, ISSUE, 1, gpu.barrier)
+    if name == "LDC" and access.passes:
+        cycles = _SLOW_READ * access.passes / access.requests
+        return _Use(VARIABLE, UNIFORM, cycles, round(_DEFAULT_LATENCY + cycles))
     if name == "LDGDEPBAR":
         return _Use(COMMIT, ISSUE, 1)
     if name == "DEPBAR" and ".LE" in each.opcode:
@@ -211,5 +216,5 @@ def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, float]:
     if name in _TENSOR:
         return TENSOR, gpu.tensor
     if name in _SLOW_READS or name.startswith("U"):
-        return UNIFORM, 2
+        return UNIFORM, _SLOW_READ
     return ALU, gpu.alu

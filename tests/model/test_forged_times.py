@@ -296,3 +296,22 @@ def test_a_kernel_of_clusters_has_a_time_and_what_it_reads() -> None:
     counted = count(EXCHANGE, 296, 32)
     assert any(asked.fresh for asked in counted.work.asked.values())
     assert 3.5 < predict(GPUS["B200"], [counted]).us < 10
+
+
+NUMBERS = ", ".join(str(7 * number % 1021) for number in range(1024))
+TABLE = f".const .align 4 .b32 table[1024] = {{{NUMBERS}}};"
+LOOKED_UP = loop(
+    TURNS,
+    """
+    and.b32 %r10, %r9, 1023; mul.wide.u32 %d2, %r10, 4; add.u64 %d3, %d5, %d2;
+    ld.const.u32 %r11, [%d3]; add.u32 %r9, %r9, %r11; add.u32 %r100, %r100, %r11;
+    """,
+)
+
+
+def test_constants_that_each_thread_reads_elsewhere_come_one_after_the_other() -> None:
+    def taken(first: str) -> float:
+        body = f"mov.u64 %d5, table; mov.u32 %r9, {first};{LOOKED_UP}"
+        return us(count(kernel(body, before=TABLE), CTAS, THREADS))
+
+    assert taken("%r3") > 1.3 * taken("%r1")

@@ -142,6 +142,8 @@ def ld(site: Site) -> Action:
     def run(ex: Execution, address: Array) -> tuple[Array, ...]:
         if is_small:
             address = ex.batch.launch.whole_address(space, address)
+        if space == "const" and address.size > 1:
+            _count_constants(ex, site, address)
         return tuple(load(ex, what, address))
 
     base = memory.base
@@ -155,6 +157,18 @@ def ld(site: Site) -> Action:
         return undefined_memory.loaded(ex, what, values[0])
 
     return site.action("load", run, shadow=shadow, loads=True)
+
+
+def _count_constants(ex: Execution, site: Site, address: Array) -> None:
+    """Count the addresses of each warp, which the constant cache serves one after the other.
+
+    Source: CUDA C++ Programming Guide, Device Memory Accesses, Constant Memory.
+    """
+    positions, asked = ex.positions(), ex.batch.launch.work.asked[site.instruction.start]
+    warp = ex.group.warp[positions]
+    asked.requests += np.unique(warp).size
+    whole = ex.group.spread(address)[positions]
+    asked.passes += np.unique(warp.astype(np.uint64) << 48 | whole).size
 
 
 def _parameter(offset: int, what: access_shape.Access, results: list[Result]) -> Action:
