@@ -35,7 +35,7 @@ class Opened:
         takes_s: float = 0.0,
         ends: bool = True,
         code: str = "output.mismatch",
-        **arguments: str,
+        **arguments: Any,
     ) -> None:
         self.calls: list[bool] = []
         self._failed = SubmissionFailed(code, "128 of 128 elements are wrong", **arguments)
@@ -110,7 +110,7 @@ def test_what_is_wrong_on_full_range_inputs_alone_only_warns() -> None:
 
 @pytest.mark.parametrize("code", ["kernel.emulator_failed", "machine.limit", "process.killed"])
 def test_a_call_for_which_memory_was_short_says_nothing_of_what_calls_leave(code: str) -> None:
-    arguments = {"signal": "SIGKILL"} if code == "process.killed" else {}
+    arguments: Any = {"signal": "SIGKILL"} if code == "process.killed" else {}
     opened = Opened(lambda number, full: number > 1, code=code, **arguments)
     assert judged(opened)["code"] == code
 

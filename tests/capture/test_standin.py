@@ -397,7 +397,8 @@ def test_products_of_integers_and_indices_from_elsewhere_are_refused_as_on_a_gpu
 
 
 def test_the_time_of_an_operator_is_not_the_submissions_own() -> None:
-    numbers, told = torch.ones(2, device="cuda"), []
+    numbers = torch.ones(2, device="cuda")
+    told: list[Any] = []
     activity.tell(told.append)
     try:
         numbers.view(2, 1).add_(1)

@@ -30,16 +30,10 @@ _NON_BLOCKING = 1
 _MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 
 # Methods of the runtime.
-for _name, _method in {
-    "register_function": CudaRuntime.register_function,
-    "register_variable": CudaRuntime.register_variable,
-}.items():
-    entry(_name)(_method)
-for _name, _method in {
-    "register_module": CudaRuntime.register_module,
-    "new_handle": CudaRuntime.new_handle,
-}.items():
-    entry(_name, gives=_ADDRESS)(_method)
+for _method in (CudaRuntime.register_function, CudaRuntime.register_variable):
+    entry(_method.__name__)(_method)
+for _giving in (CudaRuntime.register_module, CudaRuntime.new_handle):
+    entry(_giving.__name__, gives=_ADDRESS)(_giving)
 
 
 def _dim3_at(address: int) -> Dim3:
