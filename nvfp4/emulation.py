@@ -10,6 +10,7 @@ with emulation.install() as emulated:  # CuTe DSL code runs unchanged in here
 from __future__ import annotations
 
 import ctypes
+import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,27 +21,27 @@ import torch
 from nvfp4 import emulator
 from nvfp4.capture import activity, host_access, standin, stream_order
 from nvfp4.capture.imports import when_imported
-from nvfp4.capture.interception import Interception, unordered_notes
+from nvfp4.capture.interception import Interception
 from nvfp4.capture.standin.memory import byte_runs
-from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, UnderWay, Worlds
+from nvfp4.emulator import KernelCost, LaunchReport, UnderWay, Worlds
 from nvfp4.emulator.errors import EmulatorError
-from nvfp4.emulator.report import noted
-from nvfp4.records.launch import Buffer, Launch, View
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
 from nvfp4.records.source import show_as
 
 
 class Emulation(Interception):
     """Runs captured launches and keeps their reports; a context manager that uninstalls.
 
-    launches: one LaunchReport a launch, in order.
-    check, orders: as of `emulator.run`; they may be changed between launches.
+    launches: one LaunchReport a launch, in order. costs: of launches since `count_by_line`.
     """
 
-    def __init__(self, arch: str, check: bool, orders: int) -> None:
+    def __init__(self, arch: str, check: bool) -> None:
         super().__init__(arch)
-        self.check = check
-        self.orders = orders
         self.launches: list[LaunchReport] = []
+        self.costs: list[KernelCost] = []
+        self._check = check
+        self._searched = False
+        self._most_instructions: int | None = None
         self._worlds: Worlds | None = None
         self._under_way = UnderWay()
         self._deadline: float | None = None
@@ -51,28 +52,6 @@ class Emulation(Interception):
     def _examine(self, ptx: str, kernel: str) -> None:
         emulator.examine(ptx, kernel)
 
-    def register(
-        self,
-        name: str,
-        address: int,
-        nbytes: int,
-        writable: bool = True,
-        view: torch.Tensor | None = None,
-        dimensions: tuple[tuple[str, str], ...] = (),
-    ) -> None:
-        """Let kernels touch memory other than torch tensors. For messages: name; view, the tensor
-        that it holds; dimensions, for each what an index counts and the name of the extent."""
-        seen = None
-        if view is not None:
-            strides = tuple(each * view.element_size() for each in view.stride())
-            seen = View(tuple(view.shape), strides, 0, dimensions)
-        self._memory.register(Buffer(name, address, nbytes, writable, seen))
-
-    def clear(self) -> None:
-        """Forget the reports and the registered memory."""
-        self.launches.clear()
-        self._memory.clear()
-
     def __enter__(self) -> Emulation:
         return self
 
@@ -81,34 +60,27 @@ class Emulation(Interception):
 
     @activity.busy("emulating")
     def _run(self, launch: Launch) -> None:
+        # With the stand-in, young objects are looked at each time, old ones once in a call.
+        search = itertools.islice(launch.memory.search(), 1 if self._searched else None)
+        *_, known = launch.memory.known(), *search
+        self._searched = standin.is_installed()
+        asked = replace(launch, memory=ListedMemory(known, launch.memory.freed()))
         if launch.trial:
-            emulator.run(launch, check=False)
+            emulator.run(asked, check=False)
             return
-        asked = replace(launch, deadline=self._deadline)
+        if self._most_instructions is not None:
+            asked = replace(asked, samples=True)
+            self.costs.append(emulator.cost_of(asked, self._most_instructions))
+            return
+        asked = replace(asked, deadline=self._deadline)
         try:
-            report = emulator.run(asked, self.check, self.orders, self._worlds, self._under_way)
+            report = emulator.run(asked, self._check, self._worlds, self._under_way)
         except EmulatorError as error:
             sys.stdout.write(error.output)
             raise
         self.launches.append(report)
         if report.output:
             sys.stdout.write(report.output)
-
-
-class StandInEmulation(Emulation):
-    """Emulation on a stand-in for a CUDA device: torch's tensors say that they are CUDA."""
-
-    def __init__(self, arch: str, check: bool, orders: int, submission: Path | None) -> None:
-        super().__init__(arch, check, orders)
-        self.costs: list[KernelCost] = []
-        self._most_instructions: int | None = None
-        if submission:
-            show_as(str(submission), submission.name)
-        self._stop.callback(standin.install(arch).uninstall)
-        host_access.belongs_to(_Differences(self))
-        self._stop.callback(host_access.belongs_to, None)
-        self.capture_python()
-        self.capture_cuda()
 
     def begin_call(self, deadline: float | None = None) -> None:
         """Forget the reports of the call before.
@@ -117,7 +89,8 @@ class StandInEmulation(Emulation):
         operators nor `output` read it. deadline: when a kernel that still runs is given up, on the
         monotonic clock.
         """
-        self.clear()
+        self.launches.clear()
+        self._searched = False
         stream_order.begin()
         self._deadline = deadline
         if self._worlds is None:
@@ -131,17 +104,10 @@ class StandInEmulation(Emulation):
         self.costs.clear()
         self._most_instructions = most_instructions
 
-    def end_call(self) -> None:
-        """Note the launches that nothing orders with the current stream."""
-        for kernel, note in unordered_notes(torch.cuda.current_stream().cuda_stream):
-            those = [each for each in self.launches if each.kernel == kernel] or self.launches
-            if those:
-                those[-1].findings.append(noted(note, those[-1].kernel))
-
     def output(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A CPU tensor on the memory of what the call returns. Raises the finding on which its
-        contents depend."""
-        seen = self.host_view(tensor)
+        """Return a CPU tensor on the memory of the stand-in's tensor that a call returns. Raises
+        the finding on which its contents depend."""
+        seen = standin.host_view(tensor)
         for run in byte_runs(seen):
             self.refuse_what_differs(*run)
         return seen
@@ -156,33 +122,15 @@ class StandInEmulation(Emulation):
             if cause is not None:
                 raise cause
 
-    def _run(self, launch: Launch) -> None:
-        if self._most_instructions is None or launch.trial:
-            super()._run(launch)
-            return
-        self.costs.append(emulator.cost_of(replace(launch, samples=True), self._most_instructions))
-
-    def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A CUDA tensor on the memory of a CPU tensor."""
-        return standin.adopt(tensor)
-
-    def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A CPU tensor on the memory of a CUDA tensor."""
-        return standin.host_view(tensor)
-
 
 class _Differences(host_access.Owner):
     """Memory of this process, in which launches may have left what depends on their order."""
 
-    def __init__(self, emulation: StandInEmulation) -> None:
+    def __init__(self, emulation: Emulation) -> None:
         self.reads = emulation.refuse_what_differs  # type: ignore[method-assign]
 
 
-def install(
-    arch: str = "sm_100a",
-    check: bool = True,
-    orders: int = DEFAULT_ORDERS,
-) -> Emulation:
+def install(arch: str = "sm_100a", check: bool = True) -> Emulation:
     """Run every launch of CuTe DSL and Triton in this process on the CPU from now on.
 
     To be called before the code that compiles kernels is imported, so that it compiles for
@@ -190,7 +138,7 @@ def install(
     Raises ValueError for an unknown architecture, RuntimeError if an emulation is installed
     already, ImportError without CuTe DSL.
     """
-    emulation = Emulation(arch, check, orders)
+    emulation = Emulation(arch, check)
     emulation.capture_cute_dsl()
     emulation._stop.callback(when_imported("triton", emulation.capture_triton))
     return emulation
@@ -200,11 +148,18 @@ def install_stand_in(
     submission: Path | None = None,
     arch: str = "sm_100a",
     check: bool = True,
-    orders: int = DEFAULT_ORDERS,
-) -> StandInEmulation:
-    """`install`, and a CUDA device for torch, as code written for a GPU expects it.
+) -> Emulation:
+    """`install`, and a stand-in for a CUDA device for torch, whose tensors say that they are CUDA.
 
     submission: the file that messages call by its name alone. Without CuTe DSL there is only the
     device. Raises RuntimeError where there is a real one.
     """
-    return StandInEmulation(arch, check, orders, submission)
+    emulation = Emulation(arch, check)
+    if submission:
+        show_as(str(submission), submission.name)
+    emulation._stop.callback(standin.install(arch).uninstall)
+    host_access.belongs_to(_Differences(emulation))
+    emulation._stop.callback(host_access.belongs_to, None)
+    emulation.capture_python()
+    emulation.capture_cuda()
+    return emulation

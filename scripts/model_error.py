@@ -77,6 +77,7 @@ def load(path: str) -> Any:
 def count_one(path: str, arch: str, target: Path) -> None:
     """Emulates the kernels of one file."""
     from nvfp4 import emulator
+    from nvfp4.capture import standin
     from nvfp4.emulation import install_stand_in
     from nvfp4.model.counting import counted
     from nvfp4.problems.nvfp4_gemv import reference
@@ -98,7 +99,7 @@ def count_one(path: str, arch: str, target: Path) -> None:
         for shape in SHAPES:
             data = reference.generate_input(*shape, 1111)
             launches.clear()
-            call(tuple(emulation.adopt(each) for each in data))
+            call(tuple(standin.adopt(each) for each in data))
             found[shape] = list(launches)
     target.write_bytes(pickle.dumps(found))
 

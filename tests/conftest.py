@@ -221,7 +221,7 @@ def emulated(toolchain: Toolchain) -> Iterator[Emulation]:
 
 @pytest.fixture
 def tensor(emulated: Emulation) -> torch.Tensor:
-    emulated.clear()
+    emulated.launches.clear()
     return torch.zeros(32, device="cuda")
 
 

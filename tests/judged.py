@@ -23,6 +23,7 @@ from gemv import make_case as make_case
 from nvfp4.capture.emulated_gpu import fault_error
 from nvfp4.executor import machine_code
 from nvfp4.executor.gpu import Gpu
+from nvfp4.executor.mapped_memory import MappedMemory
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.problems import nvfp4_gemv
@@ -77,7 +78,7 @@ class Recorder(EmulatedRunner):
         return super()._explain(error, loads)
 
 
-class OwnMemory:
+class OwnMemory(MappedMemory):
     """Device memory of a GPU in this process: that of the submission."""
 
     def map_file(self, fd: int, nbytes: int, address: int) -> None:

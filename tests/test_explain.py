@@ -27,16 +27,14 @@ def access(opcode: str = "ld.global.b32", **changes: Any) -> AccessCost:
 
 def line(number: int = 7, **changes: Any) -> LineCost:
     """A line that a thousand full warps run."""
-    plain = LineCost(
-        "submission.py", number, 1000, 32000, 20, 0, 0, 0.0, [], {"add.s32": 1000}, [], []
-    )
+    plain = LineCost("submission.py", number, 1000, 32000, 0, 0, 0.0, [], {"add.s32": 1000}, [], [])
     return replace(plain, **changes)
 
 
 def kernel(*lines: LineCost, **changes: Any) -> Kernel:
     total = sum(each.instructions for each in lines)
     made = Kernel(
-        "gemv", [128, 1, 1], [64, 1, 1], 0, 0, 128, 128, 1, total, 20, list(lines), 32, 0, [], [],
+        "gemv", [128, 1, 1], [64, 1, 1], 0, 0, 128, 128, 1, total, list(lines), 32, 0, [], [],
         None,
     )  # fmt: skip
     return replace(made, **changes)
@@ -142,9 +140,9 @@ def test_lines_without_cost_are_folded() -> None:
     assert shown[0].endswith("| mine.py")
     assert [text.strip() for text in shown[1:2] + shown[-1:]] == ["...", "..."]
     first, second = shown[2:4]
-    assert first.split("|")[0].split() == ["3", "50.0%", "1.00k", "16.0k", "1.00", "20"]
+    assert first.split("|")[0].split() == ["3", "50.0%", "1.00k", "16.0k", "1.00"]
     assert first.endswith("| source 3")
-    assert second.split("|")[0].split() == ["4", "50.0%", "1.00k", "1.23k", "20"]
+    assert second.split("|")[0].split() == ["4", "50.0%", "1.00k", "1.23k"]
     assert len(shown) == 5
     assert all(len(text) <= 80 for text in shown)
 

@@ -225,9 +225,7 @@ def test_what_cannot_be_reported_is_told_in_a_sentence(history: History) -> None
 
 
 def line_of(number: int, instructions: int, file: str = "submission.py") -> LineCost:
-    return LineCost(
-        file, number, instructions, 0, 8, 0, 0, 0.0, [], {"add.f32": instructions}, [], []
-    )
+    return LineCost(file, number, instructions, 0, 0, 0, 0.0, [], {"add.f32": instructions}, [], [])
 
 
 def test_costs_and_findings_stand_at_their_lines(
@@ -238,7 +236,7 @@ def test_costs_and_findings_stand_at_their_lines(
     verdict.tests[0] = replace(verdict.tests[0], findings=[finding])
     kept_in(history, named(verdict), kernel_source)
     lines = [line_of(5, 3_000_000), line_of(4, 1_000_000), line_of(99, 1), line_of(1, 9, "a.py")]
-    kernel = Kernel("k", [1], [1], 0, 0, 1, 1, 1, 4_000_010, 8, lines, None, None, [], [], None)
+    kernel = Kernel("k", [1], [1], 0, 0, 1, 1, 1, 4_000_010, lines, None, None, [], [], None)
     asked: list[Any] = []
 
     def explain(text: bytes, cases: list[str], *others: object) -> list[Explained]:

@@ -13,8 +13,8 @@ import pytest
 import torch
 from bot import root
 from conftest import run_python
+from ptx_runs import run_ptx
 
-from nvfp4 import emulator
 from nvfp4.gpu.timing import CallTime
 from nvfp4.judge.clock import calibration
 from nvfp4.judge.clock import reads as reads_module
@@ -33,7 +33,7 @@ def test_every_byte_is_read_and_none_beside_them(header: str, read: Read, ctas: 
     memory, sink = np.zeros(nbytes + 128, np.uint8), np.zeros(1, np.uint32)
     source = -(-memory.ctypes.data // 128) * 128
     grid, block, shared_bytes, parameters = read.launch(source, nbytes, sink.ctypes.data)
-    report = emulator.run_ptx(
+    report = run_ptx(
         module(header, [read]),
         read.name,
         grid,

@@ -17,7 +17,7 @@ from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory
 from nvfp4.emulator.state.memory import RED_ZONE_BYTES, isolated
 from nvfp4.gpu.buffers import SharedBuffers, create_buffers, output_name
 from nvfp4.problems.nvfp4_gemv.extras import names
-from nvfp4.records.launch import Buffer, Launch
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
 _task = yaml.safe_load((root / "task.yml").read_text())
 SHAPES = sorted({(t["m"], t["k"], t["l"]) for t in _task["tests"] + _task["benchmarks"]})
@@ -40,7 +40,7 @@ def judged(
     """The buffers of a case and the memory of its launches, as the runner registers them."""
     # Tensors of other tests may have been where a red zone is.
     monkeypatch.setattr(torch_memory, "_live_tensors", torch_memory.LiveTensors())
-    # The search for tensors after a fault looks at what is made from now on, which is quick.
+    # The search for tensors looks at what is made from now on, which is quick.
     gc.freeze()
     buffers = create_buffers(sizes(*request.param), torch.device("cpu"))
     memory = ProcessMemory()
@@ -56,7 +56,9 @@ def launch(memory: ProcessMemory, body: str, address: int) -> None:
     """Run one thread that has an address in %q0."""
     text = KERNEL.replace("%BODY%", body)
     parameters = [struct.pack("<Q", address)]
-    emulator.run(Launch(text, "k", (1, 1, 1), (1, 1, 1), parameters, memory=memory))
+    *_, known = memory.search()
+    listed = ListedMemory(known, memory.freed())
+    emulator.run(Launch(text, "k", (1, 1, 1), (1, 1, 1), parameters, memory=listed))
 
 
 def test_one_byte_past_the_end_and_before_the_start_is_a_fault(

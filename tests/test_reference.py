@@ -11,8 +11,8 @@ from bot import root
 from conftest import run_python
 from hypothesis import given
 from hypothesis import strategies as st
+from ptx_runs import run_ptx
 
-from nvfp4 import emulator
 from nvfp4.problems.nvfp4_gemv import gpu_reference, reference
 from nvfp4.problems.nvfp4_gemv.extras import names
 from nvfp4.problems.nvfp4_gemv.gpu_reference import PTX, WARPS, expected_output, launch_of, tables
@@ -343,7 +343,7 @@ def emulated(m: int, k: int, l: int, data: tuple[torch.Tensor, ...]) -> torch.Te
     storages = [*inputs, *tables(torch.device("cpu")), out]
     grid, block, parameters = launch_of(storages, (m, k, l))
     named = zip((*names[:4], "dots", "scales", "c"), storages, strict=True)
-    report = emulator.run_ptx(
+    report = run_ptx(
         PTX,
         "gemv",
         grid,

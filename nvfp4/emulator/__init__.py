@@ -2,7 +2,9 @@
 
     from nvfp4 import emulator
 
-    report = emulator.run_ptx(text, "kernel", grid=(8, 1, 1), block=(128, 1, 1), params=[...])
+    memory = emulator.ListedMemory([emulator.Buffer("out", address, nbytes)])
+    launch = emulator.Launch(text, "kernel", (8, 1, 1), (128, 1, 1), parameters, memory=memory)
+    report = emulator.run(launch)
 
 The emulator knows nothing of the kernels it runs, nor of who captured them: it reads PTX, executes
 it, checks every access and counts what happens. Faults are exceptions derived from EmulatorError.
@@ -10,7 +12,7 @@ it, checks every access and counts what happens. Faults are exceptions derived f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,17 +21,13 @@ from nvfp4.emulator.errors import EmulatorError, EmulatorFailed
 from nvfp4.emulator.execution.experiment import Worlds
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.under_way import UnderWay
-from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
+from nvfp4.records.launch import Buffer, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CaptureError
 
 if TYPE_CHECKING:
     from nvfp4.emulator.execution.module import LoadedModule
 
-DEFAULT_ORDERS = 4
-"""Number of orders in which a launch with findings runs."""
-
 __all__ = [
-    "DEFAULT_ORDERS",
     "Buffer",
     "EmulatorError",
     "KernelCost",
@@ -44,7 +42,6 @@ __all__ = [
     "examine",
     "forget_modules",
     "run",
-    "run_ptx",
     "variable",
 ]
 
@@ -52,7 +49,6 @@ __all__ = [
 def run(
     launch: Launch,
     check: bool = True,
-    orders: int = DEFAULT_ORDERS,
     worlds: Worlds | None = None,
     under_way: UnderWay | None = None,
     again: bool = False,
@@ -60,13 +56,13 @@ def run(
     """Execute one launch.
 
     check: also look for findings, which the report lists: races, missing warp synchronisation,
-    unwritten shared memory and unset registers. Faults are always looked for. orders: the number of
-    orders of warps and CTAs in which a launch with findings runs, with different contents of
-    uninitialised memory and registers. If what it writes differs, the finding that can be the cause
-    is raised. worlds: if given, that finding is not raised: the differences are recorded there and
-    applied to later launches, since the caller knows which memory is used in the end. under_way:
-    what earlier launches left, for launches that may begin while those still run. again: whether
-    an earlier call made the same launch, so that without a finding no other order is tried.
+    unwritten shared memory and unset registers. Faults are always looked for. A launch with
+    findings runs again in other orders of warps and CTAs, with other contents of uninitialised
+    memory and registers. If what it writes differs, the finding that can be the cause is raised.
+    worlds: if given, that finding is not raised: the differences are recorded there and applied to
+    later launches, since the caller knows which memory is used in the end. under_way: what earlier
+    launches left, for launches that may begin while those still run. again: whether an earlier call
+    made the same launch, so that without a finding no other order is tried.
 
     Raises EmulatorError; its subclasses in emulator.errors name the kind of fault.
     """
@@ -80,10 +76,9 @@ def run(
     with _own_failures():
         module = _module(launch.ptx)
         before = UnderWay() if under_way is None else under_way
-        report = execute(module, launch, check, orders, found, suspects, before)
-    cause = own.first_cause()
-    if cause is not None:
-        raise cause
+        report = execute(module, launch, check, found, suspects, before)
+    if own.differences:
+        raise own.differences[0].cause
     return report
 
 
@@ -140,40 +135,3 @@ def forget_modules() -> None:
 
     KEPT.clear()
     recent_module.cache_clear()
-
-
-def run_ptx(
-    ptx: str,
-    kernel: str,
-    grid: Sequence[int],
-    block: Sequence[int],
-    params: Sequence[bytes],
-    shared_bytes: int = 0,
-    buffers: Sequence[Buffer | tuple[str, int, int]] = (),
-    check: bool = True,
-    orders: int = DEFAULT_ORDERS,
-    cluster: Sequence[int] = (1, 1, 1),
-) -> LaunchReport:
-    """Execute one kernel of a PTX module.
-
-    grid, block, cluster: up to three extents. params: the bytes of each `.param`, in order,
-    little-endian; pointers are host addresses. shared_bytes: dynamic shared memory. buffers: (name,
-    address, nbytes) of all memory the kernel may touch. check, orders and errors: see `run`.
-    """
-    known = [b if isinstance(b, Buffer) else Buffer(*b) for b in buffers]
-    launch = Launch(
-        ptx,
-        kernel,
-        _three(grid),
-        _three(block),
-        params,
-        shared_bytes,
-        _three(cluster),
-        memory=ListedMemory(known),
-    )
-    return run(launch, check, orders)
-
-
-def _three(extents: Sequence[int]) -> Dim3:
-    x, y, z = (*extents, 1, 1, 1)[:3]
-    return int(x), int(y), int(z)

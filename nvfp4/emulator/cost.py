@@ -27,7 +27,6 @@ class KernelCost:
     ctas_run: int
     ctas_total: int
     instructions: int
-    registers: int
     lines: list[LineCost]
     launches: int = 1
     work: Work | None = field(repr=False, compare=False, default=None)
@@ -48,7 +47,6 @@ class KernelCost:
             warp_instructions={"scaled": self.instructions},
             tensor_instructions=sum(each.tensor_products for each in self.lines),
             tensor_cycles=sum(each.tensor_cycles for each in self.lines),
-            ptx=self.ptx,
         )
 
     def to_dict(self) -> dict[str, Any]:

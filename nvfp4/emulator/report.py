@@ -1,13 +1,13 @@
 """Counts of what a launch executed, and its findings: what the manual forbids and hardware
 tolerates."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nvfp4.emulator.errors import EmulatorError, SourceLocation
 from nvfp4.emulator.work import Work
+from nvfp4.records.failures import Finding, Place
 from nvfp4.records.launch import Note
 from nvfp4.records.source import shown
 from nvfp4.records.texts import short_name
@@ -17,31 +17,8 @@ _RULES_OF_NOTES = {
     "run out of order with respect to one another, or at the same time"
 }
 
-Place = tuple[str, str | None, int | None]
-"""Code, file and line of a finding."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One kind of misuse at one place. cta, thread: of its first occurrence. count: how many
-    threads did it, all occurrences together. file, line: in the source the kernel was compiled
-    from, the file as messages call it; None where that is not known. ptx_line: of the first
-    occurrence. rule: see EmulatorError. related: other places that belong to it, as
-    `SourceLocation.record` returns them, each with its message.
-    """
-
-    code: str
-    message: str
-    kernel: str
-    file: str | None
-    line: int | None
-    cta: tuple[int, int, int] | None = None
-    thread: tuple[int, int, int] | None = None
-    count: int = 1
-    hint: str | None = None
-    rule: str | None = None
-    ptx_line: int | None = None
-    related: list[dict[str, Any]] = field(default_factory=list)
+Origin = tuple[str, str | None, int | None]
+"""Code, file and line of a finding; the line of the PTX where no file is known."""
 
 
 class Findings:
@@ -51,8 +28,8 @@ class Findings:
     """
 
     def __init__(self) -> None:
-        self._first: dict[Place, EmulatorError] = {}
-        self._counts: dict[Place, int] = {}
+        self._first: dict[Origin, EmulatorError] = {}
+        self._counts: dict[Origin, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._first)
@@ -68,23 +45,22 @@ class Findings:
         self._counts[place] = self._counts.get(place, 0) + count
 
     def records(self, kernel: str) -> list[Finding]:
-        """Plain records, in the order in which they were found."""
-        return [
-            Finding(
-                code=error.code,
-                message=error.message,
-                kernel=kernel,
-                count=self._counts[place],
-                hint=error.hint,
-                rule=error.rule,
-                related=[{"message": e.message, **e.where.record()} for e in error.related],
-                **(error.where or SourceLocation(kernel)).record(),
+        """Return a record for each place, with the CTA and thread of the first occurrence and how
+        many threads all occurrences had, in the order in which they were found."""
+        records = []
+        for place, error in self._first.items():
+            where = (error.where or SourceLocation(kernel)).record()
+            del where["ptx_line"]
+            related = [Place(each.message, **each.where.record()) for each in error.related]
+            texts = error.code, error.message, kernel
+            rule, count = error.rule, self._counts[place]
+            records.append(
+                Finding(*texts, hint=error.hint, rule=rule, count=count, related=related, **where)
             )
-            for place, error in self._first.items()
-        ]
+        return records
 
 
-def place_of(error: EmulatorError) -> Place:
+def place_of(error: EmulatorError) -> Origin:
     """Return the place by which findings of a kind are counted together."""
     where = error.where
     if where is None:
@@ -102,6 +78,7 @@ def noted(note: Note, kernel: str) -> Finding:
         file=shown(note.file) if note.file else None,
         line=note.line,
         hint=note.hint,
+        count=1,
         rule=_RULES_OF_NOTES.get(note.code),
     )
 
@@ -144,10 +121,7 @@ class LaunchReport(Traffic):
     warp_instructions: PTX instructions by kind, each counted once a warp that executes it, guarded
         off or not. sectors_read, sectors_written: distinct sectors over the whole launch (what DRAM
         must deliver and take with a cold, perfect cache); sectors_distinct: those read or written.
-    ptx, block_runs: what `by_line` needs, and no part of the dictionary: the text
-        of the module, and (instructions, warps that ran them) of each basic block, in program
-        order.
-    work: what each warp executed, no part of the dictionary either.
+    work: what each warp executed, no part of the dictionary.
     seconds: time the emulation took on the host; says nothing about a GPU.
     """
 
@@ -164,27 +138,16 @@ class LaunchReport(Traffic):
     seconds: float = 0.0
     output: str = ""
     findings: list[Finding] = field(default_factory=list)
-    ptx: str = field(default="", repr=False)
-    block_runs: list[tuple[int, int]] = field(default_factory=list, repr=False)
     work: Work | None = field(default=None, repr=False, compare=False)
 
     @property
     def warp_instructions_total(self) -> int:
         return sum(self.warp_instructions.values())
 
-    def by_line(self, lines: Iterable[int]) -> dict[int, int]:
-        """Warp instructions by line of the PTX. lines: of the kernel's instructions in order."""
-        counts: Counter[int] = Counter()
-        following = iter(lines)
-        for size, warps in self.block_runs:
-            for _ in range(size):
-                counts[next(following)] += warps
-        return dict(counts)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        plain = asdict(replace(self, block_runs=[], work=None))
-        del plain["ptx"], plain["block_runs"], plain["work"]
+        plain = asdict(replace(self, work=None))
+        del plain["work"]
         return plain | {
             "short_name": short_name(self.kernel),
             "warp_instructions_total": self.warp_instructions_total,

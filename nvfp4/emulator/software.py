@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from nvfp4.emulator.report import Finding
+from nvfp4.records.failures import Finding
 from nvfp4.records.source import SourceLine, SourceLines, shown
 
 CODE = "software_conversion"
@@ -59,5 +59,4 @@ def software_conversions(ptx: str, kernel: str, runs: Mapping[int, int]) -> list
         f"{spent:,} of {whole:,} warp instructions convert in software: the file is compiled "
         f"for sm_{target[1]}, which lacks the instructions that sm_{_OWN} has"
     )
-    place = shown(first.file), first.line
-    return [Finding(CODE, message, kernel, *place, count=spent, hint=HINT)]
+    return [Finding(CODE, message, kernel, shown(first.file), HINT, line=first.line, count=spent)]

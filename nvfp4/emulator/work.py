@@ -184,7 +184,7 @@ class DrawnCtas:
         self._work.drawn += most
 
     def note(self, start: int, nbytes: int, address: Array, request: Array, copies: int) -> None:
-        """Record the accesses of a statement. address, request, copies: as of `Requests`."""
+        """Record the accesses of a statement. address, request, copies: see `Requests`."""
         rows, share = self._rows, 1.0
         if not address.size or not rows.size:
             return

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -31,11 +31,17 @@ from nvfp4.emulator.report import noted
 from nvfp4.emulator.software import software_conversions
 from nvfp4.executor.faults import Admission, fault_of
 from nvfp4.executor.machine_code import compiled_since
-from nvfp4.executor.mapped_memory import NotMappable, NotShareable, contents
+from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, NotShareable, contents
 from nvfp4.model.assembly import start_assembling
-from nvfp4.model.counting import advise, counted, counted_with_suffix, sampled
+from nvfp4.model.counting import (
+    add_times,
+    advise,
+    counted,
+    counted_with_suffix,
+    machine_code_of,
+    sampled,
+)
 from nvfp4.model.gpu import NoPrediction
-from nvfp4.model.lines import line_times, machine_code_of, with_times
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
 from nvfp4.model.tools import assemble
 from nvfp4.records import gpu_messages
@@ -50,7 +56,6 @@ from nvfp4.records.messages import (
     OpenSession,
     explained_name,
 )
-from nvfp4.records.options import Options
 from nvfp4.records.ranges import ADDRESSES
 from nvfp4.records.source import SourceLine, show_as
 from nvfp4.records.texts import short_name
@@ -84,16 +89,6 @@ _OWN_STREAM = Note(
     "waits for it",
     "on a GPU the judge's clock sees work that no stream joins",
 )
-
-
-class Memory(Protocol):
-    """The interface of device memory; see ``MappedMemory``."""
-
-    def map_file(self, fd: int, nbytes: int, address: int) -> None: ...
-    def map_shared(self, fd: int, nbytes: int, address: int) -> None: ...
-    def is_shared(self, address: int, nbytes: int) -> bool: ...
-    def hold(self, ranges: list[tuple[int, int]]) -> None: ...
-    def drop(self) -> None: ...
 
 
 class Malformed(Exception):
@@ -133,11 +128,11 @@ class Gpu:
     def __init__(
         self,
         request: OpenSession,
-        memory: Memory,
+        memory: MappedMemory,
         window: Any,
         progress: Callable[[float], None] = lambda share: None,
     ) -> None:
-        """window: what bytes travel in. progress: as of ``Launch``."""
+        """window: what bytes travel in. progress: see ``Launch``."""
         emulator.forget_modules()
         self._memory = memory
         self._window = np.frombuffer(window, np.uint8)
@@ -225,16 +220,14 @@ class Gpu:
         )
 
     def _write_costs(self, call: _Call, asked: Begin) -> None:
-        options = Options(model=asked.model, flush=asked.flush)
-        kernels = []
+        kernels, clean = [], asked.flush == "clean"
         for cost in merged(call.costs)[:most_kernels]:
-            times = line_times(cost, options)
-            found = with_times(_plain_cost(cost, asked.texts), times)
+            plain = _plain_cost(cost, asked.texts)
+            add_times(plain, cost, GPUS[asked.model], clean)
             other = call.others[cost.entry, cost.ptx]
             if other is not None:
-                us, clean = found["predicted"]["us"], asked.flush == "clean"
-                advise([found], us, [other], asked.model, clean)
-            kernels.append(found)
+                advise([plain], plain["predicted"]["us"], [other], asked.model, clean)
+            kernels.append(plain)
         Path(explained_name).write_text(json.dumps({"kernels": kernels}), encoding="utf-8")
 
     # The worker's side

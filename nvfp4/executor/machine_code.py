@@ -56,8 +56,8 @@ arithmetic.compiled.lanes_fma_f32 uint32[1] uint32[1] uint32[1] uint32[1]
 """Modules and loops below nvfp4.emulator that most kernels need."""
 
 SIMULATION = """
-multiprocessor.simulate int64[1] int64[1] float64[1] float64[1] int64[1] int64[1] int64[1] \
-int64[1] int64[1] float64[1] float64[1] float64[1] float64[1] float64[1] int64[1] int64[1] \
+multiprocessor.simulate int64[1] int64[1] float64[1] int64[1] float64[1] float64[1] float64[1] \
+float64[1] float64[1] float64[1] int64[1] int64[1] int64[1] int64[1] int64[1] int64[1] \
 int64[2] int64[1] int64 float64 float64 float64 float64[1] float64[1] int64 float64 int64
 multiprocessor.memory_cycles float64 float64[1] float64[1]
 """

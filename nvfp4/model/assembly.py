@@ -14,15 +14,7 @@ from nvfp4.emulator.ptx.link import statements
 from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.sass import Code, read
-from nvfp4.model.tools import (
-    MachineCode,
-    is_missing,
-    of_entry,
-    ran,
-    stack_bytes,
-    target_of,
-    tools,
-)
+from nvfp4.model.tools import MachineCode, is_missing, of_entry, ran, target_of, tools
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.rewrite import rewrite
 
@@ -117,9 +109,9 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
                     continue
                 code = read(listing, entry)
                 if code.instructions:
-                    registers, spilled = of_entry(said, entry)
-                    code.registers, code.spilled_bytes = registers or 0, spilled or 0
-                    code.stack_bytes = stack_bytes(said, entry)
+                    used = of_entry(said, entry)
+                    code.registers, code.stack_bytes = used.registers or 0, used.stack_bytes
+                    code.spilled_bytes = used.spilled_bytes or 0
                     return code
     raise NoPrediction(f"ptxas refuses the PTX for {arch}; a newer one may know it")
 
@@ -133,7 +125,7 @@ def usage(ptx: str, entry: str, arch: str) -> MachineCode | None:
         for ptxas in tools("ptxas"):
             said, made = _cubin(ptxas, located(ptx), entry, arch)
             if made:
-                return MachineCode(*of_entry(said, entry))
+                return of_entry(said, entry)
     return None
 
 

@@ -1,7 +1,9 @@
-"""Inputs of the model from an emulated launch, and from one that a compiler's flag would give."""
+"""Inputs of the model from an emulated launch, and from one that a compiler's flag would give; and
+what the model says of a kernel's lines of source."""
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,10 +14,17 @@ from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import NoArrivals
 from nvfp4.emulator.software import CODE, software_lines
 from nvfp4.emulator.work import SECTOR_BYTES
-from nvfp4.model.prediction import GPUS, Counted, predict
+from nvfp4.model.assembly import Lines, assembled
+from nvfp4.model.gpu import Gpu, NoPrediction
+from nvfp4.model.prediction import GPUS, Counted, kernel_time, no_prediction, predict
+from nvfp4.model.tools import target_of
 
 _MOST_INSTRUCTIONS = 200_000
 _LONGEST_S = 10.0
+_MOST_LEFT_OUT = 8
+_NOTICEABLE = 0.01
+
+Place = tuple[str | None, int | None]
 
 
 def counted(launch: Launch, report: LaunchReport) -> Counted:
@@ -73,7 +82,7 @@ def advise(
 ) -> None:
     """Add to findings of software conversions what a call would take with the flag. reports: of
     launches, as plain values; whole_us: predicted of the call as it is, None for no prediction.
-    launches: those with the flag. copied: as of `predict`."""
+    launches: those with the flag. copied: see `predict`."""
     if whole_us is None:
         return
     try:
@@ -85,3 +94,45 @@ def advise(
         for finding in report["findings"]:
             if finding["code"] == CODE:
                 finding["hint"] += times
+
+
+def add_times(plain: dict[str, Any], cost: KernelCost, gpu: Gpu, clean: bool) -> None:
+    """Add to a kernel's cost as plain values `predicted`, see `records.prediction`, and to its
+    lines `us`, due to the line. The costliest ones also get `without_us`: the time of the call if
+    the line cost nothing."""
+    asked = sampled(cost)
+    try:
+        whole = predict(gpu, [asked], clean)
+    except NoPrediction as error:
+        plain["predicted"] = no_prediction(gpu.name, str(error))
+        return
+    plain["predicted"] = whole.to_dict()
+    numbers: dict[Place, set[int]] = defaultdict(set)
+    for number, (_, file, line) in cost.ptx_lines.items():
+        numbers[file, line].add(number)
+    spent = whole.kernels[0].lines
+    times = {place: sum(spent.get(n, 0.0) for n in mine) for place, mine in numbers.items()}
+    left_out = sorted(times, key=lambda each: -times[each])[:_MOST_LEFT_OUT]
+    for line in plain["lines"]:
+        place = line["file"], line["line"]
+        line["us"] = times.get(place)
+        if place in left_out and times[place] >= _NOTICEABLE * whole.us:
+            less = kernel_time(gpu, asked, clean, without=frozenset(numbers[place]))
+            line["without_us"] = whole.us - whole.kernels[0].us + less.us
+
+
+def machine_code_of(cost: KernelCost) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the machine instructions of a kernel with their lines of source, as `records.costs`
+    has them, or a sentence on why there are none."""
+    target = target_of(cost.ptx)
+    if target is None:
+        return [], "no SASS: the PTX names no architecture"
+    try:
+        code = assembled(cost.ptx, cost.entry, target)
+    except NoPrediction as why:
+        return [], f"no SASS: {why}"
+    numbers, found = Lines(cost.ptx), []
+    for each in code.instructions:
+        _, file, line = cost.ptx_lines.get(numbers.of(each.statement), (0, None, None))
+        found.append({"file": file, "line": line, "text": each.text})
+    return found, None

@@ -1,15 +1,16 @@
-"""Machine instructions as the simulation sees them: pipes, latencies, memory."""
+"""Machine instructions as the simulation sees them: pipes, latencies, and the memory level that
+serves the requests of each statement, from what `emulator.work` counts."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_type_hints
 
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.work import SECTOR_BYTES, Asked, Sampled
 from nvfp4.model.gpu import Gpu
 from nvfp4.model.sass import NO_SCOREBOARD, Code, Instruction
-from nvfp4.model.traffic import Access
 
 FIXED, VARIABLE, LOAD, STORE, SHARED, BARRIER, ASYNC, COMMIT, AWAIT, BULK, BULK_WAIT = range(11)
 """Kinds of instructions."""
@@ -42,33 +43,56 @@ al. 2018, table 4.1; Luo et al., arXiv 2402.13499, for Hopper)."""
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Arrays by instruction. See `multiprocessor.simulate`."""
+class Access:
+    """The memory accesses of a statement over a launch.
 
-    kind: Array
-    pipe: Array
-    interval: Array
-    issue: Array
-    stall: Array
-    waits: Array
-    sets: Array
-    reads: Array
-    latency: Array
-    own: Array
-    shared: Array
-    busy: Array
-    own_rate: Array
-    shared_rate: Array
+    requests: of warps. memory, l2: bytes that come from there; memory_requests, l2_requests: how
+    many requests fetch some. lines: lines of 128 bytes in each request. passes: of shared memory,
+    in all. copied: bytes that the copy engine moves, of which copied_fresh come from memory.
+    """
+
+    requests: int = 0
+    memory: float = 0.0
+    l2: float = 0.0
+    memory_requests: float = 0.0
+    l2_requests: float = 0.0
+    lines: float = 1.0
+    shared_requests: int = 0
+    passes: int = 0
+    copied: int = 0
+    copied_fresh: int = 0
+
+
+def access(asked: Asked) -> Access:
+    """Return the accesses of a statement."""
+    if asked.copied:
+        fresh = min(asked.copied, asked.fresh * SECTOR_BYTES)
+        return Access(requests=asked.requests, copied=asked.copied, copied_fresh=fresh)
+    sampled = asked.sampled or Sampled(asked.sectors / 4 / max(asked.requests, 1), 1.0, 1.0)
+    first = max(sampled.first * asked.sectors, asked.fresh)
+    fetching = sampled.first_requests * asked.requests
+    return Access(
+        requests=asked.requests,
+        memory=asked.fresh * SECTOR_BYTES,
+        l2=(first - asked.fresh) * SECTOR_BYTES,
+        memory_requests=fetching * asked.fresh / first if first else 0.0,
+        l2_requests=fetching * (1 - asked.fresh / first) if first else 0.0,
+        lines=sampled.lines,
+        shared_requests=asked.shared_requests,
+        passes=asked.passes,
+    )
 
 
 @dataclass(frozen=True)
-class _Use:
-    """The resources that an instruction uses.
+class Use:
+    """The resources that an instruction uses, in the order of the first parameters of
+    `multiprocessor.simulate`.
 
     interval: cycles that it keeps its pipe busy. latency: cycles until its result is available; of
     AWAIT, how many groups of copies may still be in flight. own, shared: average bytes that an
     execution fetches from memory and from the L2. own_rate, shared_rate: the shares of executions
-    that fetch any. busy: cycles of the LSU.
+    that fetch any. busy: cycles of the LSU. issue: cycles for which it keeps its scheduler busy.
+    stall, waits, sets, reads: see `sass.Instruction`, -1 for no scoreboard.
     """
 
     kind: int
@@ -80,6 +104,17 @@ class _Use:
     busy: float = 0.0
     own_rate: float = 1.0
     shared_rate: float = 1.0
+    issue: float = 1.0
+    stall: int = 1
+    waits: int = 0
+    sets: int = -1
+    reads: int = -1
+
+
+def columns(uses: list[Use]) -> list[Array]:
+    """Return an array for each field of `Use`."""
+    kinds = get_type_hints(Use).items()
+    return [np.array([getattr(use, name) for use in uses], kind) for name, kind in kinds]
 
 
 def machine(
@@ -89,32 +124,26 @@ def machine(
     executions: dict[int, float],
     l2_share: float,
     local_fits: bool = True,
-) -> Machine:
-    """accesses: by statement, over a launch. executions: how often the launch executes the memory
+) -> list[Use]:
+    """Return the use of each instruction.
+
+    accesses: by statement, over a launch. executions: how often the launch executes the memory
     instructions of each statement. l2_share: of the bytes that several thread blocks want, how
-    much an SM has to fetch. local_fits: whether L1 holds the local memory of an SM's threads."""
-    listed = code.instructions
+    much an SM has to fetch. local_fits: whether L1 holds the local memory of an SM's threads.
+    """
     uses = []
-    for each in listed:
+    for each in code.instructions:
         asked = accesses.get(each.statement, Access())
         if each.name == "LDL":
             fetched = 0.0 if local_fits else _WARP * _WORD_BYTES * _words(each)
-            use = _Use(LOAD, LSU, 2, gpu.l1_latency, shared=fetched, busy=_words(each))
+            use = Use(LOAD, LSU, 2, gpu.l1_latency, shared=fetched, busy=_words(each))
         else:
             use = _use(gpu, each, asked, executions.get(each.statement, 1.0), l2_share)
-        uses.append(use)
-    boards = [[-1 if b == NO_SCOREBOARD else b for b in (i.sets, i.reads)] for i in listed]
-    return Machine(
-        issue=np.array([_issue(gpu, i) for i in listed], np.float64),
-        stall=np.array([max(1, i.stall) for i in listed], np.int64),
-        waits=np.array([i.waits for i in listed], np.int64),
-        sets=np.array([sets for sets, _ in boards], np.int64),
-        reads=np.array([reads for _, reads in boards], np.int64),
-        **{
-            name: np.array([getattr(use, name) for use in uses], kind)
-            for name, kind in get_type_hints(_Use).items()
-        },
-    )
+        sets, reads = (-1 if b == NO_SCOREBOARD else b for b in (each.sets, each.reads))
+        issue = gpu.unpack_issue if each.name == "F2FP" and "UNPACK" in each.opcode else 1.0
+        stall, waits = max(1, each.stall), each.waits
+        uses.append(replace(use, issue=issue, stall=stall, waits=waits, sets=sets, reads=reads))
+    return uses
 
 
 def _words(each: Instruction) -> float:
@@ -123,55 +152,55 @@ def _words(each: Instruction) -> float:
     return int(wide[1]) / 32 if wide else 1.0
 
 
-def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float) -> _Use:
+def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float) -> Use:
     name = each.name
     words = _words(each)
     generic = name in ("LD", "ST") and access.shared_requests > access.requests
     if name in _SHARED or generic:
         passes = max(access.passes / executions, words if access.passes else 0.0)
-        return _Use(SHARED, LSU, 2, gpu.shared_latency, busy=passes + gpu.shared_passes)
+        return Use(SHARED, LSU, 2, gpu.shared_latency, busy=passes + gpu.shared_passes)
     if name in _GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
         return _global_use(gpu, each, access, executions, l2_share)
     if name == "STL":
         # L1 keeps what it writes through to L2 (Khairy et al., Accel-Sim, ISCA 2020: Volta's L1).
         written = _WARP * _WORD_BYTES * words
-        return _Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=words)
+        return Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=words)
     if name == "SHFL":
-        return _Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
+        return Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
     if name in ("BAR", "UCGABAR_WAIT") and "ARV" not in each.opcode:
-        return _Use(BARRIER, ISSUE, 1, gpu.barrier)
+        return Use(BARRIER, ISSUE, 1, gpu.barrier)
     if name == "LDC" and access.passes:
         cycles = _SLOW_READ * access.passes / access.requests
-        return _Use(VARIABLE, UNIFORM, cycles, round(_DEFAULT_LATENCY + cycles))
+        return Use(VARIABLE, UNIFORM, cycles, round(_DEFAULT_LATENCY + cycles))
     if name == "LDGDEPBAR":
-        return _Use(COMMIT, ISSUE, 1)
+        return Use(COMMIT, ISSUE, 1)
     if name == "DEPBAR" and ".LE" in each.opcode:
         groups = _GROUPS.search(each.text)
-        return _Use(AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0)
+        return Use(AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0)
     if name in _BULK:
         if name == "UTMASTG":
-            return _Use(BULK, UNIFORM, 2, gpu.l1_latency)
+            return Use(BULK, UNIFORM, 2, gpu.l1_latency)
         fresh = access.copied_fresh / executions
         rest = (access.copied - access.copied_fresh) / executions
-        return _Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest)
+        return Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest)
     if name == "SYNCS" and "TRYWAIT" in each.opcode:
-        return _Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
+        return Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
     pipe, interval = _pipe(gpu, each)
-    return _Use(VARIABLE, pipe, interval, _DEFAULT_LATENCY)
+    return Use(VARIABLE, pipe, interval, _DEFAULT_LATENCY)
 
 
 def _global_use(
     gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float
-) -> _Use:
+) -> Use:
     """Return the use of an access to global memory. A load that leaves nothing in L1
     fetches again the bytes that other thread blocks have fetched."""
     busy = max(_words(each), access.lines / gpu.l1_lines)
     busy *= min(1.0, access.requests / executions)
     if each.name in _GLOBAL_STORES:
         written = (access.memory + access.l2) / executions
-        return _Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=busy)
+        return Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=busy)
     part = 1.0 if ".NA" in each.opcode else l2_share
-    return _Use(
+    return Use(
         kind=ASYNC if each.name == "LDGSTS" else LOAD,
         pipe=LSU,
         interval=2,
@@ -182,11 +211,6 @@ def _global_use(
         own_rate=_rate(access.memory_requests / executions),
         shared_rate=_rate(access.l2_requests * part / executions),
     )
-
-
-def _issue(gpu: Gpu, each: Instruction) -> float:
-    """Return the cycles for which an instruction keeps its scheduler busy."""
-    return gpu.unpack_issue if each.name == "F2FP" and "UNPACK" in each.opcode else 1.0
 
 
 def _rate(rate: float) -> float:

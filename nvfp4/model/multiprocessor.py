@@ -5,13 +5,10 @@ cycles and the scoreboards that its code names, or for a pipe. A load is answere
 L2 or memory; memory takes the time measured for the same number of bytes in flight.
 """
 
-from typing import Any
-
 import numpy as np
 
 from nvfp4.emulator.loops import loop
 from nvfp4.model import machine
-from nvfp4.model.gpu import NoPrediction
 
 (
     ISSUED, WAITS_PIPE, WAITS_FIXED, WAITS_MEMORY, WAITS_BANDWIDTH, WAITS_L2, WAITS_L1,
@@ -49,8 +46,8 @@ def memory_cycles(bytes_in_flight, curve_bytes, curve_cycles):  # type: ignore[n
 
 @loop
 def simulate(  # type: ignore[no-untyped-def]
-    kind, pipe, interval, issue, stall, waits, sets, reads, latency, own, shared, busy, own_rate,
-    shared_rate, trace, trace_start, of_warp, of_cta, resident, spacing, cta_start, load_share,
+    kind, pipe, interval, latency, own, shared, busy, own_rate, shared_rate, issue, stall, waits,
+    sets, reads, trace, trace_start, of_warp, of_cta, resident, spacing, cta_start, load_share,
     curve_bytes, curve_cycles, l2_latency, port_bytes, branch,
 ):  # fmt: skip
     """Return the cycles, negative if warps wait forever; cycles by instruction and by reason; and
@@ -359,12 +356,3 @@ def simulate(  # type: ignore[no-untyped-def]
     # A scheduler without warps is not counted: the others account for all cycles.
     whole = max(by_reason.sum(), 1.0)
     return finish, by_code * finish / whole, by_reason * finish / whole, fetched
-
-
-def run(*arguments: Any) -> tuple[float, Any, Any]:
-    """Run `simulate` and return the cycles, in all, by instruction and by reason. Raises
-    NoPrediction if warps wait forever."""
-    finish, by_code, by_reason, _ = simulate(*arguments)
-    if finish < 0:
-        raise NoPrediction("the model does not follow how the warps of a thread block wait")
-    return float(finish), by_code, by_reason

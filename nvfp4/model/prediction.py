@@ -2,6 +2,7 @@
 
 import heapq
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,12 +17,10 @@ from nvfp4.model.assembly import Lines, assembled
 from nvfp4.model.b200 import B200
 from nvfp4.model.gpu import Curve, Gpu, NoPrediction
 from nvfp4.model.h100 import H100, H200
-from nvfp4.model.machine import STORE, Machine, machine
-from nvfp4.model.multiprocessor import REASONS, memory_cycles, run
+from nvfp4.model.machine import STORE, Access, Use, access, columns, machine
+from nvfp4.model.multiprocessor import REASONS, memory_cycles, simulate
 from nvfp4.model.paths import MEMORY, Paths, Trace
-from nvfp4.model.pipelined import executed, slowest
 from nvfp4.model.sass import Code
-from nvfp4.model.traffic import Access, access
 from nvfp4.records import prediction as records
 from nvfp4.records.launch import Dim3
 from nvfp4.records.texts import short_name
@@ -295,15 +294,14 @@ def _memory_executions(code: Code, executed: Array) -> dict[int, float]:
 
 
 def _check_bytes(
-    code: Code, table: Machine, executed: Array, accesses: dict[int, Access], lines: Lines
+    code: Code, table: list[Use], executed: Array, accesses: dict[int, Access], lines: Lines
 ) -> None:
     """Raise NoPrediction unless machine code fetches the bytes that the emulator has counted."""
     fetched: dict[int, float] = defaultdict(float)
     stored = set()
-    columns = table.own.tolist(), table.kind.tolist(), executed.tolist()
-    for instruction, own, kind, times in zip(code.instructions, *columns, strict=True):
-        fetched[instruction.statement] += own * times
-        if kind == STORE:
+    for instruction, use, times in zip(code.instructions, table, executed.tolist(), strict=True):
+        fetched[instruction.statement] += use.own * times
+        if use.kind == STORE:
             stored.add(instruction.statement)
     read = {at: n.memory + n.copied_fresh for at, n in accesses.items() if at not in stored}
     missing = {at: nbytes - fetched[at] for at, nbytes in read.items() if nbytes > fetched[at]}
@@ -333,26 +331,41 @@ def busiest_sm(work: Work, sizes: list[int], ctas: int, sms: int, resident: int)
     return np.array(taken[int(np.argmax(loads))], np.int64)
 
 
+def executed(ptx: str, work: Work, opcode: str) -> int:
+    """Count how often warps execute statements with an opcode that begins like this."""
+    statement = re.compile(rf"(@!?%?\w+\s+)?{re.escape(opcode)}")
+    warps = Counter(kind for cta in work.of_cta.values() for kind in work.ctas[cta])
+    return sum(
+        times * runs
+        for kind, times in warps.items()
+        for start, runs in work.by_statement(kind).items()
+        if runs and statement.match(ptx, max(start, 0))
+    )
+
+
 def pipelined(
     gpu: Gpu, asked: Counted, accesses: dict[int, Access], resident: int, clean: bool
 ) -> dict[str, float]:
     """Return the cycles of a launch whose tensor cores are fed by copies, by reason; empty for
-    other launches. At most all shared memory of the resident CTAs is in flight."""
+    other launches. At most all shared memory of the resident CTAs is in flight.
+
+    Warps of such a kernel wait for each other by mbarriers, which the simulation of an SM hardly
+    models. The copies and products of a thread block are known nevertheless, and so is the time of
+    the slowest of the concurrent units.
+    """
+    products = executed(asked.ptx, asked.work, "tcgen05.mma.")
+    if not products:
+        return {}
     ctas = math.prod(asked.grid)
     busiest = -(-ctas // gpu.sms)
     in_flight = resident * asked.shared_bytes
     curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
     loaded = float(memory_cycles(in_flight * ctas / gpu.sms / busiest, *curve))
-    reason, cycles = slowest(
-        gpu,
-        asked.ptx,
-        asked.work,
-        accesses,
-        busiest / ctas,
-        max(loaded / in_flight, 1 / gpu.l2_port_bytes) if in_flight else 0.0,
-    )
-    if not cycles:
-        return {}
+    cycles_a_byte = max(loaded / in_flight, 1 / gpu.l2_port_bytes) if in_flight else 0.0
+    copied = sum(each.copied for each in accesses.values())
+    found = {"memory_bandwidth": copied * cycles_a_byte, "tensor": products * gpu.tcgen05}
+    reason = max(found, key=found.__getitem__)
+    cycles = found[reason] * busiest / ctas
     starting = min(ctas, gpu.sms) * gpu.cta_dispatch_ns * gpu.cycles_per_ns
     return {reason: cycles, "memory_latency": float(curve[1][0]), "start": starting}
 
@@ -378,7 +391,7 @@ def _all_ctas(
 
 def simulated(
     gpu: Gpu,
-    table: Machine,
+    table: list[Use],
     traces: list[Trace],
     kinds: list[tuple[int, ...]],
     of_cta: Array,
@@ -387,12 +400,13 @@ def simulated(
     clean: bool,
 ) -> Simulated:
     """Cycles of an SM that runs the CTAs `of_cta` of a grid of `ctas`, and what they are spent on;
-    see `multiprocessor.simulate`. kinds: the traces of the warps of each kind of CTA."""
+    see `multiprocessor.simulate`. kinds: the traces of the warps of each kind of CTA. Raises
+    NoPrediction if warps wait forever."""
     active = min(ctas, gpu.sms)
     curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
     port_bytes = float(min(gpu.l2_port_bytes, gpu.l2_gbps / gpu.cycles_per_ns / active))
-    return run(
-        *vars(table).values(),
+    finish, by_code, by_reason, _ = simulate(
+        *columns(table),
         np.concatenate([each.steps for each in traces]),
         np.cumsum([0, *(each.steps.size for each in traces)]).astype(np.int64),
         np.array(kinds, np.int64),
@@ -406,6 +420,9 @@ def simulated(
         port_bytes,
         gpu.branch,
     )
+    if finish < 0:
+        raise NoPrediction("the model does not follow how the warps of a thread block wait")
+    return float(finish), by_code, by_reason
 
 
 def resident_ctas(gpu: Gpu, code: Code, warps: int, shared_bytes: int) -> int:

@@ -30,10 +30,12 @@ def is_missing(name: str) -> str:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """Registers and spilled bytes of a kernel, None where they are not known."""
+    """Registers and spilled bytes of a kernel, None where they are not known. stack_bytes: of local
+    memory, of a thread."""
 
     registers: int | None = None
     spilled_bytes: int | None = None
+    stack_bytes: int = 0
     refusal: str | None = None
     """The first error of an assembler that knows the architecture."""
     unknown: bool = False
@@ -68,7 +70,7 @@ def assemble(ptx: str, entry: str) -> MachineCode:
             words = [str(ptxas), "-v", f"-arch={target}", "-o", os.devnull, str(source)]
             taken, said = ended(words)
             if taken:
-                return MachineCode(*of_entry(said, entry))
+                return of_entry(said, entry)
             refusal = refusal or _refusal(said)
     return MachineCode(refusal=refusal, unknown=bool(assemblers) and refusal is None)
 
@@ -100,17 +102,13 @@ def _refusal(said: str) -> str | None:
     return None if not errors or _too_old.search(said) else errors[0]
 
 
-def of_entry(said: str, entry: str) -> tuple[int | None, int | None]:
-    """Registers and spilled bytes of a kernel, in the output of `ptxas -v`."""
-    _, _, after = said.partition(f"'{entry}' for")
+def of_entry(said: str, entry: str) -> MachineCode:
+    """Return what the output of `ptxas -v` says of a kernel."""
+    after = said.partition(f"'{entry}' for")[2]
     registers, spilled = _registers.search(after), _spilled.search(after)
-    return (
+    stack = _stack.search(said.partition(f"properties for {entry}")[2])
+    return MachineCode(
         int(registers[1]) if registers else None,
         int(spilled[1]) + int(spilled[2]) if spilled else None,
+        int(stack[1]) if stack else 0,
     )
-
-
-def stack_bytes(said: str, entry: str) -> int:
-    """Bytes of local memory of a thread of a kernel, in the output of `ptxas -v`."""
-    stack = _stack.search(said.partition(f"properties for {entry}")[2])
-    return int(stack[1]) if stack else 0

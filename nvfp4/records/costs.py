@@ -59,8 +59,6 @@ class LineCost:
     """Warp instructions."""
     lanes: int = 0
     """Active threads, summed over the warp instructions."""
-    registers: int = 0
-    """The most 32-bit registers that are live there."""
     divergences: int = 0
     """Branches at which a warp's threads went different ways."""
     tensor_cycles: int = 0
@@ -133,7 +131,6 @@ class Kernel:
     ctas_total: int
     launches: int
     instructions: int
-    registers: int
     lines: list[LineCost]
     assembled_registers: int | None
     """None without ptxas, like the next."""

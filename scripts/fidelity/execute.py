@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nvfp4.emulator import run_ptx
+from nvfp4 import emulator
+from nvfp4.emulator import Buffer, Launch, ListedMemory
 from nvfp4.emulator.arithmetic import Op
 from nvfp4.retarget.driver import installed_driver
 from scripts.fidelity.ptx import Module, truth_tables
@@ -47,9 +48,10 @@ def on_emulator(module: Module, inputs: Sequence[Array]) -> list[Array]:
     outputs = [np.zeros(len(inputs[0]), dtype) for dtype in module.outputs]
     arrays = [*sources, *outputs]
     addresses = [array.ctypes.data for array in arrays]
-    buffers = [(f"array {i}", x.ctypes.data, x.nbytes) for i, x in enumerate(arrays)]
+    buffers = [Buffer(f"array {i}", x.ctypes.data, x.nbytes) for i, x in enumerate(arrays)]
     for name, grid, parameters in _launches(module, arrays, addresses):
-        run_ptx(module.text, name, grid, (THREADS,), parameters, buffers=buffers)
+        block, memory = (THREADS, 1, 1), ListedMemory(buffers)
+        emulator.run(Launch(module.text, name, grid, block, parameters, memory=memory))
     return outputs
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from nvfp4.emulator import run_ptx
+from nvfp4 import emulator
+from nvfp4.emulator import Buffer, Launch, ListedMemory
 from nvfp4.records.launch_errors import InvalidTensorMap
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 from nvfp4.retarget.driver import installed_driver
@@ -138,9 +139,10 @@ def compare_fills() -> Iterator[Outcome]:
         emulated = np.zeros(TILE_BYTES, np.uint8)
         parameters = [here.pack(), emulated.ctypes.data.to_bytes(8, "little")]
         buffers = [
-            ("the source", source.ctypes.data, source.nbytes),
-            ("the tile", emulated.ctypes.data, emulated.nbytes),
+            Buffer("the source", source.ctypes.data, source.nbytes),
+            Buffer("the tile", emulated.ctypes.data, emulated.nbytes),
         ]
-        run_ptx(COPY, "copy", (1,), (1,), parameters, buffers=buffers)
+        memory = ListedMemory(buffers)
+        emulator.run(Launch(COPY, "copy", (1, 1, 1), (1, 1, 1), parameters, memory=memory))
         label = f"{data_type.name} filled with {fill.name}"
         yield difference(label, [np.arange(TILE_BYTES)], [emulated], [out.cpu().numpy()])

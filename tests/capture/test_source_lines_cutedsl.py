@@ -4,7 +4,6 @@
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,11 +25,8 @@ from cutlass.cutlass_dsl import T, dsl_user_op
 from nvfp4.capture.patches import Patches
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.emulator.ptx.link import link
-from nvfp4.emulator.ptx.parser import parse
 from nvfp4.problems.nvfp4_gemv.reference import generate_input
 from nvfp4.records.launch import Launch
-from nvfp4.records.source import SourceLines
 from nvfp4.tuner.space import load_submission
 
 HERE = Path(__file__).resolve()
@@ -247,20 +243,3 @@ def test_line_information_changes_no_instruction(path: Path) -> None:
     assert ".loc" in with_lines
     assert ".loc" not in without
     assert without_lines(with_lines) == without_lines(without)
-
-
-def test_the_work_of_a_kernel_is_told_by_its_lines(emulation: Emulation) -> None:
-    kernel_of(BLOCK_SUM)(generate_input(128, 256, 1, seed=1))
-    report = emulation.launches[-1]
-    sources = SourceLines(report.ptx)
-    counts: Counter[tuple[str, int] | None] = Counter()
-    code = link(parse(report.ptx), report.kernel).code
-    for number, warps in report.by_line(each.line for each in code).items():
-        source = sources.at(number)
-        user = source.users() if source else None
-        counts[(user.file, user.line) if user else None] += warps
-    assert sum(counts.values()) == report.warp_instructions_total
-    lines = BLOCK_SUM.read_text(encoding="utf-8").splitlines()
-    products = next(n for n, line in enumerate(lines, 1) if "block += a[i] * b[i]" in line)
-    # A multiply-add for each of 4 warps and 256 elements, and a few moves.
-    assert counts[(str(BLOCK_SUM), products)] in range(4 * 256, 4 * 300)

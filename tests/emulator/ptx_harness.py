@@ -4,11 +4,9 @@ import struct
 from typing import Any
 
 import numpy as np
+from ptx_runs import run_ptx
 
-from nvfp4 import emulator
 from nvfp4.emulator import LaunchReport
-from nvfp4.emulator.ptx.link import link
-from nvfp4.emulator.ptx.parser import parse
 
 Array = np.ndarray[Any, Any]
 
@@ -57,7 +55,7 @@ def run(
 ) -> LaunchReport:
     """Run a body on NumPy arrays, which are also the only live buffers, named a0, a1, ..."""
     three = [(x, 1, 1) if isinstance(x, int) else x for x in (grid, block, cluster)]
-    return emulator.run_ptx(
+    return run_ptx(
         ptx_of(body, len(arrays), before, directives),
         "k",
         three[0],
@@ -77,8 +75,3 @@ MINE_IN_GRID = """
 mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0;
 mul.wide.u32 %d0, %r3, 4; add.u64 %d0, %q0, %d0;
 """
-
-
-def by_ptx_line(report: LaunchReport) -> dict[int, int]:
-    """Warp instructions by line of the PTX, from 1. A function counts for all its calls."""
-    return report.by_line(each.line for each in link(parse(report.ptx), report.kernel).code)

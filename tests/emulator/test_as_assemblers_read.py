@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ptx_harness import HEADER, MINE, aligned, out, ptx_of, run
+from ptx_runs import run_ptx
 
-from nvfp4 import emulator
 from nvfp4.emulator import errors
 from nvfp4.emulator.ptx.parser import parse
 from nvfp4.model.assembly import located
@@ -109,9 +109,9 @@ def test_an_access_has_as_many_elements_as_its_opcode_names(body: str) -> None:
 
 def test_launch_bounds_bind() -> None:
     text = ptx_of("", 0, directives=".maxntid 64, 1, 1")
-    emulator.run_ptx(text, "k", (1,), (8, 8, 1), [])
+    run_ptx(text, "k", (1,), (8, 8, 1), [])
     with pytest.raises(errors.LaunchError, match="128 threads a block, its launch bounds allow 64"):
-        emulator.run_ptx(text, "k", (1,), (128,), [])
+        run_ptx(text, "k", (1,), (128,), [])
 
 
 def test_a_bulk_store_that_is_in_no_group_is_not_waited_for() -> None:

@@ -17,7 +17,7 @@ BODY = """
 mov.u64 %d1, mine; cvta.local.u64 %d2, %d1; setp.lt.and.u32 %p1|%p2, %r0, 5, !%p3;
 ld.global.v2.u32 {%r1, %r2}, [%q0+8]; @!%p1 bra L1; add.f32 %r3, %r1, 0f3F800000;
 L1: shfl.sync.idx.b32 %r4|%p4, %r3, 0, 31, -1; bar.sync 0, 32; atom.global.add.u32 %r5, [%q0], 1;
-T: .branchtargets L1, L2; brx.idx %r5, T; L2: mov.b64 {%r1, _}, %d2; st.shared.v4.b32 [s+16],
+T: .branchtargets L1, L2; L2: mov.b64 {%r1, _}, %d2; st.shared.v4.b32 [s+16],
 {%r1, %r2, %r3, %r4}; cp.async.ca.shared.global [s], [%q0], 16; cp.async.wait_group 0;
 mbarrier.try_wait.parity.shared.b64 %p5, [s], 0;
 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes

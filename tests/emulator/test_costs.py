@@ -9,12 +9,8 @@ from ptx_harness import Array, aligned, out, ptx_of
 from test_kernels_in_ptx import KERNELS
 
 from nvfp4 import emulator
-from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import KernelCost, merged
 from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.emulator.ptx.flow import live_registers
-from nvfp4.emulator.ptx.link import link
-from nvfp4.emulator.ptx.parser import parse
 from nvfp4.records.costs import AccessCost, LineCost
 from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
@@ -176,18 +172,6 @@ def test_launches_of_a_kernel_are_added_up_and_others_are_not() -> None:
     assert access(both, "ld.global.u32").requests == 4
     assert only_line(both).reads[0].requested_bytes == 16
     assert alone == other
-
-
-def test_live_registers_count_what_later_instructions_need() -> None:
-    body = """ld.global.u32 %r1, [%q0]; ld.global.u64 %d1, [%q0 + 8];
-    cvt.u64.u32 %d2, %r1; add.u64 %d1, %d1, %d2; st.global.u64 [%q0], %d1;"""
-    lowered = Lowered(link(parse(ptx_of(body, 1)), "k"), check=False, memory=False)
-    live = live_registers(lowered.blocks, lowered.classes, lowered.effects.__getitem__)
-    by_text = {each.opcode: count for each, count in zip(lowered.program.code, live, strict=True)}
-    assert by_text["ld.global.u32"] == 2 + 1  # the address and the word
-    assert by_text["ld.global.u64"] == 2 + 1 + 2
-    assert by_text["add.u64"] == 2 + 2
-    assert by_text["st.global.u64"] == 0
 
 
 def test_the_work_of_cancelled_ctas_is_counted_once() -> None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from ptx_runs import run_ptx
 
-from nvfp4.emulator import run_ptx
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.records.tensormap import DataType, Fill, TensorMap
 from scripts.fidelity.cases import WARP_CASES, approximate_opcodes, exact_opcodes, expand

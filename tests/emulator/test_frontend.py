@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ptx_harness import HEADER, ptx_of
+from ptx_runs import run_ptx
 
-from nvfp4.emulator import run_ptx
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions.action import BUILDERS
 from nvfp4.emulator.ptx.link import link

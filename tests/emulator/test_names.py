@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ptx_harness import HEADER
+from ptx_runs import run_ptx
 
-from nvfp4 import emulator
 from nvfp4.emulator import errors
 from nvfp4.records.texts import LONGEST, demangled, plain, short_name
 
@@ -81,12 +81,12 @@ def test_messages_have_the_short_name_and_records_the_whole() -> None:
     text += " .reg .pred %p;"
     text += " mov.u32 %r1, s; ld.shared.u32 %r2, [%r1]; setp.eq.u32 %p, %r2, 0;"
     text += " @%p bra N; N: ret; }"
-    report = emulator.run_ptx(text, name, (1,), (32,), [])
+    report = run_ptx(text, name, (1,), (32,), [])
     assert report.kernel == report.findings[0].kernel == name
     assert report.to_dict()["short_name"] == "kern<float, 4>"
     fault = "mov.u64 %d1, 64; ld.global.u32 %r2, [%d1];"
     with pytest.raises(errors.OutOfBounds) as caught:
-        emulator.run_ptx(text.replace("ld.shared.u32 %r2, [%r1];", fault), name, (1,), (32,), [])
+        run_ptx(text.replace("ld.shared.u32 %r2, [%r1];", fault), name, (1,), (32,), [])
     assert "in kernel kern<float, 4>, CTA" in str(caught.value)
     assert caught.value.where is not None
     assert caught.value.where.kernel == name

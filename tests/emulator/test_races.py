@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ptx_harness import MINE, run
 
 from nvfp4.emulator.errors import GlobalRace, SharedRace
-from nvfp4.emulator.report import Finding
+from nvfp4.records.failures import Finding
 
 SHARED = ".shared .align 16 .b8 s[256]; .shared .align 8 .b64 bar;"
 INIT = """mov.u32 %r20, bar; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r20], 64;

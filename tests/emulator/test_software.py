@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from ptx_runs import run_ptx
 
-from nvfp4 import emulator
 from nvfp4.emulator.software import software_lines
+from nvfp4.records.failures import Finding
 
 # As nvcc writes it: two instructions of cuda_fp6.hpp, inlined into cuda_fp4.hpp, into line 30.
 PTX = """
@@ -58,12 +59,12 @@ def test_code_of_the_headers_is_software_for_architectures_without_a_suffix(
     assert there == ({"shl.b32": 30, "and.b32": 30} if found else {})
 
 
-def findings(ptx: str, check: bool = True) -> list[emulator.report.Finding]:
+def findings(ptx: str, check: bool = True) -> list[Finding]:
     memory = np.zeros(4, np.uint32)
     address = memory.ctypes.data
     parameters = [address.to_bytes(8, "little")]
     buffers = [("m", address, 16)]
-    return emulator.run_ptx(ptx, "k", (1,), (1,), parameters, buffers=buffers, check=check).findings
+    return run_ptx(ptx, "k", (1,), (1,), parameters, buffers=buffers, check=check).findings
 
 
 def test_the_finding_counts_them_and_names_the_flag() -> None:

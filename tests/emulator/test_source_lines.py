@@ -1,14 +1,12 @@
 """Messages name the line that an instruction was compiled from, as `.file` and `.loc` give it."""
 
 import os
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ptx_harness import MINE, by_ptx_line, ptx_of, run
+from ptx_harness import MINE, run
 
-from nvfp4 import emulator
 from nvfp4.emulator import errors
 from nvfp4.records import source
 from nvfp4.records.source import SourceLine, SourceLines, shown
@@ -227,8 +225,6 @@ def test_findings_without_a_source_are_kept_apart_by_ptx_line() -> None:
     B:"""
     found = run(body, words(), before=".shared .align 16 .b8 s[1024];").findings
     assert [(each.file, each.line) for each in found] == [(None, None)] * 2
-    assert found[0].ptx_line is not None
-    assert found[1].ptx_line == found[0].ptx_line + 1
 
 
 def test_a_deadlock_names_the_lines_where_threads_wait(python: Path) -> None:
@@ -239,40 +235,6 @@ def test_a_deadlock_names_the_lines_where_threads_wait(python: Path) -> None:
     error = fault(body, python)
     assert isinstance(error, errors.EmulatorError)
     assert f"{python}:12:5" in str(error)
-
-
-# --- counts -----------------------------------------------------------------------------------
-
-LOOP = """.loc 1 2 4
-mov.u32 %r5, 0;
-L:
-.loc 1 3 4
-add.u32 %r5, %r5, 1;
-setp.lt.u32 %p1, %r5, 10;
-.loc 1 4 4
-@%p1 bra L;
-setp.lt.u32 %p2, %r0, 99;
-@%p2 bra E;
-.loc 1 5 4
-add.u32 %r6, %r5, 1;
-.loc 1 6 4
-E:"""
-
-
-def counted() -> emulator.LaunchReport:
-    a = words()
-    return emulator.run_ptx(
-        ptx_of(LOOP, 1, '.file 1 "loop.py"'),
-        "k",
-        grid=(4,),
-        block=(64,),
-        params=[struct.pack("<Q", a.ctypes.data)],
-    )
-
-
-def test_warp_instructions_by_line_are_all_of_them() -> None:
-    report = counted()
-    assert sum(by_ptx_line(report).values()) == report.warp_instructions_total
 
 
 def test_where_a_text_is_given_no_file_is_opened(

@@ -22,10 +22,9 @@ PLACES = {
     "16x64b": lambda t, j: (t // 4 + 8 * (t % 2), 2 * j + t // 2 % 2),
     "16x128b": lambda t, j: (t // 4 + 8 * (j % 2), 4 * (j // 2) + t % 4),
     "16x256b": lambda t, j: (t // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (t % 4) + j % 2),
-    "16x32bx2": lambda t, j: (t % 16, j + 8 * (t // 16)),
 }
-"""By thread and register: lane and column, with a split offset of 8 columns."""
-EACH = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
+"""By thread and register: lane and column."""
+EACH = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4}
 CASES = [(shape, times) for shape in PLACES for times in (1, 2, 4)]
 
 NUMBERS = f"""mov.u32 %r20, 0; shl.b32 %r21, %r0, 8;
@@ -52,8 +51,7 @@ def ran(middle: str, out: Array, *tiles: Array) -> Array:
 )
 def test_a_load_gives_each_thread_its_words(shape: str, times: int, lane: int) -> None:
     count = EACH[shape] * times
-    split = ", 8" if shape == "16x32bx2" else ""
-    load = f"tcgen05.ld.sync.aligned.{shape}.x{times}.b32 {registers(count, 64)}, [%r3]{split};"
+    load = f"tcgen05.ld.sync.aligned.{shape}.x{times}.b32 {registers(count, 64)}, [%r3];"
     middle = f"{NUMBERS} add.u32 %r3, %r2, {lane << 16 | 5}; {load}"
     middle += "tcgen05.wait::ld.sync.aligned;" + stored(count)
     found = ran(middle, np.zeros((128, count), np.uint32))
@@ -67,29 +65,14 @@ def test_a_load_gives_each_thread_its_words(shape: str, times: int, lane: int) -
 @pytest.mark.parametrize(("shape", "times"), CASES)
 def test_a_store_is_the_inverse_of_a_load(shape: str, times: int) -> None:
     count = EACH[shape] * times
-    split = " 8," if shape == "16x32bx2" else ""
-    back = ", 8" if shape == "16x32bx2" else ""
     mine = "".join(f"mad.lo.u32 %v{i}, %r0, 1000, {i};" for i in range(count))
     middle = f"""{NUMBERS} {mine}
-    tcgen05.st.sync.aligned.{shape}.x{times}.b32 [%r2],{split} {registers(count)};
+    tcgen05.st.sync.aligned.{shape}.x{times}.b32 [%r2], {registers(count)};
     tcgen05.wait::st.sync.aligned;
-    tcgen05.ld.sync.aligned.{shape}.x{times}.b32 {registers(count, 64)}, [%r2]{back};
+    tcgen05.ld.sync.aligned.{shape}.x{times}.b32 {registers(count, 64)}, [%r2];
     tcgen05.wait::ld.sync.aligned;{stored(count)}"""
     found = ran(middle, np.zeros((128, count), np.uint32))
     assert np.array_equal(found, np.arange(128)[:, None] * 1000 + np.arange(count))
-
-
-def test_packed_words_hold_the_lower_halves_of_two_columns() -> None:
-    load = f"tcgen05.ld.sync.aligned.32x32b.x4.pack::16b.b32 {registers(4, 64)}, [%r2];"
-    load += "tcgen05.wait::ld.sync.aligned;"
-    found = ran(NUMBERS + load + stored(4), np.zeros((128, 4), np.uint32))
-    assert found[3].tolist() == [(3 << 8 | 2 * j) | (3 << 8 | 2 * j + 1) << 16 for j in range(4)]
-    store = "tcgen05.st.sync.aligned.32x32b.x1.unpack::16b.b32 [%r2], {%v64};"
-    store += "tcgen05.wait::st.sync.aligned;"
-    store += f"tcgen05.ld.sync.aligned.32x32b.x2.b32 {registers(2)}, [%r2];"
-    store += "tcgen05.wait::ld.sync.aligned;"
-    middle = f"{NUMBERS} mov.u32 %v64, 0x12345678; {store} {stored(2, 0)}"
-    assert ran(middle, np.zeros((128, 2), np.uint32))[7].tolist() == [0x5678, 0x1234]
 
 
 def test_a_lane_below_32_is_relative_to_the_warp() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ptx_harness import MINE, MINE_IN_GRID, ptx_of
+from ptx_runs import run_ptx
 
 from nvfp4 import emulator
 from nvfp4.emulator import Worlds, errors
@@ -130,7 +131,7 @@ def test_a_fault_in_another_order_fails_a_later_launch() -> None:
 def test_without_worlds_all_memory_counts() -> None:
     scratch = words()
     with pytest.raises(errors.UninitialisedRegister, match="the result depends on a value"):
-        emulator.run_ptx(
+        run_ptx(
             ptx_of(HALF_SET, 1),
             "k",
             (1,),

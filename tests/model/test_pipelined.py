@@ -6,11 +6,10 @@ from model_kernels import MISSING
 
 from nvfp4.emulator.work import Asked, Work
 from nvfp4.model.gpu import NoPrediction
-from nvfp4.model.machine import machine
+from nvfp4.model.machine import Access, machine
 from nvfp4.model.paths import Trace
 from nvfp4.model.prediction import GPUS, Counted, predict, simulated
 from nvfp4.model.sass import Block, Code, Instruction
-from nvfp4.model.traffic import Access
 
 pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from ptx_runs import run_ptx
 
-from nvfp4.emulator import run_ptx
 from nvfp4.retarget.driver import installed_driver
 from nvfp4.retarget.targets import target_of
 from nvfp4.retarget.translator import Translator

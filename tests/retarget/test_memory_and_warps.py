@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kernels_of_rows import HEADER, Array, on_gpu, ptxas
+from ptx_runs import run_ptx
 
-from nvfp4.emulator import run_ptx
 from nvfp4.retarget.rewrite import rewrite
 
 ALL = ("sm_80", "sm_89", "sm_90a", "sm_120a")

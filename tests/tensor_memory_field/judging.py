@@ -14,7 +14,7 @@ import torch
 from corpus import Submission, load, marked_lines
 from judged import apart
 
-from nvfp4.emulation import StandInEmulation, install_stand_in
+from nvfp4.emulation import Emulation, install_stand_in
 
 LIMIT_S = 120.0
 
@@ -94,7 +94,7 @@ def judge(path: Path) -> Verdict:
     return verdict
 
 
-def _run(path: Path, emulation: StandInEmulation, verdict: Verdict) -> None:
+def _run(path: Path, emulation: Emulation, verdict: Verdict) -> None:
     spec = importlib.util.spec_from_file_location("submission", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -22,8 +22,7 @@ _code_columns = 18
 legend = """\
 share: of the kernel's warp instructions; instr: how many warps issue there; sectors: of 32
 bytes, asked for by warps; req x: over the fewest that could hold the bytes; bank: passes of
-shared memory over those without conflicts; div.: warps that diverge; regs: 32-bit registers
-that are live in the PTX"""
+shared memory over those without conflicts; div.: warps that diverge"""
 
 time_legend = "us: of the predicted time, waiting for the line's results included"
 
@@ -122,7 +121,6 @@ def _columns(kernel: Kernel) -> dict[str, Callable[[LineCost], str]]:
         " req x": lambda line: _ratio(line.sectors, line.least_sectors),
         " bank": lambda line: _ratio(line.passes, line.least_passes),
         "  div.": lambda line: short_count(line.divergences) if line.divergences else "",
-        "regs": lambda line: str(line.registers),
     }
     if any(line.us is not None for line in kernel.lines):
         columns["    us"] = lambda line: "" if line.us is None else f"{line.us:.2f}"

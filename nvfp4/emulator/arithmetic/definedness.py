@@ -83,8 +83,6 @@ def _rule(op: Op, mnemonic: str, parts: list[str], types: list[Type]) -> Rule | 
         return _moved(op, *_MOVES[mnemonic](parts, types[0].bits))
     if types and types[-1].lanes > 1 and mnemonic != "set":
         return _lane_by_lane(op, types[-1])
-    if mnemonic in ("clz", "popc") or (mnemonic == "bfind" and parts[-1][0] == "u"):
-        return _monotone(op)
     integer = bool(types) and types[0].name in INTEGERS
     if integer and mnemonic in _UPWARDS and not {"hi", "sat"} & set(parts):
         return _upwards(op)
@@ -147,20 +145,6 @@ def _upwards(op: Op) -> Rule:
     def rule(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ...]:
         bits = reduce(np.bitwise_or, [shadow.astype(dtype) for shadow in shadows])
         return (bits | (~bits + dtype.type(1)),)
-
-    return rule
-
-
-def _monotone(op: Op) -> Rule:
-    """A function of an unsigned integer that never falls, or never rises, as it grows."""
-    (dtype,) = [REGISTER_DTYPES[cls] for cls in op.results]
-
-    def rule(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ...]:
-        (low,), (high,) = (
-            op.function(values[0] & ~shadows[0]),
-            op.function(values[0] | shadows[0]),
-        )
-        return (spread(low != high, dtype),)
 
     return rule
 

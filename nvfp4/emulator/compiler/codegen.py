@@ -21,11 +21,10 @@ from nvfp4.emulator.compiler.values import (
     conditional,
     execution,
     guard_of,
-    in_words,
 )
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInstruction
 from nvfp4.emulator.instructions import control
-from nvfp4.emulator.instructions.action import Action, Site, Source
+from nvfp4.emulator.instructions.action import Action, Site
 from nvfp4.emulator.ptx import flow
 from nvfp4.emulator.ptx.syntax import Instruction, Program, Register, Sink, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
@@ -37,13 +36,14 @@ from nvfp4.emulator.state.group import register_numbers, select
 class CompiledBlock:
     """run(batch, group, R) and, if threads may have to wait here, gate with the same arguments.
 
-    site, end: the first and the last instruction. live_in, live_out, writes: bit sets of registers.
-    kinds: how many instructions there are of each class that is counted. meeting: the block where
-    the ways of its branch meet again, if they only compute until then.
+    code: its instructions, the first and the last at site and end. live_in, live_out, writes: bit
+    sets of registers. kinds: how many instructions there are of each class that is counted.
+    meeting: the block where the ways of its branch meet again, if they only compute until then.
     """
 
     run: Callable[..., Any]
     gate: Callable[..., Any] | None
+    code: list[Instruction]
     site: Site
     end: Site
     live_in: int
@@ -55,7 +55,7 @@ class CompiledBlock:
 
 @dataclass
 class CompiledKernel:
-    """Blocks in program order. source: the generated Python.
+    """Blocks in program order.
 
     classes: register class by index. specials, symbols: contents of the registers that come after
     the program's own. shadows: the registers that tell which bits of others are undefined.
@@ -69,13 +69,6 @@ class CompiledKernel:
     symbols: dict[int, SymbolAddress]
     shadows: dict[int, int]
     tracks_memory: bool
-    source: str
-
-    @cached_property
-    def instructions(self) -> list[list[Instruction]]:
-        """The instructions of each block."""
-        code = iter(self.program.code)
-        return [[next(code) for _ in range(block.kinds.total())] for block in self.blocks]
 
     @cached_property
     def loads_under_way(self) -> frozenset[int]:
@@ -144,9 +137,7 @@ class _Writer:
                 lines += self.block(block)
             except EmulatorError as error:
                 raise error.at(self.site(block.code[0]).location()) from None
-        text = "\n".join(lines)
-        names = self.values.names
-        exec(compile(text, f"<{self.program.kernel}>", "exec"), names)
+        exec(compile("\n".join(lines), f"<{self.program.kernel}>", "exec"), self.values.names)
         return CompiledKernel(
             self.program,
             [self.compiled(block) for block in self.lowered.blocks],
@@ -155,7 +146,6 @@ class _Writer:
             {index: symbol for symbol, index in self.lowered.symbols.items()},
             self.lowered.shadows,
             self.memory,
-            text,
         )
 
     def compiled(self, block: flow.Block) -> CompiledBlock:
@@ -163,6 +153,7 @@ class _Writer:
         return CompiledBlock(
             self.values.names[f"block_{block.index}"],
             self.values.names.get(f"gate_{block.index}"),
+            block.code,
             self.site(block.code[0]),
             self.site(block.code[-1]),
             block.live_in,
@@ -226,16 +217,12 @@ class _Writer:
             sources = _arguments([values.read(s) for s in action.sources])
             return [*keeps, f"return {name}({here}, {following}{sources})"]
         mnemonic = instruction.parts[0]
-        site = values.named(f"S{index}", self.site(instruction))
         if mnemonic == "bra":
             way = str(block.successors[0])
             if guard is not None:
                 way = f"control.branch({here}, {way}, {following})"
-        elif mnemonic == "brx":
-            selector = values.read(Source(instruction.operands[0], "b32"))
-            targets = block.successors[: len(flow.targets(instruction))]
-            way = f"control.multiway({here}, {site}, {selector}, {targets}, {following})"
         elif mnemonic == "trap":
+            site = values.named(f"S{index}", self.site(instruction))
             way = f"control.trap({here}, {site}, {following})"
         else:
             way = f"control.finish({here}, {following})"
@@ -258,9 +245,7 @@ class _Writer:
             return [run]
         for result in action.results:
             if not isinstance(result.operand, (Register, Sink)):
-                raise PtxSyntaxError(
-                    f"{instruction.opcode} cannot write {in_words(result.operand)}"
-                )
+                raise PtxSyntaxError(f"{instruction.opcode} cannot write one of its operands")
         if guard is None and shadow is None and self.fits(action):
             # Results go straight to their registers: no guard to select by, nothing to cast.
             targets = [

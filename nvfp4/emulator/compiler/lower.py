@@ -113,7 +113,7 @@ class Lowered:
 
     def _action(self, instruction: syntax.Instruction) -> Action | None:
         """The Action of an instruction; None for control flow, which blocks end with."""
-        if instruction.parts[0] in ("bra", "brx", "ret", "exit", "trap"):
+        if instruction.parts[0] in ("bra", "ret", "exit", "trap"):
             return None
         site = Site(self.program.kernel, instruction)
         builder = builder_of(instruction.parts)
@@ -159,11 +159,6 @@ class Lowered:
                     found.setdefault(register, []).append(passage)
         return found
 
-    def unset_names(self) -> dict[int, str]:
-        """How messages call the registers of `unset`."""
-        registers = self.program.registers
-        return {r: registers[r].name for r in self.unset}
-
     def extra_register(self, cls: str) -> int:
         self.classes.append(cls)
         return len(self.classes) - 1
@@ -172,10 +167,7 @@ class Lowered:
         instruction, action = self.program.code[index], self.actions[index]
         reads = self.registers_of(instruction.guard)
         writes: list[int] = []
-        if action is None:
-            if instruction.parts[0] == "brx":
-                reads += self.registers_of(instruction.operands[0])
-        else:
+        if action is not None:
             for source in action.sources:
                 reads += self.registers_of(source.operand)
             for result in action.results:

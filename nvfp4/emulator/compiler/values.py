@@ -75,7 +75,7 @@ class Values:
             return self.cast(f"r{self.lowered.symbol(operand)}", "b64", cls)
         if isinstance(operand, syntax.Memory) and cls == "b64":
             return self.address(operand)
-        raise PtxSyntaxError(f"{in_words(operand)} cannot be read as a value")
+        raise PtxSyntaxError("an operand cannot be read as a value")
 
     def shadow(self, source: Source) -> str:
         """Which bits of a source are undefined, in the class in which the instruction wants it."""
@@ -112,17 +112,6 @@ class Values:
         return f"{text}.astype({REGISTER_DTYPES[want].str!r})"
 
 
-def in_words(operand: Any) -> str:
-    """An operand of the wrong sort, for a message."""
-    kinds = {
-        syntax.Sink: "_",
-        syntax.OperandList: "a list in braces",
-        syntax.Special: "a special register",
-    }
-    kinds |= {Integer: "a number", Real: "a number", syntax.Memory: "an address in []"}
-    return kinds.get(type(operand), "this operand")
-
-
 def guard_of(instruction: syntax.Instruction) -> str | None:
     """The predicate that guards an instruction: `r5` or `~r5`."""
     if not isinstance(instruction.guard, syntax.Register):
@@ -157,9 +146,9 @@ class Shadows:
         self.memory = memory
         values.named("merge", undefined.merge)
         values.named("passing", undefined.passing)
-        self.origins = undefined.Origins(
-            self.lowered.passages(), self.lowered.unset_names(), self.lowered.program.code
-        )
+        program = self.lowered.program
+        names = {register: program.registers[register].name for register in self.lowered.unset}
+        self.origins = undefined.Origins(self.lowered.passages(), names, program.code)
 
     def call(self, index: int, guard: str | None) -> str | None:
         """A call for the shadows of an instruction's results; None if they are all defined."""
@@ -227,9 +216,6 @@ class Shadows:
             what = "the condition of a branch" if opcode == "bra" else f"the guard of {opcode}"
             found += self._check(index, source, f"used as {what}", execution(None))
         if action is None:
-            if instruction.parts[0] == "brx":
-                source = Source(instruction.operands[0], "b32")
-                found += self._check(index, source, "used as a branch's index", here)
             return found
         for source in action.sources:
             if isinstance(source.operand, syntax.Memory):

@@ -11,7 +11,7 @@ from nvfp4.emulator.cost import ADDED, KernelCost
 from nvfp4.emulator.execution.experiment import restore
 from nvfp4.emulator.execution.launch import is_starved, run_ctas, state_before, statements
 from nvfp4.emulator.execution.module import LoadedModule
-from nvfp4.emulator.ptx.flow import Block, live_registers
+from nvfp4.emulator.ptx.flow import Block
 from nvfp4.emulator.ptx.syntax import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import LaunchState
@@ -72,7 +72,6 @@ def cost_of(
         ctas_run=ran,
         ctas_total=x * y * z,
         instructions=sum(line.instructions for line in builder.lines.values()),
-        registers=max((line.registers for line in builder.lines.values()), default=0),
         lines=sorted(builder.lines.values(), key=lambda each: (each.file or "", each.line or 0)),
         ptx=asked.ptx,
         ptx_lines=builder.ptx_lines,
@@ -85,8 +84,7 @@ class _Lines:
 
     def __init__(self, compiled: CompiledKernel, runs: Array, tally: Tally, scale: float) -> None:
         self.code = compiled.program.code
-        self.lowered = Lowered(compiled.program, check=False, memory=False)
-        self.blocks = self.lowered.blocks
+        self.blocks = Lowered(compiled.program, check=False, memory=False).blocks
         self.runs = runs
         self.tally = tally
         self.scale = scale
@@ -105,9 +103,8 @@ class _Lines:
         return round(count * self.scale)
 
     def _count(self) -> None:
-        live = live_registers(self.blocks, self.lowered.classes, self.lowered.effects.__getitem__)
         for block, warps, lanes in zip(self.blocks, self.runs, self.tally.lanes, strict=True):
-            for index, instruction in enumerate(block.code, block.start):
+            for instruction in block.code:
                 line = self._line(instruction)
                 caller = _caller(instruction)
                 if caller is not None and caller not in line.callers:
@@ -115,7 +112,6 @@ class _Lines:
                 count = self._scaled(int(warps))
                 line.instructions += count
                 line.lanes += self._scaled(int(lanes))
-                line.registers = max(line.registers, live[index])
                 if count:
                     line.opcodes[instruction.opcode] = (
                         line.opcodes.get(instruction.opcode, 0) + count

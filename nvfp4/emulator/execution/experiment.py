@@ -11,7 +11,7 @@ arrivals.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from nvfp4.emulator.errors import EmulatorError, Related
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.report import Place, place_of
+from nvfp4.emulator.report import Origin, place_of
 from nvfp4.emulator.state.batch import LaunchState
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
@@ -30,34 +30,46 @@ from nvfp4.records.launch import Buffer
 
 @dataclass(frozen=True)
 class Difference:
-    """A buffer as the first order left it, and as another did: uint8[nbytes] each. cause: the
-    finding behind it.
+    """A buffer as the first order left it, and as another `order` did: uint8[nbytes] each. cause:
+    the finding behind it.
     """
 
+    order: Order
     buffer: Buffer
     first: Array
     other: Array
     cause: EmulatorError
 
 
-@dataclass
-class World:
-    """Memory as another order left it: its differences from the first run's."""
+class Worlds:
+    """Memory as other orders have left it: its differences from what the first order left. Each
+    order has a world of its own. named: the other places of races, by their own place."""
 
-    differences: list[Difference] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.differences: list[Difference] = []
+        self.named: dict[Origin, list[Related]] = {}
 
-    def cause_in(self, span: Buffer) -> EmulatorError | None:
-        """Return why something in a range of addresses may differ; None if nothing does."""
-        return next((d.cause for d in self.differences if _overlap(d.buffer, span)), None)
+    def __bool__(self) -> bool:
+        return bool(self.differences)
 
-    def update(self, spans: list[Buffer], found: list[Difference]) -> None:
-        """Replace the differences in these ranges by those that were found."""
-        left = [d for d in self.differences if not any(_overlap(d.buffer, s) for s in spans)]
-        self.differences = left + found
+    def cause_in(self, order: Order, span: Buffer) -> EmulatorError | None:
+        """Return why something in a range of addresses may differ in the world of an order; None if
+        nothing does."""
+        differing = (d for d in self.differences if d.order == order and _overlap(d.buffer, span))
+        return next((d.cause for d in differing), None)
+
+    def update(self, order: Order, spans: list[Buffer], found: list[Difference]) -> None:
+        """Replace the differences of an order in these ranges by those that were found."""
+        left = (
+            d
+            for d in self.differences
+            if d.order != order or not any(_overlap(d.buffer, s) for s in spans)
+        )
+        self.differences = [*left, *found]
 
     @contextmanager
-    def entered(self, spans: list[Buffer]) -> Iterator[None]:
-        """Have these ranges of live memory hold what they hold in this world.
+    def entered(self, order: Order, spans: list[Buffer]) -> Iterator[None]:
+        """Have these ranges of live memory hold what they hold in the world of an order.
 
         Bytes that have changed since then, through the host, are the same in all worlds.
         """
@@ -65,7 +77,7 @@ class World:
         for span in spans:
             for each in self.differences:
                 common = _overlap(each.buffer, span)
-                if common is not None:
+                if each.order == order and common is not None:
                     here = slice(
                         common.address - each.buffer.address, common.end - each.buffer.address
                     )
@@ -78,43 +90,21 @@ class World:
             for now, before in reversed(undo):
                 now[:] = before
 
-
-class Worlds:
-    """The worlds that launches have left behind, by order. named: the other places of races, by
-    place."""
-
-    def __init__(self) -> None:
-        self.by_order: dict[Order, World] = {}
-        self.named: dict[Place, list[Related]] = {}
-
-    def __bool__(self) -> bool:
-        return any(world.differences for world in self.by_order.values())
-
-    def of(self, order: Order) -> World:
-        """The world of an order."""
-        return self.by_order.setdefault(order, World())
-
     def forget_all_but(self, alive: list[Buffer]) -> None:
         """Drop the differences in buffers that are not in `alive`, whose memory has been freed."""
         ranges = {(buffer.address, buffer.nbytes) for buffer in alive}
-        for world in self.by_order.values():
-            world.differences = [
-                d for d in world.differences if (d.buffer.address, d.buffer.nbytes) in ranges
-            ]
-
-    def first_cause(self) -> EmulatorError | None:
-        """Return the cause of the first difference; None if nothing differs."""
-        found = (d.cause for world in self.by_order.values() for d in world.differences)
-        return next(found, None)
+        self.differences = [
+            d for d in self.differences if (d.buffer.address, d.buffer.nbytes) in ranges
+        ]
 
     def cause_of(self, span: Buffer, read: Callable[[], Array]) -> EmulatorError | None:
         """Return the finding that the result of `read` depends on, or None. span: the range that it
         reads."""
-        for world in self.by_order.values():
-            cause = world.cause_in(span)
+        for order in dict.fromkeys(d.order for d in self.differences):
+            cause = self.cause_in(order, span)
             if cause is not None:
                 first = read()
-                with world.entered([span]):
+                with self.entered(order, [span]):
                     if not np.array_equal(first, read()):
                         return cause
         return None
@@ -141,12 +131,12 @@ Kept = Mapping[int, tuple[Buffer, Array]]
 
 Run = Callable[[Order], LaunchState]
 
-Testify = Callable[[errors.Seen, list[Buffer]], tuple[errors.Related | None, LaunchState]]
+FindOther = Callable[[errors.Seen, list[Buffer]], tuple[errors.Related | None, LaunchState]]
 """Runs the launch once more; gets a race and the buffers that are written."""
 
-_NOISES = 3
-_SUSPECTED = 3
-"""Number of further orders for a launch without a finding, which is likely to be right."""
+_ORDERS, _NOISES = 4, 3
+"""Orders, and contents of uninitialised memory, with which a launch with findings runs, the first
+included."""
 _NAMED = 3
 
 _OUTPUT = "c"
@@ -155,56 +145,53 @@ _OUTPUT = "c"
 
 def compare_orders(
     run: Run,
-    testify: Testify,
+    find_other: FindOther,
     state: LaunchState,
-    orders: int,
     worlds: Worlds,
     suspected: errors.OrderDependence | None = None,
     overwriting: errors.OrderDependence | None = None,
 ) -> None:
     """Run a launch again after a first run in `Order()` and compare what it wrote.
 
-    run: executes the launch in an order. testify: finds the other place of a race. state: of the
-    first run. orders: how many orders there are in all, the first included. worlds: what earlier
-    launches left; gets what this one leaves. suspected: the cause where there is no finding, or
-    None to look for none. overwriting: the cause where other accesses may come before an atomic
-    that overwrites what they did. Memory is left as the first run left it. Raises the fault of the
-    first run, or the finding behind a fault that not all runs have.
+    run: executes the launch in an order. find_other: finds the other place of a race. state: of the
+    first run. worlds: what earlier launches left; gets what this one leaves. suspected: the cause
+    where there is no finding, or None to look for none. overwriting: the cause where other accesses
+    may come before an atomic that overwrites what they did. Memory is left as the first run left
+    it. Raises the fault of the first run, or the finding behind a fault that not all runs have.
     """
     undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
     early = [error for error in state.findings if isinstance(error, errors.EarlyAccess)]
     others = (*_UNDEFINED, *_NEVER_THE_CAUSE, errors.EarlyAccess)
     races = [e for e in state.findings if not isinstance(e, others)]
-    on_other_noise = [Order(0, values) for values in range(1, min(orders, _NOISES))]
+    on_other_noise = [Order(0, values) for values in range(1, _NOISES)]
     what = "the result depends on a value that nothing has set"
     _try(run, state, on_other_noise, [each.because(what) for each in undefined[:1]], worlds)
     if state.fault is not None:
         raise state.fault
     what = "the result depends on whether that one has written by then"
     _try(run, state, [Order(early=True)], [each.because(what) for each in early[:1]], worlds)
-    in_turns = [Order(number) for number in range(1, orders)]
+    in_turns = [Order(number) for number in range(1, _ORDERS)]
     late: list[errors.EmulatorError] = []
     if overwriting is not None and not races:
         late.append(overwriting)
     what = "the result depends on the order in which warps and CTAs run"
     causes = [each.because(what) for each in races[:1]]
     if suspected is not None and not causes:
-        causes, in_turns = [suspected], in_turns[:_SUSPECTED]
+        causes = [suspected]
     try:
         _try(run, state, in_turns, causes, worlds)
-        _try(run, state, [Order(overwrites_late=True)][: len(in_turns)], late, worlds)
+        _try(run, state, [Order(overwrites_late=True)], late, worlds)
     except errors.EmulatorError:
-        _name_both_places(testify, state, causes)
+        _name_both_places(find_other, state, causes)
         raise
-    differences = (d for world in worlds.by_order.values() for d in world.differences)
-    if causes and any(each.cause is causes[0] for each in differences):
-        _name_both_places(testify, state, causes)
+    if causes and any(each.cause is causes[0] for each in worlds.differences):
+        _name_both_places(find_other, state, causes)
     unfenced = [each for each in state.findings if isinstance(each, _UNFENCED)]
-    _name_where_new(testify, state, [*races[:_NAMED], *unfenced[:_NAMED]], worlds)
+    _name_where_new(find_other, state, [*races[:_NAMED], *unfenced[:_NAMED]], worlds)
 
 
 def _name_both_places(
-    testify: Testify, state: LaunchState, causes: list[errors.EmulatorError]
+    find_other: FindOther, state: LaunchState, causes: list[errors.EmulatorError]
 ) -> None:
     """Add the other place to the race that is to blame; memory stays as it is."""
     for cause in causes:
@@ -214,14 +201,14 @@ def _name_both_places(
         written = [buffer for buffer, _ in kept.values()]
         first = {b.address: (b, contents(b).copy()) for b in written}
         restore(kept)
-        other, again = testify(cause.seen, written)
+        other, again = find_other(cause.seen, written)
         restore({**again.memory.kept, **first})
         if other is not None:
             cause.related.append(other)
 
 
 def _name_where_new(
-    testify: Testify, state: LaunchState, races: list[errors.EmulatorError], worlds: Worlds
+    find_other: FindOther, state: LaunchState, races: list[errors.EmulatorError], worlds: Worlds
 ) -> None:
     """Add the other place to races that did no harm. If an earlier launch found the other place of
     a race, its lines are reused, without its CTA and thread."""
@@ -230,7 +217,7 @@ def _name_where_new(
         if place in worlds.named:
             race.related = race.related or worlds.named[place]
             continue
-        _name_both_places(testify, state, [race])
+        _name_both_places(find_other, state, [race])
         worlds.named[place] = [
             errors.Related(each.message, replace(each.where, cta=None, thread=None))
             for each in race.related
@@ -247,36 +234,38 @@ def _try(
     """Run in each order if there is a cause, or if the launch touched memory that differs in the
     world of that order."""
     for order in orders:
-        world = worlds.of(order)
         touched = [
             buffer
             for buffer in state.memory.buffers
-            if world.cause_in(buffer) is not None and state.memory.flags(buffer).any()
+            if worlds.cause_in(order, buffer) is not None and state.memory.flags(buffer).any()
         ]
-        earlier = [world.cause_in(buffer) for buffer in touched]
+        earlier = [worlds.cause_in(order, buffer) for buffer in touched]
         cause = next((each for each in (*earlier, *causes) if each is not None), None)
         if cause is not None:
             # Without a cause of its own, the launch does the same in every order.
-            found = _differences(run, order if causes else Order(), state, world, touched, cause)
-            world.update([*touched, *(b for b, _ in state.memory.kept.values())], found)
+            found = _differences(run, order, bool(causes), state, worlds, touched, cause)
+            spans = [*touched, *(b for b, _ in state.memory.kept.values())]
+            worlds.update(order, spans, found)
 
 
 def _differences(
     run: Run,
     order: Order,
+    differs: bool,
     state: LaunchState,
-    world: World,
+    worlds: Worlds,
     touched: list[Buffer],
     cause: errors.EmulatorError,
 ) -> list[Difference]:
-    """Return the buffers that differ when run in an order and a world. Raises `cause` if one run
-    faults and the other does not, or at another place."""
+    """Return the buffers that differ when run in the world of an order. differs: whether it also
+    runs in that order. Raises `cause` if one run faults and the other does not, or at another
+    place."""
     kept = state.memory.kept
     written = (buffer for buffer, _ in kept.values())
     first = {b.address: (b, contents(b).copy()) for b in (*touched, *written)}
     restore(kept)
-    with world.entered(touched):
-        other = run(order)
+    with worlds.entered(order, touched):
+        other = run(order if differs else Order())
         first = {**other.memory.kept, **first}
         left = {address: contents(buffer).copy() for address, (buffer, _) in first.items()}
     restore(first)
@@ -286,9 +275,10 @@ def _differences(
     if fault is not None and _place_of(state.fault) != _place_of(other.fault):
         raise cause.because(fault.message) from fault
     # The order of threads may decide the order in which numbers are added.
-    rounds = isinstance(cause, errors.OrderDependence) or (state.rounds and order.number != 0)
+    reordered = differs and order.number != 0
+    rounds = isinstance(cause, errors.OrderDependence) or (state.rounds and reordered)
     return [
-        Difference(buffer, expected, left[address], cause)
+        Difference(order, buffer, expected, left[address], cause)
         for address, (buffer, expected) in first.items()
         if not _same(expected, left[address], rounds, buffer.name)
     ]
@@ -389,13 +379,13 @@ def _about_the_first(
 
 
 def _executed(kernel: CompiledKernel, runs: Array) -> Iterator[Instruction]:
-    for instructions, count in zip(kernel.instructions, runs.tolist(), strict=True):
-        yield from instructions if count else ()
+    for block, count in zip(kernel.blocks, runs.tolist(), strict=True):
+        yield from block.code if count else ()
 
 
 def overwriting_blocks(kernel: CompiledKernel) -> frozenset[int]:
     """Return the blocks with an instruction that discards the old value, as for `overwriting`."""
-    found = (i for i, each in enumerate(kernel.instructions) if any(map(_overwrites, each)))
+    found = (i for i, each in enumerate(kernel.blocks) if any(map(_overwrites, each.code)))
     return frozenset(found)
 
 

@@ -16,7 +16,7 @@ from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
 from nvfp4.emulator.instructions.tensor.allocation import require_freed
-from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE, Program
+from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
 from nvfp4.emulator.software import software_conversions, software_lines
@@ -36,7 +36,7 @@ from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footprint
 from nvfp4.emulator.state.witness import Witness
 from nvfp4.emulator.work import WorkCounter
-from nvfp4.records.launch import Buffer, Dim3, Launch
+from nvfp4.records.launch import Buffer, Launch
 from nvfp4.records.texts import short_name
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
@@ -68,7 +68,6 @@ def launch(
     module: LoadedModule,
     asked: Launch,
     check: bool,
-    orders: int,
     worlds: Worlds,
     suspects: bool,
     under_way: UnderWay,
@@ -83,12 +82,14 @@ def launch(
     left = footprint(asked.kernel, state.memory, state.races, seen.triggered, seen.waited)
     under_way.ended(asked.stream, asked.programmatic, left)
     suspected = runs.suspected(state, counts) if suspects else (None, None)
-    experiment.compare_orders(runs.again, runs.testify, state, orders, worlds, *suspected)
+    experiment.compare_orders(runs.again, runs.other_place, state, worlds, *suspected)
     report = _report(state, runs.compiled, counts)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
-    report.ptx = asked.ptx
     if check and software_lines(asked.ptx):
-        by_line = report.by_line(each.line for each in runs.compiled.program.code)
+        by_line: Counter[int] = Counter()
+        for block, warps in zip(runs.compiled.blocks, counts.tolist(), strict=True):
+            for each in block.code:
+                by_line[each.line] += warps
         report.findings[:0] = software_conversions(asked.ptx, asked.kernel, by_line)
     report.seconds = time.perf_counter() - began
     return report
@@ -164,10 +165,10 @@ class _Runs:
             self._limit_s = min(self._limit_s, _LEAST_SUSPECTED_S)
         return state
 
-    def testify(
+    def other_place(
         self, seen: errors.Seen, written: list[Buffer]
     ) -> tuple[errors.Related | None, LaunchState]:
-        """The other place of a race, and the run that has found it."""
+        """Run again and return the other place of a race, and the state after that run."""
         self.watch += written
         witness = Witness(seen)
         state, _ = self._run(Order(), witness)
@@ -222,7 +223,7 @@ def run_ctas(
     seed: decides which come first.
     Returns how many warps ran each block, and of how many CTAs the work is done.
     """
-    clusters = ctas_by_cluster(state.grid, state.cluster)
+    clusters = ctas_by_cluster(state.asked.grid, state.cluster)
     clusters = clusters[state.order.ctas(np.arange(len(clusters)))]
     runs = np.zeros(len(compiled.blocks), np.int64)
     sizes = np.array([block.kinds.total() for block in compiled.blocks])
@@ -248,7 +249,7 @@ def run_ctas(
             state.work.waits |= together
             ran = clusters.size - len(queue) * clusters.shape[1]
             if most_instructions is None:
-                state.progress(ran / clusters.size)
+                state.asked.progress(ran / clusters.size)
             elif int(runs @ sizes) >= most_instructions:
                 break
             if compiled_at is not None:
@@ -265,13 +266,13 @@ def _refuse_too_slow(state: LaunchState, since: float, before: int, ran: int, ct
     """Raise TooSlow if the CTAs that are left would end after the deadline. since, before: when the
     first batch had run, which compiles, and how many CTAs had."""
     taken_s = time.monotonic() - since
-    if state.deadline is None or taken_s < _LEAST_SEEN_S:
+    deadline = state.asked.deadline
+    if deadline is None or taken_s < _LEAST_SEEN_S:
         return
     each_s = taken_s / (ran - before)
-    if since + each_s * (ctas - before) > state.deadline and ran < ctas:
-        raise errors.TooSlow(
-            f"the {ctas:,} CTAs of {short_name(state.kernel)} would take {each_s * ctas:.0f} s here"
-        )
+    if since + each_s * (ctas - before) > deadline and ran < ctas:
+        name = short_name(state.asked.kernel)
+        raise errors.TooSlow(f"the {ctas:,} CTAs of {name} would take {each_s * ctas:.0f} s here")
 
 
 def _spread(clusters: Array, size: int, seed: int) -> Array:
@@ -286,11 +287,6 @@ def _spread(clusters: Array, size: int, seed: int) -> Array:
     order = np.argsort(mirrored ^ seed % (1 << whole.bit_length()))
     runs = clusters[: whole * size].reshape(whole, size, -1)[order]
     return np.concatenate([runs.reshape(whole * size, -1), clusters[whole * size :]])
-
-
-def cluster_of(asked: Launch, program: Program) -> Dim3:
-    """Return the cluster size of a launch, or the kernel's own where the launch names none."""
-    return asked.cluster if asked.cluster != (1, 1, 1) else program.cluster or (1, 1, 1)
 
 
 def state_before(
@@ -309,7 +305,7 @@ def state_before(
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
-    cluster = cluster_of(asked, program)
+    cluster = asked.cluster if asked.cluster != (1, 1, 1) else program.cluster or (1, 1, 1)
     check_cluster(kernel, grid, cluster, program.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, min(shared_bytes, 0) or total_shared)
@@ -333,17 +329,13 @@ def state_before(
         clocks = math.prod(cluster) * (-(-x * y * z // 32) + 1)
         races = GlobalRaces(memory, math.prod(grid), clocks, list(watch))
     return LaunchState(
-        kernel=kernel,
-        grid=grid,
-        block=block,
-        cluster=cluster,
-        explicit_cluster=cluster != (1, 1, 1) or program.cluster is not None,
+        asked,
+        program,
+        cluster,
         parameters=raw,
         symbols=symbols,
         shared_base=RESERVED_FOR_GROUPS if uses_reserved else SHARED_BASE,
         shared_bytes=total_shared,
-        dynamic_shared_bytes=shared_bytes,
-        local_bytes=program.local_bytes,
         memory=memory,
         check=check,
         hazards=Hazards(list(met), memory, order.early),
@@ -352,8 +344,6 @@ def state_before(
         loads_under_way=compiled.loads_under_way,
         waits_not_looked_at=compiled.waits_not_looked_at,
         order=order,
-        deadline=asked.deadline,
-        progress=asked.progress,
         tally=tally,
         work=WorkCounter(asked.samples),
     )
@@ -377,7 +367,7 @@ def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
 
 
 def _batch_size(state: LaunchState) -> int:
-    threads = -(-math.prod(state.block) // 32) * 32
+    threads = -(-math.prod(state.asked.block) // 32) * 32
     by_lanes = max(1, LANES_PER_BATCH // threads)
     by_shared = max(1, SHARED_BYTES_PER_BATCH // max(1, state.shared_bytes - SHARED_BASE))
     return _whole_clusters(state, min(by_lanes, by_shared))
@@ -393,7 +383,7 @@ def _resident(state: LaunchState) -> int:
     """Return how many CTAs of a launch a B200 holds at most; registers are ignored."""
     per_multiprocessor = min(
         _CTAS_OF_A_MULTIPROCESSOR,
-        _THREADS_OF_A_MULTIPROCESSOR // math.prod(state.block),
+        _THREADS_OF_A_MULTIPROCESSOR // math.prod(state.asked.block),
         _SHARED_BYTES_OF_A_MULTIPROCESSOR // max(1, state.shared_bytes - SHARED_BASE),
     )
     return _whole_clusters(state, MULTIPROCESSORS * max(1, per_multiprocessor))
@@ -411,11 +401,11 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
             if count:
                 kinds[kind] += each * count
     touched = state.memory.touched
-    ctas = math.prod(state.grid)
+    ctas = math.prod(state.asked.grid)
     return LaunchReport(
-        kernel=state.kernel,
-        grid=state.grid,
-        block=state.block,
+        kernel=state.asked.kernel,
+        grid=state.asked.grid,
+        block=state.asked.block,
         shared_bytes=state.shared_bytes - SHARED_BASE,
         ctas_run=ctas,
         ctas_total=ctas,
@@ -425,15 +415,11 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
         sectors_written=int(np.count_nonzero(touched & WRITTEN)),
         **vars(state.traffic),
         output="".join(state.output),
-        findings=state.findings.records(state.kernel),
-        block_runs=[
-            (block.kinds.total(), count)
-            for block, count in zip(compiled.blocks, runs.tolist(), strict=True)
-        ],
+        findings=state.findings.records(state.asked.kernel),
         work=state.work.work(statements(compiled)),
     )
 
 
 def statements(compiled: CompiledKernel) -> list[list[int]]:
     """For each block, the positions in the PTX text of its statements, each once."""
-    return [list(dict.fromkeys(each.start for each in code)) for code in compiled.instructions]
+    return [list(dict.fromkeys(each.start for each in block.code)) for block in compiled.blocks]

@@ -152,7 +152,7 @@ class Scheduler:
                 # The lanes exited, or wait in a barrier: they come back in other groups.
                 group.write_back(block.live_out)
             if signals.changed:
-                self._heed_signals()
+                self._handle_signals()
                 self._changed_at = self._steps + spent
             elif changes[number]:
                 self._changed_at = self._steps + spent
@@ -188,7 +188,7 @@ class Scheduler:
             self._wake()
         signals.ticks += spent
         self._steps += spent
-        deadline = batch.launch.deadline
+        deadline = batch.launch.asked.deadline
         now = time.monotonic()
         if self._steps > STEP_LIMIT or (deadline is not None and now > deadline):
             raise self._standstill.overtime(runs, number, group, now)
@@ -209,7 +209,7 @@ class Scheduler:
             raise self._deadlock(polling)
         raise self._standstill.error(self.runs, {place: group, **self.groups})
 
-    def _heed_signals(self) -> None:
+    def _handle_signals(self) -> None:
         """Handle signals: a change that held threads may wait for, and lanes that were released."""
         signals = self.batch.signals
         signals.changed = False

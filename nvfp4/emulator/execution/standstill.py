@@ -99,7 +99,7 @@ class Standstill:
         if not reads:
             message = f"the kernel never leaves this loop: {times:,} rounds have changed nothing"
             hint = "the loop's condition never becomes false"
-        x, y, z = self.batch.launch.grid
+        x, y, z = self.batch.launch.asked.grid
         last = self.batch.last_started()
         if x * y * z > last + 1:
             message += f"; {last + 1} of {x * y * z} CTAs have started"
@@ -118,7 +118,7 @@ class Standstill:
         site = self._loop(runs, number)
         times = int(runs.max()) // max(1, group.warps)
         done = int(self.batch.numbers.min())
-        x, y, z = self.batch.launch.grid
+        x, y, z = self.batch.launch.asked.grid
         return RunawayKernel(
             f"the kernel is still running after {seconds:.0f} s: {times:,} rounds of this loop, in "
             f"CTA {done} of {x * y * z}",
@@ -141,7 +141,7 @@ class Standstill:
         seen = set()
         for wanted in (_is_poll, lambda each: each.parts[0] == "ld"):
             for number in ran:
-                for instruction in self.kernel.instructions[number]:
+                for instruction in self.kernel.blocks[number].code:
                     if wanted(instruction) and place_of(instruction) not in seen:
                         seen.add(place_of(instruction))
                         yield Site(self.kernel.program.kernel, instruction)
@@ -153,7 +153,7 @@ class Standstill:
         executed it; one for each line."""
         found: dict[object, tuple[Site, int]] = {}
         for number, warps in enumerate(runs.tolist()):
-            for instruction in self.kernel.instructions[number]:
+            for instruction in self.kernel.blocks[number].code:
                 if _arrives(instruction):
                     site = Site(self.kernel.program.kernel, instruction)
                     found.setdefault(place_of(instruction), (site, warps))
@@ -162,7 +162,7 @@ class Standstill:
     def polls(self, number: int) -> bool:
         """Whether a block reads what other threads may change."""
         if number not in self._polls:
-            self._polls[number] = any(map(_is_poll, self.kernel.instructions[number]))
+            self._polls[number] = any(map(_is_poll, self.kernel.blocks[number].code))
         return self._polls[number]
 
 

@@ -56,7 +56,7 @@ class Site:
         """This instruction as one lane of the batch executes it."""
         return LaneSite(self, batch, int(lane))
 
-    def testify(
+    def record_access(
         self, batch: Batch, space: str, place: Array, nbytes: int, lanes: Array, writes: bool,
         atomic: bool = False, engine: bool = False,
     ) -> None:  # fmt: skip
@@ -197,6 +197,16 @@ class LaneSite(NamedTuple):
             error.related += related
             self.batch.launch.findings.note(error, count)
 
+    def seen(
+        self, space: str, address: int, nbytes: int, other: tuple[int, int], home: int = -1,
+        engine: bool = False,
+    ) -> errors.Seen:  # fmt: skip
+        """Return the record of an access by the lane, or by the copy engine for it, that races with
+        another one. See `errors.Seen`."""
+        row, thread = divmod(self.lane, self.batch.grid.threads)
+        who = int(self.batch.numbers[row]), self.batch.grid.threads if engine else thread
+        return errors.Seen(space, address, nbytes, *who, self.site.instruction.line, other, home)
+
     def _error(
         self, kind: type[errors.EmulatorError], message: str, hint: str | None
     ) -> errors.EmulatorError:
@@ -205,9 +215,9 @@ class LaneSite(NamedTuple):
     def location(self) -> errors.SourceLocation:
         """The instruction with who executes it."""
         cta, thread = self.batch.coordinates(self.lane)
-        launch = self.batch.launch
+        asked = self.batch.launch.asked
         return replace(
-            self.site.location(), cta=cta, thread=thread, grid=launch.grid, block=launch.block
+            self.site.location(), cta=cta, thread=thread, grid=asked.grid, block=asked.block
         )
 
 

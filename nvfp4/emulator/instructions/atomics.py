@@ -124,12 +124,11 @@ def apply(
             shared_access.note_writes(
                 batch, what.site, what.nbytes, offset, lanes, np.stack(b), atomic=True
             )
-            hears = what.site.parts[0] == "atom"
-            shared_access.meet_by_atomics(batch, offset, lanes, hears)
+            shared_access.meet_by_atomics(batch, what.site, offset, lanes)
         address = batch.shared.host(offset)
     else:
         global_access.locate(batch, what, address, lanes, WRITTEN)
-        global_access.note_atomics(batch, what, address, lanes, hears=what.site.parts[0] == "atom")
+        global_access.note_atomics(batch, what, address, lanes)
     batch.launch.rounds |= "add" in what.site.parts and what.site.type() in _ROUNDED
     old = access_shape.data_of(what, address.size)
     order = np.argsort(address, kind="stable")

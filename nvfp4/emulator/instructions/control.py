@@ -23,8 +23,8 @@ from nvfp4.emulator.state.memory import WINDOW_SHIFT
 class Divergence:
     """The group's lanes go different ways: (flat mask over the group, next block).
 
-    guard: of a branch, which is taken where it holds. warps: with lanes on the way of a branch that
-    is taken, and on the other.
+    guard: of a branch, which is taken where it holds. warps: how many have lanes on the way of a
+    branch that is taken, and on the other.
     """
 
     ways: list[tuple[Array, int]]
@@ -49,29 +49,6 @@ def branch(ex: Execution, taken: int, following: int) -> Next:
     on_one, on_other, on_both = _warps(mask, ex.group.warp)
     ex.batch.traffic.divergent_branches += on_both
     return Divergence([(mask, taken), (~mask, following)], ex.guard, (on_one, on_other))
-
-
-def multiway(
-    ex: Execution, site: Site, selector: Array, targets: list[int], following: int
-) -> Next:
-    """`brx.idx`: each lane goes to the target that its selector names."""
-    index = ex.group.spread(selector)
-    active = ex.mask()
-    wild = np.flatnonzero(active & (index >= len(targets)))
-    if wild.size:
-        site.lane(ex.batch, ex.group.lanes[wild[0]]).fault(
-            DeviceTrap, f"brx.idx with index {int(index[wild[0]])} of {len(targets)} targets"
-        )
-    ways = [(active & (index == i), target) for i, target in enumerate(targets)]
-    ways.append((~active, following))
-    ways = [(mask, target) for mask, target in ways if mask.any()]
-    if len(ways) == 1:
-        return ways[0][1]
-    warp = ex.group.warp
-    first = np.flatnonzero(np.concatenate(([True], warp[1:] != warp[:-1])))
-    used = [np.logical_or.reduceat(mask, first) for mask, _ in ways]
-    ex.batch.traffic.divergent_branches += int(np.count_nonzero(np.sum(used, axis=0) > 1))
-    return Divergence(ways)
 
 
 @loop

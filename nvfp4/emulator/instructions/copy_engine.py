@@ -37,12 +37,9 @@ TO_ALL = "multicast::cluster::all"
 def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
     """The one buffer that holds all bytes of a range of global memory."""
     memory = at.batch.memory
-    while True:
-        found = memory.nearest(address)
-        if found is not None and found[1] >= 0 and found[1] + nbytes <= found[0].nbytes:
-            return found[0]
-        if not memory.rescan():
-            break
+    found = memory.nearest(address)
+    if found is not None and found[1] >= 0 and found[1] + nbytes <= found[0].nbytes:
+        return found[0]
     text, place = f"{what} of {nbytes} bytes", memory.describe(address)
     if found is None or not 0 <= found[1] < found[0].nbytes:
         at.fault(errors.OutOfBounds, f"{text} outside every tensor, {place}")
@@ -153,7 +150,7 @@ def note_all(
         batch.traffic.shared_bytes_read += nbytes * lanes.size
     if not batch.shared.checked:
         return
-    site.testify(batch, "shared", offset, nbytes, lanes, flag == WRITTEN, engine=True)
+    site.record_access(batch, "shared", offset, nbytes, lanes, flag == WRITTEN, engine=True)
     if flag == WRITTEN:
         note_overwritten(batch, site, nbytes, offset, lanes)
     for where, lane in zip(offset.tolist(), lanes.tolist(), strict=True):

@@ -37,7 +37,7 @@ def write(batch: Batch, access: Access, address: Array, lanes: Array, data: Arra
     if batch.launch.races is None:
         native.scatter(address, data)
     elif access.strong:
-        note_atomics(batch, access, address, lanes, hears=False)
+        note_atomics(batch, access, address, lanes)
         native.scatter(address, data)
     else:
         new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
@@ -49,7 +49,7 @@ def write_bytes(batch: Batch, site: Site, address: Array, lanes: Array, new: Arr
     races = batch.launch.races
     assert races is not None
     races.watch(address)
-    site.testify(batch, "global", address, new.shape[1], lanes, writes=True)
+    site.record_access(batch, "global", address, new.shape[1], lanes, writes=True)
     found = races.writes(address, new, _who(batch, lanes))
     _note(batch, site, WRITTEN, new.shape[1], address, lanes, found)
 
@@ -59,25 +59,27 @@ def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane:
     races = batch.launch.races
     if races is not None and races.concerns(address):
         lanes = np.full(address.size, lane)
-        site.testify(batch, "global", address, nbytes, lanes, writes=False)
+        site.record_access(batch, "global", address, nbytes, lanes, writes=False)
         found = races.reads(address, nbytes, _who(batch, lanes), atomic=False)
         _note(batch, site, READ, nbytes, address, lanes, found)
 
 
-def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array, hears: bool) -> None:
-    """Record atomics at these addresses, which have been checked. hears: whether they return the
-    old value."""
+def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array) -> None:
+    """Record atomics and stores of flags at these addresses, which have been checked. Those that
+    return the old value acquire what others have released there."""
     races = batch.launch.races
     if races is None:
         return
     races.watch(address)
     who = _who(batch, lanes)
-    access.site.testify(batch, "global", address, access.nbytes, lanes, writes=True, atomic=True)
-    found = races.reads(address, access.nbytes, who, atomic=True)
-    _note(batch, access.site, WRITTEN, access.nbytes, address, lanes, found)
+    site, nbytes = access.site, access.nbytes
+    site.record_access(batch, "global", address, nbytes, lanes, writes=True, atomic=True)
+    found = races.reads(address, nbytes, who, atomic=True)
+    _note(batch, site, WRITTEN, nbytes, address, lanes, found)
     parts = set(access.site.parts)
+    acquires = site.parts[0] == "atom"
     releases = bool(parts & _RELEASES) and not parts & {"cta", "cluster"}
-    races.exchange(channels(address), who, tells=True, hears=hears, publishes=releases)
+    races.exchange(channels(address), who, tells=True, acquires=acquires, publishes=releases)
 
 
 def note_fence(batch: Batch, lanes: Array) -> None:
@@ -87,7 +89,7 @@ def note_fence(batch: Batch, lanes: Array) -> None:
         warps = np.unique(lanes >> 5)
         batch.shared.clocks.publish(*divmod(warps, batch.clusters.warps))
         who = _who(batch, lanes)
-        batch.launch.races.exchange(which, who, tells=True, hears=False, publishes=True)
+        batch.launch.races.exchange(which, who, tells=True, acquires=False, publishes=True)
 
 
 def _who(batch: Batch, lanes: Array) -> Who:
@@ -103,10 +105,10 @@ def _note_reads(
     who = _who(batch, lanes)
     if access.strong:
         # A flag that others set: the reader knows what they did before they set it.
-        races.exchange(channels(address), who, tells=False, hears=True)
-        races.exchange(np.full(lanes.size, FENCES), who, tells=False, hears=True)
+        races.exchange(channels(address), who, tells=False, acquires=True)
+        races.exchange(np.full(lanes.size, FENCES), who, tells=False, acquires=True)
         return
-    access.site.testify(batch, "global", address, access.nbytes, lanes, writes=False)
+    access.site.record_access(batch, "global", address, access.nbytes, lanes, writes=False)
     nc = "nc" in access.site.parts
     found = races.reads(address, access.nbytes, who, atomic=False, nc=nc)
     _note(batch, access.site, READ, access.nbytes, address, lanes, found)
@@ -125,7 +127,7 @@ def _note(
     at = site.lane(batch, lanes[bad])
     cta, thread = batch.member(*who_left(stamp))
     there, other = batch.place(cta, thread)
-    seen = _seen(at, int(address[bad]), nbytes, cta, thread)
+    seen = at.seen("global", int(address[bad]), nbytes, (cta, thread))
     place = batch.memory.describe(int(address[bad]))
     what = f"{verb(flag)} of {nbytes} bytes at {place} races with thread {other} of CTA {there}"
     kind: type[errors.EmulatorError] = errors.GlobalRace
@@ -143,15 +145,6 @@ def _note(
     at.note(kind, what + why, hint, count, seen)
 
 
-def _seen(at: LaneSite, address: int, nbytes: int, cta: int, thread: int) -> errors.Seen:
-    """Return the record of an access and of the earlier one that it races with."""
-    number, own = divmod(at.lane, at.batch.grid.threads)
-    here = int(at.batch.numbers[number])
-    return errors.Seen(
-        "global", address, nbytes, here, own, at.site.instruction.line, (cta, thread)
-    )
-
-
 def _note_unpublished(
     batch: Batch, site: Site, nbytes: int, address: Array, lanes: Array, found: Found
 ) -> None:
@@ -159,7 +152,7 @@ def _note_unpublished(
     where = int(address[found.early])
     cta, thread = batch.member(*who_left(found.writer_of_early))
     there, other = batch.place(cta, thread)
-    seen = _seen(at, where, nbytes, cta, thread)
+    seen = at.seen("global", where, nbytes, (cta, thread))
     what = (
         f"of {nbytes} bytes at {batch.memory.describe(where)}, which thread {other} of CTA {there}"
     )
@@ -201,25 +194,19 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
 def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: int) -> None:
     memory, nbytes, address = batch.memory, access.nbytes, requests.address
     mark = flag | READ_LATE if flag == READ and batch.triggered else flag
-    fresh = 0
-    while True:
-        bad, sectors, first_touched = native.visit_global(
-            address,
-            requests.request,
-            nbytes,
-            access.alignment,
-            memory.starts,
-            memory.ends,
-            memory.sector0,
-            memory.touched,
-            mark if access.counted else 0,
-        )
-        fresh += first_touched
-        if bad < 0:
-            break
-        # A buffer that is not known yet may hold the address.
-        if int(address[bad]) % access.alignment or not memory.rescan():
-            _fault(batch, access, int(address[bad]), requests.lane(bad), flag)
+    bad, sectors, fresh = native.visit_global(
+        address,
+        requests.request,
+        nbytes,
+        access.alignment,
+        memory.starts,
+        memory.ends,
+        memory.sector0,
+        memory.touched,
+        mark if access.counted else 0,
+    )
+    if bad >= 0:
+        _fault(batch, access, int(address[bad]), requests.lane(bad), flag)
     if access.only is not None:
         _check_space(batch, access, requests, flag)
     if flag == WRITTEN:
@@ -363,7 +350,7 @@ def overrun(at: LaneSite, buffer: Buffer, offset: int) -> tuple[str, str | None]
     short = extent if extent and extent != str(size) else str(size)
     for formula, cover, axis in formulas:
         needed = -(-size // cover)
-        grid = at.batch.launch.grid[_AXES.index(axis)]
+        grid = at.batch.launch.asked.grid[_AXES.index(axis)]
         said += f"; {what} = {formula}"
         by = f"{short} / {cover}" if cover > 1 else short
         if grid > needed:
@@ -415,7 +402,7 @@ def _as_meant(
 def _formulas(at: LaneSite, value: int) -> Iterator[Formula]:
     """Usual ways in which a CTA and a thread make an index, those that make this one."""
     cta, thread = at.batch.coordinates(at.lane)
-    block = at.batch.launch.block
+    block = at.batch.launch.asked.block
     warps = math.ceil(math.prod(block) / 32)
     warp = at.lane % at.batch.grid.threads // 32
     for i, axis in enumerate(_AXES):

@@ -136,7 +136,7 @@ def wait(site: Site) -> Action:
     """
     by_parity, relaxed = "parity" in site.parts, "relaxed" in site.parts
 
-    def heeded(ex: Execution) -> bool:
+    def result_used(ex: Execution) -> bool:
         return site.instruction.line not in ex.batch.launch.waits_not_looked_at
 
     def complete(ex: Execution, address: Array, wanted: Array) -> tuple[Array, Array, Array, Array]:
@@ -144,7 +144,7 @@ def wait(site: Site) -> Action:
         current = mbarrier_objects.phases(site, ex.batch, offset, lanes)
         asked = ex.group.spread(wanted)[at].astype(np.uint64)
         parity = asked & np.uint64(1) if by_parity else asked >> np.uint64(63)
-        if heeded(ex) and copy_engine.perform_postponed(ex.batch, offset[current == parity]):
+        if result_used(ex) and copy_engine.perform_postponed(ex.batch, offset[current == parity]):
             current = mbarrier_objects.phases(site, ex.batch, offset, lanes)
         return current != parity, at, offset, lanes
 
@@ -155,7 +155,7 @@ def wait(site: Site) -> Action:
 
     def gate(ex: Execution, address: Array, wanted: Array) -> Array | None:
         late = ex.batch.launch.order.shifts_copies
-        if ex.group.excused or (late and not heeded(ex)):
+        if ex.group.excused or (late and not result_used(ex)):
             return None
         done, at, offset, _ = complete(ex, address, wanted)
         if done.all():
@@ -169,7 +169,7 @@ def wait(site: Site) -> Action:
         done, at, offset, lanes = complete(ex, address, wanted)
         if not done.all():
             remember(ex, offset, at, wanted, done)
-        if heeded(ex):
+        if result_used(ex):
             mbarrier_objects.acquire(ex.batch, offset[done], lanes[done], relaxed)
             completion.learn(ex.batch, offset[done], lanes[done], relaxed)
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):

@@ -236,14 +236,14 @@ def check_bounds(
 
 def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
     """Note bytes that others write with no barrier in between; remember a read of bytes that
-    nothing has written. A load of a flag hears what was told by atomics there."""
+    nothing has written. A load of a flag acquires what atomics have released there."""
     shared, team = batch.shared, batch.clusters
     clocks = shared.clocks
     flag = not _FLAG_LOADS.isdisjoint(site.parts)
     if flag:
         _note_unwritten_flag(batch, site, nbytes, offset, lanes)
         clocks.hear(offset, team.cta[lanes], team.thread[lanes] >> 5)
-    site.testify(batch, "shared", offset, nbytes, lanes, writes=False)
+    site.record_access(batch, "shared", offset, nbytes, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
         offset, nbytes, lanes, team.threads, clocks.known, clocks.touched, shared.stamps,
         site.instruction.line in batch.launch.loads_under_way, flag
@@ -287,22 +287,15 @@ def note_writes(
     lanes: Array,
     data: Array,
     atomic: bool = False,
+    issued: bool = False,
 ) -> None:
-    """Write data[element, i], or for an atomic only record that; note it if it is a race."""
-    shared = batch.shared
-    if shared.undefined is not None:
-        shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
-    new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
-    _record_writes(batch, site, nbytes, offset, lanes, new, atomic)
-
-
-def _record_writes(
-    batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array, new: Array,
-    atomic: bool = False, issued: bool = False,
-) -> None:  # fmt: skip
-    """Call `races.note_writes`, and note a race. issued: the copy engine writes later."""
+    """Write data[element, i], and note it if it is a race. Atomics are recorded only, and so are
+    issued copies, which the copy engine writes later."""
     shared, team, clocks = batch.shared, batch.clusters, batch.shared.clocks
-    site.testify(batch, "shared", offset, nbytes, lanes, True, atomic, engine=issued)
+    if shared.undefined is not None and not issued:
+        shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
+    new = np.ascontiguousarray(data.T).view(np.uint8).reshape(data.shape[1], -1)
+    site.record_access(batch, "shared", offset, nbytes, lanes, True, atomic, engine=issued)
     note_overwritten(batch, site, nbytes, offset, lanes)
     bad, fault, stamp, count = races.note_writes(
         offset, nbytes, lanes, team.threads, clocks.known, clocks.touched, shared.stamps, atomic,
@@ -336,22 +329,23 @@ def note_flags(
 ) -> None:
     """Record stores that other threads may read at the same time as atomics without a result."""
     note_writes(batch, site, nbytes, offset, lanes, data, atomic=True)
-    meet_by_atomics(batch, offset, lanes, hears=False, relaxed="relaxed" in site.parts)
+    meet_by_atomics(batch, site, offset, lanes)
 
 
-def meet_by_atomics(
-    batch: Batch, offset: Array, lanes: Array, hears: bool, relaxed: bool = False
-) -> None:
-    """Call `Clocks.meet_by_atomics` for the warps of these lanes."""
+def meet_by_atomics(batch: Batch, site: Site, offset: Array, lanes: Array) -> None:
+    """Call `Clocks.meet_by_atomics` for the warps of these lanes. Only a store may be relaxed: all
+    atomics count as releases."""
     cluster, warp = batch.clusters.cta[lanes], batch.clusters.thread[lanes] >> 5
-    batch.shared.clocks.meet_by_atomics(offset, cluster, warp, hears, relaxed)
+    acquires, relaxed = site.parts[0] == "atom", site.parts[0] == "st" and "relaxed" in site.parts
+    batch.shared.clocks.meet_by_atomics(offset, cluster, warp, acquires, relaxed)
 
 
 def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
-    """Lanes issue copies into shared memory, which land by themselves until they are waited for."""
+    """Record that lanes issue copies into shared memory, which land at any time until they are
+    waited for."""
     if batch.shared.checked:
         nothing = np.zeros((1, 1), np.uint8)
-        _record_writes(batch, site, nbytes, offset, lanes, nothing, issued=True)
+        note_writes(batch, site, nbytes, offset, lanes, nothing, issued=True)
 
 
 def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
@@ -382,18 +376,9 @@ def seen_at(
     at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = False
 ) -> errors.Seen:
     """Return the record of an access that races with the one that left a stamp."""
-    batch, threads, shared = at.batch, at.batch.grid.threads, at.batch.shared
-    thread = threads if engine else at.lane % threads
-    return errors.Seen(
-        "shared",
-        shared.address(offset),
-        nbytes,
-        int(batch.numbers[at.lane // threads]),
-        thread,
-        at.site.instruction.line,
-        _who_left(at, stamp),
-        int(batch.numbers[shared.row_of(offset)]),
-    )
+    shared, other = at.batch.shared, _who_left(at, stamp)
+    home = int(at.batch.numbers[shared.row_of(offset)])
+    return at.seen("shared", shared.address(offset), nbytes, other, home, engine)
 
 
 def _who_left(at: LaneSite, stamp: int) -> tuple[int, int]:

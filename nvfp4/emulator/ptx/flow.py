@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 from nvfp4.emulator.ptx import syntax
 
-_ENDS = {"bra", "brx", "ret", "exit", "trap"}
+_ENDS = {"bra", "ret", "exit", "trap"}
 _SHORT = 32
 """Instructions that all threads of a group execute in less time than it takes to divide it."""
 
@@ -57,32 +57,18 @@ def blocks(program: syntax.Program, first: set[int], last: set[int]) -> list[Blo
     return found
 
 
-def targets(instruction: syntax.Instruction) -> list[int]:
-    """Return the labels that a branch may go to, in the order of its operands."""
-    labels = []
-    for operand in instruction.operands:
-        if isinstance(operand, syntax.Target):
-            labels.append(operand.label)
-        elif isinstance(operand, syntax.OperandList):
-            labels += [item.label for item in operand.items if isinstance(item, syntax.Target)]
-    return labels
-
-
 def _connect(block: Block, program: syntax.Program, number: dict[int, int], count: int) -> None:
     last = block.code[-1]
-    mnemonic = last.parts[0]
-    guarded = last.guard is not None
-    if mnemonic in ("bra", "brx"):
-        block.successors = [number[program.labels[label]] for label in targets(last)]
-        block.falls_through = guarded
-    elif mnemonic in ("ret", "exit", "trap"):
-        block.falls_through = guarded
+    where = SourceLocation(program.kernel, last.line, last.text, source=last.source)
+    if last.parts[0] == "bra":
+        target = last.operands[0] if last.operands else None
+        if not isinstance(target, syntax.Target):
+            raise PtxSyntaxError("bra takes a label", where=where)
+        block.successors = [number[program.labels[target.label]]]
+    block.falls_through = last.guard is not None or last.parts[0] not in _ENDS
     if block.falls_through:
         if block.index + 1 >= count:
-            raise PtxSyntaxError(
-                "control runs past the kernel's end",
-                where=SourceLocation(program.kernel, last.line, last.text, source=last.source),
-            )
+            raise PtxSyntaxError("control runs past the kernel's end", where=where)
         block.successors.append(block.index + 1)
 
 
@@ -172,35 +158,6 @@ def _maybe_unset(found: list[Block], must_define: list[int], effects: Effects) -
                 for register in writes:
                     known |= 1 << register
     return unset
-
-
-_WIDTH = {"pred": 0, "b8": 1, "b16": 1, "b32": 1, "b64": 2}
-
-
-def live_registers(blocks: Sequence[Block], classes: Sequence[str], effects: Effects) -> list[int]:
-    """How many 32-bit registers each instruction sets, or hold values that are needed after it.
-
-    blocks: with liveness, as `flow.analyse` leaves them. classes: those of the registers, by index.
-    Predicates have registers of their own and do not count. The machine's compiler orders
-    instructions anew: this is what the PTX as it stands needs.
-    """
-    count = sum(len(block.code) for block in blocks)
-    found = [0] * count
-    for block in blocks:
-        live = {register for register in range(len(classes)) if block.live_out >> register & 1}
-        total = sum(_WIDTH[classes[register]] for register in live)
-        for index in range(block.start + len(block.code) - 1, block.start - 1, -1):
-            reads, writes = effects(index)
-            dead = {register for register in writes if register not in live}
-            found[index] = total + sum(_WIDTH[classes[register]] for register in dead)
-            if block.code[index - block.start].guard is None:
-                for register in set(writes) & live:
-                    live.discard(register)
-                    total -= _WIDTH[classes[register]]
-            for register in set(reads) - live:
-                live.add(register)
-                total += _WIDTH[classes[register]]
-    return found
 
 
 _OTHER_SPACES = {"global", "param", "const", "local"}

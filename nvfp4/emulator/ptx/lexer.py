@@ -50,8 +50,11 @@ def tokens(text: str) -> Iterator[Token]:
     yield Token("end", "", line, len(text))
 
 
-LINE_DIRECTIVES = {".version", ".target", ".address_size", ".loc", ".file"}
-"""Directives that end with their arguments, without a semicolon."""
+LINE_DIRECTIVES = {
+    ".version": ("number",), ".target": ("word",), ".address_size": ("number",),
+    ".loc": ("number",) * 3, ".file": ("number", "string"),
+}  # fmt: skip
+"""Directives that end with their arguments, without a semicolon, and the kinds of the first."""
 
 WARP_SIZE = 32
 
@@ -95,32 +98,22 @@ class Cursor:
     def error(self, message: str) -> PtxSyntaxError:
         return PtxSyntaxError(message, where=SourceLocation(self.function, self.now.line))
 
-    def directive(self) -> list[str]:
-        """Takes one of ``LINE_DIRECTIVES`` with its arguments and no more: as an assembler reads
-        it, a statement may follow in the same line."""
-        name = self.take().text
-        if name == ".target":
-            words = [self.word()]
-            while self.accept(","):
-                words.append(self.word())
-            return words
-        if name in (".version", ".address_size"):
-            return [self.argument("number")]
-        if name == ".file":
-            words = [self.argument("number"), self.argument("string")]
-            while self.accept(","):  # its time and size
-                words.append(self.argument("number"))
-            return words
-        words = [self.argument("number") for _ in range(3)]
+    def directive(self) -> str:
+        """Take one of ``LINE_DIRECTIVES`` with its arguments and no more, and return the first: as
+        an assembler reads it, a statement may follow in the same line."""
+        kinds = LINE_DIRECTIVES[self.take().text]
+        found, *_ = [self.argument(kind) for kind in kinds]
         while self.accept(","):
-            if self.word() == "inlined_at":
-                words += [self.argument("number") for _ in range(3)]
-            else:  # function_name
-                kind = "directive" if self.now.kind == "directive" else "word"
-                words.append(self.argument(kind))
+            if self.accept("inlined_at"):
+                for _ in range(3):
+                    self.argument("number")
+            elif self.accept("function_name"):
+                self.take()
                 if self.accept("+"):
                     self.argument("number")
-        return words
+            else:  # another target, a file's time or size
+                self.argument("word" if kinds == ("word",) else "number")
+        return found
 
     def argument(self, kind: str) -> str:
         """Takes a token of a kind."""

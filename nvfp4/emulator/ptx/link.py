@@ -157,15 +157,6 @@ class _Linker:
                     raise self.error(f"label {statement.name} is defined twice in one scope")
                 self.names.bound[statement.name] = syntax.Target(self.new_label())
         for statement in scope.body:
-            if isinstance(statement, syntax.TargetList):
-                targets = []
-                for name in statement.labels:
-                    target = self.names.find(name)
-                    if not isinstance(target, syntax.Target):
-                        raise self.error(f"no label {name}")
-                    targets.append(target)
-                self.names.bound[statement.name] = tuple(targets)
-        for statement in scope.body:
             self.statement(statement)
         assert self.names.outer is not None
         self.names = self.names.outer
@@ -419,7 +410,6 @@ Binding: TypeAlias = (
     | syntax.LocalAddress
     | syntax.Integer
     | syntax.Target
-    | tuple[syntax.Target, ...]
     | tuple[syntax.Register, ...]
 )
 

@@ -162,11 +162,11 @@ class ModuleParser(OperandParser):
         while self.now.kind != "end":
             text = self.now.text
             if text in LINE_DIRECTIVES:
-                words = self.directive()
+                argument = self.directive()
                 if text == ".version":
-                    module.version = words[0]
+                    module.version = argument
                 elif text == ".target":
-                    module.target = words[0]
+                    module.target = argument
             elif text == ".section":
                 self.at += 1
                 self.argument("directive")
@@ -385,27 +385,20 @@ class ModuleParser(OperandParser):
             elif token.text == ";":
                 self.at += 1
             elif token.kind == "word" and self.tokens[self.at + 1].text == ":":
-                body.extend(self.label())
+                body.append(self.label())
             elif token.text == "@" or token.kind == "word":
                 body.append(self.instruction())
             else:
                 raise self.error(f"unexpected {token.text!r} in a function body")
         return syntax.Scope(tuple(body))
 
-    def label(self) -> list[syntax.Statement]:
+    def label(self) -> syntax.Label:
+        """Take a label, or the name of a list or prototype: what uses those is not emulated."""
         token = self.take()
         self.expect(":")
-        if self.now.text == ".branchtargets":
-            self.at += 1
-            labels = [self.word()]
-            while self.accept(","):
-                labels.append(self.word())
-            self.expect(";")
-            return [syntax.TargetList(token.text, tuple(labels))]
-        if self.now.text in (".callprototype", ".calltargets"):
+        if self.now.text in (".branchtargets", ".callprototype", ".calltargets"):
             self.skip_statement()
-            return []
-        return [syntax.Label(token.text, token.line)]
+        return syntax.Label(token.text, token.line)
 
     def instruction(self) -> syntax.Instruction:
         first = self.now

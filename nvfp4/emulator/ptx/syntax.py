@@ -173,14 +173,6 @@ class Label:
 
 
 @dataclass(frozen=True)
-class TargetList:
-    """`name: .branchtargets a, b, c;`, the targets of a `brx.idx`."""
-
-    name: str
-    labels: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Registers:
     """`.reg .b32 %r<10>, a;` with every name spelled out lazily: (prefix, count or None)."""
 
@@ -213,7 +205,7 @@ class Scope:
     body: tuple[Statement, ...]
 
 
-Statement: TypeAlias = Instruction | Label | TargetList | Registers | Variable | Scope
+Statement: TypeAlias = Instruction | Label | Registers | Variable | Scope
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@ instructions tell the scheduler."""
 import math
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from nvfp4.emulator.errors import EmulatorError, LaunchError, Related
-from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE
+from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE, Program
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import Findings, Traffic
 from nvfp4.emulator.state.barriers import ClusterBarrier, CtaBarrier
@@ -25,7 +24,7 @@ from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Hazards
 from nvfp4.emulator.state.witness import Witness
 from nvfp4.emulator.work import WorkCounter
-from nvfp4.records.launch import Dim3
+from nvfp4.records.launch import Dim3, Launch
 
 MULTIPROCESSORS = 148
 """SMs of a B200. %smid assigns CTAs to them in pairs; how a device does so is undocumented."""
@@ -79,12 +78,13 @@ class Origin(NamedTuple):
 class LaunchState:
     """A launch while it runs.
 
-    parameters: the kernel's parameter bytes, at a host address inside one of the buffers.
+    program: the kernel. parameters: its parameter bytes, at a host address inside one of the
+    buffers.
     symbols: host addresses of the module's variables. shared_bytes: static and dynamic shared
     memory, and the first KiB, which is the system's. check: look for findings. races: None unless
     checked. rounds: whether results of floating-point atomics depend on the order, if only by
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
-    cluster: its CTAs along x, y and z. explicit_cluster: whether clusters were requested.
+    cluster: its CTAs along x, y and z.
     hazards: what launches before it may still write.
     loads_under_way: of shared and tensor memory, by PTX line; see `flow.loads_under_way`.
     waits_not_looked_at: for mbarriers, by PTX line; see `flow.waits_not_looked_at`.
@@ -94,26 +94,22 @@ class LaunchState:
     undefined_results: the instructions, by their index, that have passed on undefined bits.
     output: what the kernel printed last. fault: the error that stopped the launch. tally: counts by
     instruction, if requested. work: counts what each warp executes.
-    deadline, began: when to give up and when it started, both on the monotonic clock; cpu_began: on
-    the CPU clock of the process. progress: as of ``Launch``. witness: of a race under
-    investigation. not_started: clusters that wait for the others of the launch.
+    began: when it started, on the monotonic clock; cpu_began: on the CPU clock of the process.
+    witness: of a race under investigation. not_started: clusters that wait for the others of the
+    launch.
     """
 
-    kernel: str
-    grid: Dim3
-    block: Dim3
+    asked: Launch
+    program: Program
+    cluster: Dim3
     parameters: Array
     symbols: dict[str, int]
     shared_base: int
     shared_bytes: int
-    dynamic_shared_bytes: int
-    local_bytes: int
     memory: GlobalMemory
     check: bool
     hazards: Hazards
     races: GlobalRaces | None = None
-    cluster: Dim3 = (1, 1, 1)
-    explicit_cluster: bool = False
     rounds: bool = False
     tracks_memory: bool = False
     loads_under_way: frozenset[int] = frozenset()
@@ -126,8 +122,6 @@ class LaunchState:
     traffic: Traffic = field(default_factory=Traffic)
     output: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_PRINTED))
     fault: EmulatorError | None = None
-    deadline: float | None = None
-    progress: Callable[[float], None] = lambda share: None
     witness: Witness | None = None
     began: float = field(default_factory=time.monotonic)
     cpu_began: float = field(default_factory=time.process_time)
@@ -258,7 +252,7 @@ class RowMemory:
 class SharedMemory(RowMemory):
     """A row for each CTA, and its shadow when races are looked for.
 
-    stamps: as of races.py.
+    stamps: see races.py.
     """
 
     def __init__(self, ctas: int, launch: LaunchState, warps: int) -> None:
@@ -327,7 +321,7 @@ class Batch:
     """
 
     def __init__(self, launch: LaunchState, numbers: Array) -> None:
-        x, y, z = launch.block
+        x, y, z = launch.asked.block
         count = x * y * z
         self.launch = launch
         self.numbers = numbers
@@ -340,9 +334,10 @@ class Batch:
         self.alive = self.grid.thread < count
         self.triggered = False
         self.shared = SharedMemory(numbers.size, launch, self.grid.warps)
-        stride = max(launch.local_bytes, 1)
+        local_bytes = launch.program.local_bytes
+        stride = max(local_bytes, 1)
         held = launch.order.bytes(self.grid.lane.size * stride, salt=2)
-        self.local = RowMemory(0, launch.local_bytes, stride, held, launch.tracks_memory)
+        self.local = RowMemory(0, local_bytes, stride, held, launch.tracks_memory)
         self.traffic = launch.traffic
         self.memory = launch.memory
         self.signals = Signals()
@@ -370,7 +365,7 @@ class Batch:
         """The highest number of a CTA of the batch, clusters being counted one after the other."""
         if self.cluster_size == 1:
             return int(self.numbers.max())
-        clusters = ctas_by_cluster(self.launch.grid, self.launch.cluster)
+        clusters = ctas_by_cluster(self.launch.asked.grid, self.launch.cluster)
         place = int(np.flatnonzero(np.isin(clusters[:, 0], self.numbers)).max())
         return (place + 1) * self.cluster_size - 1
 
@@ -398,7 +393,7 @@ class Batch:
         else:
             rank, thread = divmod(thread, threads)
         x, y, z = _unravel(rank, self.launch.cluster)
-        columns, lines, _ = self.launch.grid
+        columns, lines, _ = self.launch.asked.grid
         return cluster + x + columns * (y + lines * z), thread
 
     def coordinates(self, lane: int) -> tuple[Dim3, Dim3]:
@@ -408,7 +403,8 @@ class Batch:
 
     def place(self, cta: int, thread: int) -> tuple[Dim3, Dim3]:
         """CTA and thread (x, y, z) of linear numbers in the grid and in the block."""
-        return _unravel(cta, self.launch.grid), _unravel(thread, self.launch.block)
+        asked = self.launch.asked
+        return _unravel(cta, asked.grid), _unravel(thread, asked.block)
 
     def special(self, name: str) -> Array | None:
         """Return a special register of the whole batch, as the smallest array that broadcasts to
@@ -512,7 +508,7 @@ class Execution(NamedTuple):
 
 def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array) -> Array | None:
     """A special register of the CTAs `numbers`, or None if it is not emulated."""
-    ctas, block = launch.grid, launch.block
+    ctas, block = launch.asked.grid, launch.asked.block
     thread = np.arange(grid.threads)
     lane = thread & 31
     head, _, axis = name.partition(".")
@@ -546,7 +542,7 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     constants = {
         "nwarpid": grid.warps, "nsmid": MULTIPROCESSORS,
         "cluster_nctarank": math.prod(launch.cluster),
-        "dynamic_smem_size": launch.dynamic_shared_bytes, "aggr_smem_size": launch.shared_bytes,
+        "dynamic_smem_size": launch.asked.shared_bytes, "aggr_smem_size": launch.shared_bytes,
         "total_smem_size": launch.shared_bytes - SHARED_BASE,
         "reserved_smem_offset_begin": 0, "reserved_smem_offset_end": SHARED_BASE,
         "reserved_smem_offset_cap": SHARED_BASE, "reserved_smem_offset_0": 64,
@@ -563,7 +559,8 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     if name == "gridid":
         return np.zeros(1, np.uint64)
     if name == "is_explicit_cluster":
-        return np.full(1, launch.explicit_cluster)
+        explicit = launch.cluster != (1, 1, 1) or launch.program.cluster is not None
+        return np.full(1, explicit)
     return None
 
 

@@ -72,7 +72,7 @@ def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-unty
 
 @loop
 def _published(stamp, cta, row, releases, latest):  # type: ignore[no-untyped-def]
-    """Whether a fence lies between an access that is `_ordered` and what told of it."""
+    """Whether a fence lies between an access that is `_ordered` and the release behind it."""
     owner = (stamp >> _OWNER) - 1
     if owner == cta:
         return True
@@ -259,9 +259,10 @@ def note_writes(  # type: ignore[no-untyped-def]
 @loop
 def exchange(  # type: ignore[no-untyped-def]
     channel, number, row, warp, known, published, releases, latest, heard, epochs, used, tells,
-    publishes, hears
+    publishes, acquires
 ):  # fmt: skip
-    """Let lanes release to channels (if tells), acquire from them (if hears), one after the other.
+    """Let lanes release to channels (if tells) and acquire from them (if acquires), one after
+    another.
 
     publishes: whether the release needs no fence. heard[channel]: the epochs of all channels that
     were known to those who told it. used: how many rows of `releases` are in use. Returns the new
@@ -290,7 +291,7 @@ def exchange(  # type: ignore[no-untyped-def]
             for c in range(CHANNELS):
                 heard[b, c] = max(heard[b, c], mine[warps + c])
             mine[w] += 1
-        if hears:
+        if acquires:
             for c in range(CHANNELS):
                 mine[warps + c] = max(mine[warps + c], heard[b, c])
             mine[warps + b] = epochs[b]
@@ -299,7 +300,7 @@ def exchange(  # type: ignore[no-untyped-def]
 
 
 class GlobalRaces:
-    """The watched buffers of a launch and what its CTAs told each other by atomics.
+    """The watched buffers of a launch, and what its CTAs have released to each other by atomics.
 
     starts, ends: uint64[buffers]. shadows: uint64[buffers], host addresses of the stamps: the last
     writers of all cells, then their first readers, then their second ones. releases: int32[n, 3 +
@@ -396,7 +397,7 @@ class GlobalRaces:
         return Found(*map(int, found))
 
     def exchange(
-        self, channel: Array, who: Who, tells: bool, hears: bool, publishes: bool = False
+        self, channel: Array, who: Who, tells: bool, acquires: bool, publishes: bool = False
     ) -> None:
         """Let these lanes release to channels, acquire from them, or both, one after the other."""
         number, row, thread, clocks = who
@@ -404,7 +405,7 @@ class GlobalRaces:
             self.releases = np.concatenate((self.releases, np.zeros_like(self.releases)))
         self._used = exchange(
             channel, number, row, thread >> 5, clocks.known, clocks.published, self.releases,
-            self.latest, self.heard, self.epochs, self._used, tells, publishes, hears
+            self.latest, self.heard, self.epochs, self._used, tells, publishes, acquires
         )  # fmt: skip
 
 

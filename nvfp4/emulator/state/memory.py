@@ -7,6 +7,7 @@ at fixed windows far above any host address.
 import ctypes
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,63 +34,33 @@ class GlobalMemory:
     """
 
     def __init__(self, own: Sequence[Buffer], memory: Memory) -> None:
-        """own: what the launch brings itself, its parameters and the module's variables."""
+        """own: the launch's parameters and the module's variables. Of overlapping buffers those
+        stay that start first and reach farthest."""
         self._own = list(own)
-        self._search = memory.search()
         self._freed = memory.freed
         self.kept: dict[int, tuple[Buffer, Array]] = {}
-        self.touched = np.zeros(0, np.uint8)
-        self.starts = self.ends = np.zeros(0, np.uint64)
-        self.sector0 = np.zeros(0, np.int64)
         self.buffers: list[Buffer] = []
-        self.addresses: list[int] = []
-        self._lay_out([*self._own, *memory.known()])
-
-    def own(self, space: str | None) -> list[Buffer]:
-        """The launch's parameters, or the constants of its module."""
-        constants = [b for b in self._own if not b.writable and b.name != PARAMETERS]
-        return [b for b in self._own if b.name == PARAMETERS] if space == "param" else constants
-
-    def rescan(self) -> bool:
-        """Look for buffers that were not known before; return False once there is nowhere left to
-        look."""
-        found = next(self._search, None)
-        if found is None:
-            return False
-        before = {(b.address, b.nbytes): i for i, b in enumerate(self.buffers)}
-        flags = {
-            key: self.touched[self.sector0[i] : self.sector0[i] + _sectors(self.buffers[i])]
-            for key, i in before.items()
-        }
-        self._lay_out([*self._own, *found])
-        for i, buffer in enumerate(self.buffers):
-            held = flags.get((buffer.address, buffer.nbytes))
-            if held is not None:
-                self.touched[self.sector0[i] : self.sector0[i] + held.size] = held
-        return True
-
-    def _lay_out(self, buffers: list[Buffer]) -> None:
-        """Sort the buffers; of overlapping ones keep those that start first and reach farthest."""
-        self.buffers = []
-        for buffer in sorted(buffers, key=lambda b: (b.address, -b.nbytes)):
+        for buffer in sorted([*own, *memory.known()], key=lambda b: (b.address, -b.nbytes)):
             if buffer.nbytes == 0:
                 continue
             if self.buffers and buffer.address < self.buffers[-1].end:
                 last = self.buffers[-1]
                 if buffer.end > last.end:
-                    nbytes = buffer.end - last.address
-                    self.buffers[-1] = Buffer(
-                        last.name, last.address, nbytes, last.writable, last.view
-                    )
+                    self.buffers[-1] = replace(last, nbytes=buffer.end - last.address)
                 continue
             self.buffers.append(buffer)
         self.read_only = [b for b in self.buffers if not b.writable]
         self.addresses = [b.address for b in self.buffers]
-        self.starts = np.array([b.address for b in self.buffers], np.uint64)
+        self.starts = np.array(self.addresses, np.uint64)
         self.ends = np.array([b.end for b in self.buffers], np.uint64)
         counts = [_sectors(b) for b in self.buffers]
         self.sector0 = np.cumsum([0, *counts])[:-1].astype(np.int64)
         self.touched = np.zeros(sum(counts), np.uint8)
+
+    def own(self, space: str | None) -> list[Buffer]:
+        """The launch's parameters, or the constants of its module."""
+        constants = [b for b in self._own if not b.writable and b.name != PARAMETERS]
+        return [b for b in self._own if b.name == PARAMETERS] if space == "param" else constants
 
     def keep_contents(self, first: int, last: int) -> None:
         """Before a write to addresses from `first` to `last`: remember what the buffers hold."""

@@ -23,8 +23,8 @@ class Order:
     number: int = 0
     """0 runs all warps of a batch side by side, in the order of their numbers. The others run them
     one after the other: 1 from first to last, neighbouring CTAs side by side; 2 from last to first,
-    neighbouring CTAs far apart; 3 the first warp of each CTA before all other warps; larger numbers
-    in a random order."""
+    neighbouring CTAs far apart; 3 the first warp of each CTA before all other warps, in a random
+    order of CTAs."""
     values: int = 0
     """Contents of unset registers and unwritten shared memory: 0 is noise; 1 its complement, in
     which every bit differs; 2 zeros, which hardware often has there."""
@@ -38,9 +38,7 @@ class Order:
         """Return linear CTA numbers in the order in which their batches run."""
         if self.number == 2:
             return numbers[::-1].copy()
-        if self.number > 2:
-            return self._random().permutation(numbers)
-        return numbers
+        return self._random().permutation(numbers) if self.number == 3 else numbers
 
     def turns(self, cta: Array, warp: Array, ctas: int, warps: int) -> Array | None:
         """Return when each lane's warp has its turn within the batch; None if all run at once.
@@ -55,11 +53,7 @@ class Order:
             later = 1 + self._random().permutation(ctas) % turns
             return np.where(warp == 0, 0, later[cta]).astype(np.int64)
         cta_turn = rows % turns if self.number == 2 else rows * turns // ctas
-        warp_turn = np.arange(warps)
-        if self.number == 2:
-            warp_turn = warp_turn[::-1]
-        elif self.number > 2:
-            warp_turn = self._random().permutation(warps)
+        warp_turn = np.arange(warps)[:: -1 if self.number == 2 else 1]
         turn: Array = cta_turn[cta] * warps + warp_turn[warp]
         return turn.astype(np.int64)
 

@@ -24,13 +24,11 @@ Place = tuple[str, int] | int
 @dataclass(frozen=True)
 class BankConflict:
     """One request of shared memory: how many passes it took for its widest part, the bank that was
-    hit most often, the lanes (0 to 31) that hit it, and the bytes between neighbours' addresses.
-    """
+    hit most often, and the lanes (0 to 31) that hit it."""
 
     ways: int
     bank: int
     lanes: tuple[int, ...]
-    stride_bytes: int
 
 
 @dataclass
@@ -243,8 +241,7 @@ def _conflict(address: Sequence[int], lanes: Sequence[int], nbytes: int) -> Bank
     ways = len(words[bank])
     if ways < 2:
         return None
-    stride = abs(address[1] - address[0])
-    return BankConflict(ways, bank, tuple(sorted(set(words[bank].values()))), stride)
+    return BankConflict(ways, bank, tuple(sorted(set(words[bank].values()))))
 
 
 @loop

@@ -185,7 +185,7 @@ class Issued(NamedTuple):
 
 
 class _Together(NamedTuple):
-    """Operations of different pipes that lanes have issued together; as of `Issued`."""
+    """Operations of different pipes that lanes have issued together; see `Issued`."""
 
     site: Any
     lanes: Array

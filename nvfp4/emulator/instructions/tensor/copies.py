@@ -5,7 +5,7 @@ bytes on the way: 4 bits go to bits 2-5, 6 bits to bits 0-5. Source: PTX ISA, tc
 Optional Decompression.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,15 +22,13 @@ from nvfp4.emulator.state.tensor_pipe import TensorPipe
 _LANES_32 = np.arange(32)
 
 
-@dataclass(frozen=True)
-class _Shape:
+class _Shape(NamedTuple):
     """rows of the source, columns of tensor memory. lanes: int64[copies, rows], where each row of
-    the source goes. multicast: the modifier that says so."""
+    the source goes."""
 
     rows: int
     columns: int
     lanes: Array
-    multicast: str | None = None
 
 
 def _halves(*warps: tuple[int, int]) -> Array:
@@ -44,30 +42,29 @@ def _halves(*warps: tuple[int, int]) -> Array:
     )
 
 
-_SHAPES = (
-    _Shape(128, 8, np.arange(128).reshape(1, -1)),
-    _Shape(128, 4, np.arange(128).reshape(1, -1)),
-    _Shape(4, 8, 32 * np.arange(4).reshape(1, -1)),
-    _Shape(64, 4, _halves((0, 2), (1, 3)), "warpx2::02_13"),
-    _Shape(64, 4, _halves((0, 1), (2, 3)), "warpx2::01_23"),
-    _Shape(32, 4, 32 * np.arange(4)[:, None] + _LANES_32, "warpx4"),
-)
-_NAMES = ("128x256b", "128x128b", "4x256b", "64x128b", "64x128b", "32x128b")
+_SHAPES = {
+    "128x256b": _Shape(128, 8, np.arange(128).reshape(1, -1)),
+    "128x128b": _Shape(128, 4, np.arange(128).reshape(1, -1)),
+    "4x256b": _Shape(4, 8, 32 * np.arange(4).reshape(1, -1)),
+    "64x128b.warpx2::02_13": _Shape(64, 4, _halves((0, 2), (1, 3))),
+    "64x128b.warpx2::01_23": _Shape(64, 4, _halves((0, 1), (2, 3))),
+    "32x128b.warpx4": _Shape(32, 4, 32 * np.arange(4)[:, None] + _LANES_32),
+}
+"""By the shape and the multicast that an opcode names."""
 _WIDENED = ("b4x16_p64", "b6x16_p32")
 
 
 def _shape_of(site: Site) -> _Shape:
-    for name, shape in zip(_NAMES, _SHAPES, strict=True):
-        multicasts = [part for part in site.parts if part.startswith("warpx")]
-        if name in site.parts and multicasts == [each for each in [shape.multicast] if each]:
-            return shape
-    raise site.unsupported(f"{site.opcode} names no shape and multicast that are emulated")
+    name = ".".join(part for part in site.parts if part[0].isdigit() or part.startswith("warpx"))
+    if name not in _SHAPES:
+        raise site.unsupported(f"{site.opcode} names no shape and multicast that are emulated")
+    return _SHAPES[name]
 
 
 @instruction(
     "tcgen05.cp", operands="[] b64",
     modifiers=" ".join((
-        issue.ONE_GROUP, "b8x16", *_WIDENED, *_NAMES, "warpx2::02_13", "warpx2::01_23", "warpx4"
+        issue.ONE_GROUP, "b8x16", *_WIDENED, *(name.replace(".", " ") for name in _SHAPES)
     )),
 )  # fmt: skip
 def copy(site: Site) -> Action:

@@ -126,23 +126,19 @@ def issuing_warps(
         yield at, values
 
 
-def require_columns(at: LaneSite, what: str, column: int, count: int) -> None:
-    """Fault unless these columns are allocated in the lane's CTA."""
-    _fault_outside(at, [row_of(at)], what, column, count)
-
-
 def require_columns_of(team: Team, rows: Array, what: str, column: int, count: int) -> None:
     """Fault unless these columns are allocated in the CTAs of a team. rows: see `use`."""
     owners = team.batch.kept(tensor_memory.TensorMemory).owners
     last = column + count
     if last > owners.shape[1] or (owners[rows.reshape(-1), column:last] < 0).any():
         for i in range(len(rows)):
-            _fault_outside(team.at(i), rows[i].tolist(), what, column, count)
+            require_columns(team.at(i), rows[i].tolist(), what, column, count)
 
 
-def _fault_outside(
+def require_columns(
     at: LaneSite, rows: Iterable[int], what: str, column: int, count: int
 ) -> None:  # fmt: skip
+    """Fault unless these columns are allocated in these CTAs."""
     memory = at.batch.kept(tensor_memory.TensorMemory)
     troubles = (memory.of(row).trouble(column, count) for row in rows)
     trouble = next((each for each in troubles if each is not None), None)

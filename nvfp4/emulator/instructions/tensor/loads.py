@@ -19,28 +19,23 @@ from nvfp4.emulator.state.batch import Execution, Origin
 from nvfp4.emulator.state.tensor_memory import CtaTensorMemory, split_address
 
 _WARP_LANES = 32
-_REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
+_REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4}
 """Registers of a thread for each repetition."""
 _REPETITIONS = tuple(f"x{1 << power}" for power in range(8))
 _MOST_REGISTERS = 128
-_SPLIT = "16x32bx2"
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """Where registers lie: lane and column, int64[register, thread], relative to the address.
-
-    packed: two neighbouring columns share a register, the lower halves of each.
-    """
+    """Where registers lie: lane and column, int64[register, thread], relative to the address."""
 
     lane: Array
     column: Array
-    packed: bool
 
     @property
     def columns(self) -> int:
         """Number of columns that are reached, from the address on."""
-        return int(self.column.max()) + 1 + self.packed
+        return int(self.column.max()) + 1
 
     @property
     def lanes(self) -> int:
@@ -48,7 +43,7 @@ class Fragment:
         return 32 if self.lane.max() > 15 else 16
 
 
-def _fragment(shape: str, registers: int, split: int, packed: bool) -> Fragment:
+def _fragment(shape: str, registers: int) -> Fragment:
     j, t = np.meshgrid(np.arange(registers), np.arange(32), indexing="ij")
     if shape == "32x32b":
         lane, column = t, j
@@ -56,19 +51,13 @@ def _fragment(shape: str, registers: int, split: int, packed: bool) -> Fragment:
         lane, column = t // 4 + 8 * (t % 2), 2 * j + t // 2 % 2
     elif shape == "16x128b":
         lane, column = t // 4 + 8 * (j % 2), 4 * (j // 2) + t % 4
-    elif shape == "16x256b":
-        lane, column = t // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (t % 4) + j % 2
     else:
-        lane, column = t % 16, j
-    if packed:
-        column = 2 * column
-    if shape == _SPLIT:
-        column = column + t // 16 * split
-    return Fragment(lane, column, packed)
+        lane, column = t // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (t % 4) + j % 2
+    return Fragment(lane, column)
 
 
-def _fragment_of(site: Site, registers: int, split: int) -> Fragment:
-    """split: the operand with immHalfSplitoff, if there is one. Raises UnsupportedInstruction."""
+def _fragment_of(site: Site, registers: int) -> Fragment:
+    """Return where the registers of an instruction lie. Raises UnsupportedInstruction."""
     shape = next((part for part in site.parts if part in _REGISTERS), None)
     count = next((part for part in site.parts if part in _REPETITIONS), None)
     if shape is None or count is None:
@@ -78,8 +67,7 @@ def _fragment_of(site: Site, registers: int, split: int) -> Fragment:
         raise site.unsupported(f"{site.opcode} moves more than {_MOST_REGISTERS} registers")
     if registers != wanted:
         raise site.unsupported(f"{site.opcode}: {registers} registers where {wanted} belong")
-    packed = "pack::16b" in site.parts or "unpack::16b" in site.parts
-    return _fragment(shape, wanted, site.integer(split) if shape == _SPLIT else 0, packed)
+    return _fragment(shape, wanted)
 
 
 _MODIFIERS = " ".join(("sync", "aligned", "b32", *_REGISTERS, *_REPETITIONS))
@@ -105,48 +93,28 @@ def _reach(at: LaneSite, address: int, fragment: Fragment, what: str) -> tuple[i
         )
     if lane % 16:
         at.fault(TensorMemoryFault, f"{what} of tensor memory from lane {lane}, no multiple of 16")
-    issue.require_columns(at, what, column, fragment.columns)
+    issue.require_columns(at, [issue.row_of(at)], what, column, fragment.columns)
     return lane, column
 
 
 def _note(at: LaneSite, fragment: Fragment, lane: int, column: int, writes: bool) -> None:
-    """Tell the race check of a warp's access."""
+    """Record a warp's access for the race check."""
     if not at.batch.shared.checked:
         return
-    if _SPLIT in at.site.parts:
-        reached = np.unique(fragment.column)
-        first, last = int(reached[0]), int(reached[-1])
-        spans = [(first, last + 1 + fragment.packed)]
-        gaps = np.flatnonzero(np.diff(reached) > 2)
-        if gaps.size:
-            middle = int(reached[gaps[0]]) + 1 + fragment.packed
-            spans = [(first, middle), (int(reached[gaps[0] + 1]), last + 1 + fragment.packed)]
-    else:
-        spans = [(0, fragment.columns)]
     lanes = np.arange(lane, lane + fragment.lanes)
     what = "write" if writes else "read"
     # The machine waits for a register that is used: CuTe DSL has no tcgen05.wait::ld at all.
     complete = not writes and at.site.instruction.line not in at.batch.launch.loads_under_way
-    for start, stop in spans:
-        columns = slice(column + start, column + stop)
-        found = issue.pipes_of(at).note_warp(at.lane, at, columns, lanes, writes, complete)
-        issue.note_conflict(at, what, lane << 16 | (column + start), found)
+    columns = slice(column, column + fragment.columns)
+    found = issue.pipes_of(at).note_warp(at.lane, at, columns, lanes, writes, complete)
+    issue.note_conflict(at, what, lane << 16 | column, found)
 
 
-def _read(array: Array, fragment: Fragment, lane: int, column: int) -> tuple[Array, Array | None]:
-    """[register, thread] of an array [column, lane], and the same of the columns behind if they are
-    packed."""
-    lanes, columns = fragment.lane + lane, fragment.column + column
-    second = array[columns + 1, lanes] if fragment.packed else None
-    return array[columns, lanes], second
-
-
-@instruction("tcgen05.ld", operands="_ [] _?", modifiers=f"pack::16b {_MODIFIERS}")
+@instruction("tcgen05.ld", operands="_ []", modifiers=_MODIFIERS)
 def load(site: Site) -> Action:
-    """tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 r, [taddr]{, immHalfSplitoff}."""
-    site.takes(3 if _SPLIT in site.parts else 2)
+    """tcgen05.ld.sync.aligned.shape.num.b32 r, [taddr]."""
     targets = site.items(0)
-    fragment = _fragment_of(site, len(targets), split=2)
+    fragment = _fragment_of(site, len(targets))
     count = len(targets)
 
     def run(ex: Execution, address: Array, mask: Array) -> tuple[Array, ...]:
@@ -155,9 +123,7 @@ def load(site: Site) -> Action:
             lane, column = _reach(at, where, fragment, "read")
             _note(at, fragment, lane, column, writes=False)
             memory = issue.memory_of(at)
-            words, second = _read(memory.words, fragment, lane, column)
-            if second is not None:
-                words = (words & np.uint32(0xFFFF)) | (second << np.uint32(16))
+            words = memory.words[fragment.column + column, fragment.lane + lane]
             out[:, at.lane // 32] = words
             if not ex.batch.launch.tracks_memory:
                 _note_undefined(at, memory, fragment, lane, column)
@@ -182,14 +148,8 @@ def _note_undefined(
     at: LaneSite, memory: CtaTensorMemory, fragment: Fragment, lane: int, column: int
 ) -> Array:
     """Remember that a load reads undefined words; the shadows of its registers."""
-    first, second = (
-        None if part is None else ~part for part in _read(memory.defined, fragment, lane, column)
-    )
-    assert first is not None
-    shadow = np.where(first, np.uint32(0xFFFFFFFF), np.uint32(0))
-    if second is not None:
-        shadow = np.where(first, np.uint32(0xFFFF), np.uint32(0))
-        shadow = shadow | np.where(second, np.uint32(0xFFFF0000), np.uint32(0))
+    defined = memory.defined[fragment.column + column, fragment.lane + lane]
+    shadow = np.where(defined, np.uint32(0), np.uint32(0xFFFFFFFF))
     if shadow.any() and at.batch.launch.check:
         register, thread = (int(each[0]) for each in np.nonzero(shadow))
         where = (
@@ -205,13 +165,11 @@ def _note_undefined(
     return shadow
 
 
-@instruction("tcgen05.st", operands="[] _ _?", modifiers=f"unpack::16b {_MODIFIERS}")
+@instruction("tcgen05.st", operands="[] _", modifiers=_MODIFIERS)
 def store(site: Site) -> Action:
-    """tcgen05.st.sync.aligned.shape.num{.unpack::16b}.b32 [taddr]{, immHalfSplitoff}, r."""
-    split = _SPLIT in site.parts
-    site.takes(3 if split else 2)
-    values = site.items(2 if split else 1)
-    fragment = _fragment_of(site, len(values), split=1)
+    """tcgen05.st.sync.aligned.shape.num.b32 [taddr], r."""
+    values = site.items(1)
+    fragment = _fragment_of(site, len(values))
 
     def run(ex: Execution, address: Array, mask: Array, *data: Array) -> None:
         rows = np.stack([by_warp(ex.group, each) for each in data])
@@ -220,20 +178,17 @@ def store(site: Site) -> Action:
             _note(at, fragment, lane, column, writes=True)
             memory, words = issue.memory_of(at), rows[:, at.lane // 32]
             lanes, columns = fragment.lane + lane, fragment.column + column
-            memory.words[columns, lanes] = words & np.uint32(0xFFFF) if fragment.packed else words
+            memory.words[columns, lanes] = words
             memory.defined[columns, lanes] = True
-            if fragment.packed:
-                memory.words[columns + 1, lanes] = words >> np.uint32(16)
-                memory.defined[columns + 1, lanes] = True
             issue.count_bytes(at, words.nbytes)
 
     def shadow(
         ex: Execution, given: Sequence[Array], shadows: Sequence[Array]
     ) -> tuple[Array, ...]:
-        nobody = np.zeros(ex.group.lanes.size, np.bool_)
+        none = np.zeros(ex.group.lanes.size, np.bool_)
         if any(each.any() for each in shadows[2:]):
             _keep_undefined(site, ex, fragment, given, shadows[2:])
-        return (ex.group.fold(nobody),)
+        return (ex.group.fold(none),)
 
     site.sources.extend(Source(each, "b32") for each in (ALL_LANES, *values))
     return site.action("store", run, gate=member_gate(1), shadow=shadow)
@@ -251,10 +206,9 @@ def _keep_undefined(
         lane, column = _reach(at, int(addresses[warp, 0]), fragment, "write")
         bad = rows[:, warp] != 0
         memory = issue.memory_of(at)
-        for behind in range(1 + fragment.packed):
-            columns = (fragment.column + column + behind)[bad]
-            memory.defined[columns, (fragment.lane + lane)[bad]] = False
-            memory.put_undefined(columns.tolist(), line)
+        columns = (fragment.column + column)[bad]
+        memory.defined[columns, (fragment.lane + lane)[bad]] = False
+        memory.put_undefined(columns.tolist(), line)
     if not launch.tracks_memory:
         text = f"tensor memory, where PTX line {line} has written undefined values"
         launch.undefined_memory.setdefault(line, Origin(UninitialisedRegister, text))

@@ -125,7 +125,8 @@ def _defined(
     if batch.launch.witness is not None:
         for start, lane in zip(starts.tolist(), team.lanes.tolist(), strict=True):
             lanes = np.full(offsets.size, lane)
-            team.site.testify(batch, "shared", offsets + start, CHUNK, lanes, False, engine=True)
+            where = offsets + start
+            team.site.record_access(batch, "shared", where, CHUNK, lanes, False, engine=True)
     unset = np.empty((starts.size, offsets.size), np.bool_)
     worst = np.empty((starts.size, 4), np.int64)
     known, fenced, stamps = shared.clocks.known, shared.clocks.fenced, shared.stamps
