@@ -285,6 +285,8 @@ class CudaRuntime(Session):
 
     # Launches
 
+    refuse_launch = staticmethod(refuse_as_cuda_does)
+
     def launch(
         self,
         function: int,
@@ -301,7 +303,7 @@ class CudaRuntime(Session):
         Launch. Raises CudaError if CUDA refuses the launch, and the errors of the executor."""
         kernel = self.kernel(function)
         with examined(kernel, self.examine):
-            refuse_as_cuda_does(kernel, self.device, grid, block, cluster, shared_bytes)
+            self.refuse_launch(kernel, self.device, grid, block, cluster, shared_bytes)
         raw = parameters_at(arguments, kernel.parameter_bytes)
         ptx, with_suffix = kernel.ptx, self._with_suffix.get(kernel.ptx, "")
         for name, value in registers.items():

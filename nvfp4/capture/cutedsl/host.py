@@ -11,6 +11,8 @@ import threading
 
 from nvfp4.capture.codes import Code
 from nvfp4.capture.cuda.runtime import CudaRuntime
+from nvfp4.capture.device import Device
+from nvfp4.capture.kernel import Kernel, refuse_clusters, refuse_too_much_shared
 from nvfp4.records.launch import Dim3
 from nvfp4.records.launch_errors import UnsupportedCall
 
@@ -67,6 +69,15 @@ class HostRuntime(CudaRuntime):
                 hint="the PTX is kept of what is compiled after the interception was installed",
             )
         return handle
+
+    @staticmethod
+    def refuse_launch(
+        kernel: Kernel, device: Device, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
+    ) -> None:
+        """Raise CudaError for shared memory and clusters that cannot be. The executor refuses
+        blocks and grids, with the line of the launch."""
+        refuse_too_much_shared(kernel, device, shared_bytes)
+        refuse_clusters(kernel, device, grid, cluster)
 
     def run_configured(self, config: int, handle: int, args: int) -> None:
         """Launch by a cudaLaunchConfig_t at address `config`."""
