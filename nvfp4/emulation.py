@@ -83,10 +83,10 @@ class Emulation(Interception):
             sys.stdout.write(report.output)
 
     def begin_call(self, deadline: float | None = None) -> None:
-        """Forget the reports of the call before.
+        """Forget the reports of the previous call.
 
-        From now on a launch may write something else in another order, as long as neither torch's
-        operators nor `output` read it. deadline: when a kernel that still runs is given up, on the
+        From now on the results of a launch may depend on the order of its threads, unless torch's
+        operators or `output` read them. deadline: when to give up a kernel that still runs, on the
         monotonic clock.
         """
         self.launches.clear()
@@ -113,7 +113,7 @@ class Emulation(Interception):
         return seen
 
     def refuse_what_differs(self, address: int, nbytes: int) -> None:
-        """Raise the finding on which the contents of memory depend."""
+        """Raise the finding that the contents of this memory depend on, if they depend on one."""
         if self._worlds:
             span = Buffer("", address, nbytes)
             cause = self._worlds.cause_of(
@@ -124,7 +124,7 @@ class Emulation(Interception):
 
 
 class _Differences(host_access.Owner):
-    """Memory of this process, in which launches may have left what depends on their order."""
+    """Owner of host memory that may hold results which depend on the order of launches."""
 
     def __init__(self, emulation: Emulation) -> None:
         self.reads = emulation.refuse_what_differs  # type: ignore[method-assign]

@@ -216,7 +216,7 @@ class EmulatedGpu(Owner):
                 each.open(address, address + nbytes)
 
     def put(self, address: int, data: bytes) -> None:
-        """Set bytes in this process, or in the executor if only that has them."""
+        """Write bytes in this process, or in the executor if only the executor has them."""
         if not self._is_remote(address):
             self.opens(address, len(data))
             ctypes.memmove(address, data, len(data))

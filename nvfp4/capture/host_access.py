@@ -1,4 +1,4 @@
-"""Device memory as host code reads and sets it, beside launches."""
+"""Host code's reads and writes of device memory, outside launches."""
 
 import ctypes
 

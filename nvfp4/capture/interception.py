@@ -49,8 +49,10 @@ class Interception:
         self._stop.callback(triton.start(self._take, self.arch, self._memory))
 
     def capture_python(self) -> None:
-        """Take the launches of CuTe DSL and Triton once these are imported, which takes a second
-        that a submission in plain torch need not spend."""
+        """Take the launches of CuTe DSL and Triton once a submission imports them.
+
+        Importing them takes a second, which a submission in plain torch is spared.
+        """
         self._stop.callback(when_imported("cutlass", self.capture_cute_dsl))
         self._stop.callback(when_imported("triton", self.capture_triton))
 

@@ -41,21 +41,22 @@ class Resources:
 
 @dataclass
 class Kernel:
-    """A __global__ function of a loaded module. most_threads: by its launch bounds. made_for: as in
-    `build.Request`. cluster: size that the kernel itself requires. shared_asked_for: bytes of
-    dynamic shared memory that host code has allowed, None by default. large_clusters: whether host
-    code has allowed non-portable cluster sizes.
-    """
+    """A __global__ function of a loaded module."""
 
     ptx: str
     name: str
     parameter_bytes: tuple[int, ...]
     most_threads: int | None = None
+    """The most threads of a block, by the kernel's launch bounds."""
     resources: Resources = Resources()
     made_for: tuple[str, ...] = ()
+    """The architectures that the module was compiled for."""
     cluster: Dim3 | None = None
+    """The cluster size that the kernel itself requires."""
     shared_asked_for: int | None = None
+    """Bytes of dynamic shared memory that host code has allowed; None for the default."""
     large_clusters: bool = False
+    """Whether host code has allowed non-portable cluster sizes."""
 
 
 def find_kernel(

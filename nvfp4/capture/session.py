@@ -17,7 +17,7 @@ class Session:
     """
 
     def __init__(self, front_end: str) -> None:
-        """front_end: its name, for messages."""
+        """Create an idle session. front_end: its name in messages."""
         self._front_end = front_end
         self._device: Device | None = None
         self._run: Callable[[Launch], None] | None = None

@@ -99,7 +99,7 @@ class _TensorTypes(dict[type, bool]):
 
 _live_tensors = LiveTensors()
 remember = _live_tensors.remember
-"""Know a tensor from now on, so that messages can name its memory once it is freed."""
+"""Remember a tensor, so that messages can name its memory after it is freed."""
 
 
 class ProcessMemory:

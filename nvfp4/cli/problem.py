@@ -80,8 +80,8 @@ class Problem:
     cases: tuple[str, str] = ("", "")
     """Lines of the case that is checked first, and of an awkward one; "" for none."""
     emulated_per_s: float = 0.0
-    """About how many elements, as of ``elements_of``, a kernel gets through in a second without a
-    GPU; 0 if unknown."""
+    """Rough number of elements (see ``elements_of``) that are emulated in a second without a GPU; 0
+    if unknown."""
 
     @property
     def check_case(self) -> str:
@@ -236,8 +236,8 @@ def _template(folder: Path, content: Mapping[str, Any]) -> Path | None:
 
 
 def _described(source: bytes) -> dict[str, Any]:
-    """Return the names that a Python file assigns plain values to, and those of its functions,
-    which have none here. It is not run."""
+    """Return the names that a Python file assigns plain values to, with the values, and the names
+    of its functions, with None. The file is not run."""
     found: dict[str, Any] = {}
     with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
         for each in ast.parse(source).body:

@@ -25,7 +25,7 @@ _columns = {"name": 0, "tests": 0, "benchmarks": 0, "cases": 1, "ranked by": 2, 
 """The columns of the list with their ranks; see ``Column``."""
 
 _start_s = 8.0
-"""Before the first case, once caches are filled: the start of every process, and an import."""
+"""Seconds before the first case once caches are filled: processes start and import torch."""
 
 
 def add_and_show(folder: Path) -> None:

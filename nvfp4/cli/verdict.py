@@ -108,7 +108,7 @@ class BenchmarkResult:
     """Published by the problem, like the next."""
     b200_floor_us: float | None = None
     elements: int | None = None
-    """By which instructions are counted."""
+    """The number of elements that instruction counts are divided by."""
     emulation: dict[str, Any] | None = None
     """Counts of an emulated call; see ``cli.b200``."""
     predicted: Prediction | None = None
@@ -388,7 +388,7 @@ judge_ended = failures.Failure("not_judged.judge_ended", "not judged: the judge 
 no_result = failures.Failure(
     "process.no_result", "the judge has ended without a result of this case"
 )
-"""A message that is missing where none can be dropped."""
+"""The failure of a case whose result is missing from a report that may not leave it out."""
 
 
 def read_test(

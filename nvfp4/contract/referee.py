@@ -101,7 +101,7 @@ class Referee(Protocol):
     repeatable: bool
     """Whether the same inputs must give the same bits in another process."""
     withholds: bool
-    """Whether ``withhold`` knows a part of the inputs."""
+    """Whether ``withhold`` knows a part of the inputs on which every result depends."""
 
     def prepare(self, cases: Sequence[Case]) -> None:
         """Get ready for these cases, whose inputs are not drawn yet."""

@@ -19,34 +19,35 @@ _DATA_RACES = (
     "causality order relates them"
 )
 _INITIAL_VALUES = (
-    "PTX ISA, Initializers: only variables in constant and global memory have a value to begin with"
+    "PTX ISA, Initializers: only variables in constant and global memory are initialised"
 )
 
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Place of a fault.
-
-    line: in the PTX text, from 1. cta, thread: (x, y, z). source: the line that the instruction
-    was compiled from, with those it was inlined into. grid, block: of the launch.
-    """
+    """Place of a fault."""
 
     kernel: str
     line: int | None = None
+    """Line of the PTX text, from 1."""
     instruction: str | None = None
     cta: tuple[int, int, int] | None = None
     thread: tuple[int, int, int] | None = None
     source: SourceLine | None = None
+    """The line that the instruction was compiled from, with those it was inlined into."""
     grid: tuple[int, int, int] | None = None
+    """Extent of the launch's grid."""
     block: tuple[int, int, int] | None = None
+    """Extent of the launch's blocks."""
 
     @property
     def user(self) -> SourceLine | None:
-        """The innermost line of the user's own code; None where only a library's is known."""
+        """The innermost line of the user's own code; None if only a line of a library is known."""
         return self.source.users() if self.source else None
 
     def record(self) -> dict[str, Any]:
-        """file, line, ptx_line, cta, thread; None where something is not known."""
+        """Return a dictionary of file, line, ptx_line, cta and thread, with None for what is
+        unknown."""
         return {
             "file": shown(self.user.file) if self.user else None,
             "line": self.user.line if self.user else None,
@@ -56,8 +57,8 @@ class SourceLocation:
         }
 
     def lines(self, kind: str, message: str, code: str | None = None) -> Iterator[str]:
-        """A message at the user's line, or at that of the PTX where none is known, with the lines
-        that it was inlined into."""
+        """Yield a message at the user's line, or at the PTX line if no other is known, and the
+        lines that the code was inlined into."""
         user = self.user
         yield from heading(user, kind, message, code)
         if user is None:
@@ -70,7 +71,7 @@ class SourceLocation:
             yield f"  called from {frame}: {frame.text}" if frame.text else f"  called from {frame}"
 
     def who(self) -> str:
-        """The kernel, and the CTA and the thread as far as they are known."""
+        """Return the kernel in words, and the CTA and thread if they are known."""
         parts = [f"  in kernel {short_name(self.kernel)}"]
         for name, index, extent in (
             ("CTA", self.cta, self.grid),
@@ -83,33 +84,36 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class Seen:
-    """One access of a race. space: global or shared. address: as the space's instructions use it,
-    without windows. cta, thread: linear; thread is the block's size for the copy engine. line: of
-    the PTX. other: (CTA, thread) of the other access. home: the CTA whose shared memory it is.
-    """
+    """One of the two accesses of a race."""
 
     space: str
+    """global or shared."""
     address: int
+    """Address in the state space, not a generic one."""
     nbytes: int
     cta: int
+    """Linear number of the CTA."""
     thread: int
+    """Linear number of the thread; the block's size stands for the copy engine."""
     line: int
+    """Line of the PTX text."""
     other: tuple[int, int]
+    """(CTA, thread) of the other access."""
     home: int = -1
+    """The CTA whose shared memory was accessed."""
 
 
 @dataclass(frozen=True)
 class Related:
-    """Another place that belongs to a fault, and what is there."""
+    """Another place that belongs to a fault, and what happened there."""
 
     message: str
     where: SourceLocation
 
 
 class EmulatorError(Exception):
-    """The submission's process asked the emulated GPU for what no front end asks.
+    """A request to the emulated GPU that no front end makes; the base of the emulator's errors.
 
-    All other errors of the emulator are derived from it.
     code: the kind of error, for programs. refusal: whether the error is about something that is not
     emulated rather than about the kernel; see docs/emulator.md. rule: the manual's section and its
     rule in our words; None where no rule need be cited. arguments: the numbers and names in the
@@ -160,8 +164,8 @@ class EmulatorError(Exception):
         in kernel gemv, CTA (1, 0, 0) of (2, 1, 1), thread (32, 0, 0) of (128, 1, 1)
         hint: ...
 
-        launched: the line of the user's code that launched the kernel; the error's own place where
-        it has no other.
+        launched: the line of the user's code that launched the kernel; the place of the error if
+        no other is known.
         """
         lines: list[str] = []
         if self.where is None:
@@ -185,7 +189,7 @@ class EmulatorError(Exception):
 
 
 class PtxSyntaxError(EmulatorError):
-    """The text is not PTX as this front end reads it; the assembler has taken it."""
+    """PTX that this front end cannot parse although the assembler accepts it."""
 
     code = "ptx_syntax"
     refusal = True
@@ -199,7 +203,7 @@ class UnsupportedInstruction(EmulatorError):
 
 
 class EmulatorFailed(EmulatorError):
-    """The emulator itself has failed: a fault of its own, which is worth a report."""
+    """A fault in the emulator itself, which should be reported."""
 
     code = "emulator_failed"
     refusal = True
@@ -212,7 +216,7 @@ class LaunchError(EmulatorError):
 
 
 class NotAdmitted(LaunchError):
-    """A launch that the driver refuses, as the judge has found out by itself."""
+    """A launch that the driver would refuse by the judge's own check."""
 
 
 class MemoryFault(EmulatorError):
@@ -262,36 +266,33 @@ class UnwrittenTensor(UninitialisedShared):
     """A read of tensor memory that nothing has written."""
 
     code = "unwritten_tensor"
-    rule = (
-        "PTX ISA, Tensor Memory Allocation: columns that have been allocated hold nothing to begin "
-        "with"
-    )
+    rule = "PTX ISA, Tensor Memory Allocation: allocated columns are not initialised"
 
 
 class TensorRace(MemoryFault):
-    """Tensor memory or shared memory that a tensor core uses is touched while an operation that no
-    thread has waited for may still be under way."""
+    """Memory that a tensor core uses is accessed while its operation may still be under way, as no
+    thread has waited for it."""
 
     code = "tensor_race"
     rule = (
         "PTX ISA, Memory Consistency Model for 5th generation of TensorCore operations: "
-        "asynchronous operations are complete when a wait has told so"
+        "asynchronous operations are complete only after a wait for them"
     )
 
 
 class MissingTensorFence(MemoryFault):
-    """Operations on tensor memory are ordered across threads by a barrier alone, where it takes
-    tcgen05.fence before and behind it."""
+    """Operations on tensor memory by different threads have only a barrier between them, which
+    needs tcgen05.fence before and after it."""
 
     code = "tensor_fence"
     rule = (
         "PTX ISA, Canonical synchronization patterns of tcgen05: a barrier orders operations of "
-        "other threads between fences only"
+        "different threads only between two fences"
     )
 
 
 class MismatchedSwizzle(MemoryFault):
-    """A tensor core reads shared memory by another swizzle than it was written with."""
+    """A tensor core reads shared memory with a different swizzle than it was written with."""
 
     code = "tensor_swizzle"
     rule = (
@@ -308,24 +309,27 @@ class SharedRace(MemoryFault):
 
 
 class MissingProxyFence(MemoryFault):
-    """Threads and the copy engine access the same shared memory with no fence.proxy.async between:
-    a barrier does not make the one's access come before the other's. Or the copy engine reads a
-    tensor map that the kernel has changed."""
+    """Threads and the copy engine access the same shared memory without fence.proxy.async in
+    between.
+
+    A barrier alone does not order such accesses. Also: the copy engine reads a tensor map that the
+    kernel has changed.
+    """
 
     code = "proxy_fence"
     rule = (
-        "PTX ISA, Async Proxy: bulk copies access memory through a proxy of their own; it takes "
-        "fence.proxy.async to order them with accesses of threads"
+        "PTX ISA, Async Proxy: bulk copies access memory through their own proxy; "
+        "fence.proxy.async is required to order them with accesses of threads"
     )
 
 
 class ExitedPeer(MemoryFault):
-    """A CTA touches shared memory of another one of its cluster that has ended, or may have."""
+    """A CTA accesses shared memory of another CTA in its cluster that may have ended."""
 
     code = "exited_peer"
     rule = (
-        "CUDA C++ Programming Guide, Distributed Shared Memory: it has to be ensured that a block "
-        "does not exit before all accesses to its shared memory are done"
+        "CUDA C++ Programming Guide, Distributed Shared Memory: a block must not exit before "
+        "all accesses to its shared memory are done"
     )
 
 
@@ -341,14 +345,14 @@ class UnwaitedStore(MemoryFault):
 
     code = "unwaited_store"
     rule = (
-        "PTX ISA, Completion Mechanisms for Asynchronous Copy Operations: nobody may change the "
-        "source of a copy until it completes, and a thread has to wait for that"
+        "PTX ISA, Completion Mechanisms for Asynchronous Copy Operations: no thread may change "
+        "the source of a copy until a thread has waited for its completion"
     )
 
 
 class EarlyAccess(MemoryFault):
-    """A launch that may begin early touches what the one before it in the stream writes, and has
-    not waited for it."""
+    """A launch that may begin early accesses what the previous launch in the stream writes, without
+    waiting for that."""
 
     code = "early_access"
     rule = (
@@ -358,13 +362,13 @@ class EarlyAccess(MemoryFault):
 
 
 class MissingFence(MemoryFault):
-    """A CTA reads what another one has written, and no fence lies between that write and the atomic
-    or flag that tells of it."""
+    """A CTA reads what another CTA wrote without a fence between the write and the atomic or flag
+    that announces it."""
 
     code = "missing_fence"
     rule = (
-        "PTX ISA, Release and Acquire Patterns: earlier writes are visible to whoever sees the "
-        "atomic only if that is a release, or a fence comes before it"
+        "PTX ISA, Release and Acquire Patterns: earlier writes are visible to a thread that "
+        "sees the atomic only if that is a release, or a fence comes before it"
     )
 
 
@@ -386,7 +390,7 @@ class UninitialisedRegister(EmulatorError):
 
 
 class InactiveSource(UninitialisedRegister):
-    """A register was set by a shuffle from a lane that does not execute it."""
+    """Use of a register that a shuffle set from a lane which did not execute the shuffle."""
 
     rule = (
         "PTX ISA, shfl.sync: the result is undefined if a thread reads from an inactive thread, or "
@@ -407,15 +411,18 @@ class BarrierMisuse(EmulatorError):
 
 
 class NoArrivals(BarrierMisuse):
-    """An mbarrier that is initialised for no arrivals: a B200 takes it, and no manual says when its
+    """An mbarrier initialised with a count of 0: a B200 accepts it, but no manual says when its
     phases end."""
 
     code = "no_arrivals"
 
 
 class MissingWarpSync(BarrierMisuse):
-    """Lanes of a warp rely on running together: a member mask without the lane that executes the
-    instruction, or a lane's word that another lane takes with no __syncwarp between."""
+    """Lanes of a warp rely on running in lockstep.
+
+    Either a lane is missing from the member mask of an instruction that it executes, or a lane
+    reads what another one wrote with no __syncwarp in between.
+    """
 
     code = "warp_sync"
     rule = (
@@ -425,7 +432,7 @@ class MissingWarpSync(BarrierMisuse):
 
 
 class UnorderedLanes(MissingWarpSync):
-    """A lane of a warp touches what another has touched, one writing, with nothing between."""
+    """Two lanes of a warp access the same bytes, one writing, with no synchronisation between."""
 
     rule = (
         "PTX ISA, bar.warp.sync: threads of a warp that communicate through memory execute it in "
@@ -434,8 +441,10 @@ class UnorderedLanes(MissingWarpSync):
 
 
 class OrderDependence(EmulatorError):
-    """The result depends on the order in which warps and CTAs run, because what threads see of each
-    other through atomics or barriers does."""
+    """The result depends on the order in which warps and CTAs run.
+
+    The reason is that the values which threads see through atomics or barriers depend on it.
+    """
 
     code = "order_dependent"
     rule = (
@@ -453,7 +462,7 @@ class DeviceTrap(EmulatorError):
 class RunawayKernel(EmulatorError):
     """The launch executed more instructions than its limit allows.
 
-    starved: its CTAs wait for ever, and others have not started.
+    starved: whether its CTAs wait forever for CTAs that have not started.
     """
 
     code = "runaway_kernel"

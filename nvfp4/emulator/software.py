@@ -25,8 +25,8 @@ HINT = f'extra_cuda_cflags=["-gencode=arch=compute_{_OWN},code=sm_{_OWN}"]'
 
 @lru_cache(maxsize=64)
 def software_lines(ptx: str) -> Mapping[int, SourceLine]:
-    """Lines of a PTX text that convert in software what its GPU's own architecture converts by one
-    instruction, with the user's line that each belongs to."""
+    """Return the lines of a PTX text, with the user's line of each, that convert in software
+    although the GPU's own architecture has an instruction for it."""
     target = _TARGET.search(ptx)
     headers = _HEADERS.get(target[1]) if target else None
     return dict(_found(ptx, headers)) if headers and "/cuda_fp" in ptx else {}

@@ -29,7 +29,7 @@ class Sampled:
     lines: float
     """Lines of 128 bytes in each request."""
     first: float
-    """The share of its sectors that its thread block had not requested before."""
+    """The share of sectors that the thread block had not requested before."""
     first_requests: float
     """The share of its requests that have such sectors."""
     uneven: float = 1.0
@@ -101,8 +101,8 @@ class WorkCounter:
     _order: list[tuple[int, Array, Array, Array]] = field(default_factory=list)
 
     def add(self, ctas: Array, runs: Array) -> None:
-        """Add the work of a batch that has ended. ctas: their numbers. runs: int64[blocks,
-        warps]."""
+        """Add the work of a batch that has ended. ctas: its CTA numbers. runs: how often each warp
+        ran each block, int64[blocks, warps]."""
         if self._weights is None:
             # Random, so that no kernel can be written whose warps are taken for equal.
             drawn = np.frombuffer(secrets.token_bytes(8 * runs.shape[0]), np.uint64)
@@ -173,7 +173,7 @@ class WorkCounter:
 
 
 class DrawnCtas:
-    """A few CTAs of a batch whose accesses are kept; no kernel can foresee which."""
+    """A few CTAs of a batch, drawn at random and unpredictably, whose accesses are kept."""
 
     def __init__(self, batch: Any) -> None:
         grid, self._work = batch.grid, batch.launch.work

@@ -63,7 +63,7 @@ def _location(where: SourceLocation) -> dict[str, Any]:
 
 _block_registers = 65536
 _register_unit = 8
-"""A warp gets registers in units of as many a thread."""
+"""Registers of a thread are allocated in multiples of this."""
 
 
 class Admission:

@@ -64,7 +64,7 @@ most_kernels = 16
 """Most kernels of a call whose cost is explained."""
 
 most_sampled = 500_000
-"""After how many warp instructions a launch stops that would take too long."""
+"""Warp instructions after which a launch is stopped if all of it would take too long."""
 
 _most_told, _longest_told = 32, 500
 """Limits for the reports of a call and for their findings, and for a text of these."""
@@ -97,11 +97,10 @@ class Malformed(Exception):
 
 @dataclass
 class _Call:
-    """request: None before the first call. read: names of memory that host code has read. copied:
-    the bytes of each copy within the device's memory that it has asked for. sampled: why only some
-    CTAs ran, empty where all did. began: when the first launch did."""
+    """State of the call that is being judged."""
 
     request: Begin | None = None
+    """The request that began the call; None before the first."""
     reports: list[LaunchReport] = field(default_factory=list)
     counts: list[Counted] = field(default_factory=list)
     costs: list[KernelCost] = field(default_factory=list)
@@ -109,10 +108,14 @@ class _Call:
     others: dict[tuple[str, str], Counted | None] = field(default_factory=dict)
     notes: list[list[str]] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
+    """Names of buffers that host code has read."""
     copied: list[int] = field(default_factory=list)
+    """Bytes of each copy within device memory that host code has asked for."""
     also: str = ""
     sampled: str = ""
+    """Why only some CTAs ran; empty if all did."""
     began: float = 0.0
+    """When the first launch began."""
     fault: Fault | None = None
     fatal: bool = False
 
@@ -527,7 +530,7 @@ def _predicted(request: Begin, counts: list[Counted], copied: list[int]) -> dict
 
 
 def _plain_cost(cost: KernelCost, texts: list[str]) -> dict[str, Any]:
-    """A kernel's cost for JSON, with what the assembler says where there is one."""
+    """Return a kernel's cost for JSON, with the assembler's results if it is installed."""
     plain: dict[str, Any] = cost.to_dict()
     code = assemble(cost.ptx, cost.entry)
     runs = {number: count for number, (count, *_) in cost.ptx_lines.items()}

@@ -1,10 +1,11 @@
-"""Machine code of the emulator's loops, which is loaded before a submission is known.
+"""Machine code of the emulator's loops, loaded before a submission is known.
 
-A line names a loop and the types of its arguments. The usual ones, and those that executors were
-missing before, are loaded, or compiled where this user's cache does not hold them. Once an executor
-runs what a submission hands over, machine code that it compiles ends with it: it only says which
-lines these were, and the judge keeps them in a file. What stands there can choose no more: any
-other loop or type is left out.
+A line of text names a loop and the types of its arguments. An executor loads the usual lines and
+those that earlier executors missed, or compiles them if this user's cache lacks them.
+
+An executor that has run a submission is not trusted. The machine code that it compiles is deleted
+with it; it only reports the lines, which the judge keeps in a file. Lines that do not name a known
+loop and known types are left out.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ float64[1] float64[1] float64[1] int64[1] int64[1] int64[1] int64[1] int64[1] in
 int64[2] int64[1] int64 float64 float64 float64 float64[1] float64[1] int64 float64 int64
 multiprocessor.memory_cycles float64 float64[1] float64[1]
 """
-"""Below nvfp4.model: what a prediction needs."""
+"""Lines, below nvfp4.model, of the loops that a prediction needs."""
 
 
 def lines_of(text: str, package: str) -> list[str]:

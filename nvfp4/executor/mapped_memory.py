@@ -40,8 +40,8 @@ class MappedMemory:
         self._shared: list[tuple[int, int]] = []
 
     def map_file(self, fd: int, nbytes: int, address: int) -> None:
-        """Map the one file at the start of a page, in place of the zeros there, which the other
-        process has given back. Raises NotMappable."""
+        """Map the file at a page boundary, replacing the zeroed pages there, which the other
+        process has already unmapped. Raises NotMappable."""
         self.drop_file()
         for start, end in self._pages.within(address, address + nbytes):
             self._give_back(start, end)

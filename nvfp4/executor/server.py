@@ -17,9 +17,12 @@ from nvfp4.sandbox.namespaces import close_all_but, open_files
 
 
 def fork_for_judges(fd: int, folder: Path) -> int:
-    """Return in an executor that a judge has asked for over this socket, with the number of the
-    executor's own socket. folder: of the machine code. When no judge is left, the server
-    keeps the machine code that executors were missing, and ends."""
+    """Serve requests for executors on the socket `fd`, and return only in each forked executor,
+    with the descriptor of its own socket.
+
+    folder: the folder of the machine code. When no judge is left, the server saves the machine code
+    that executors were missing, and exits.
+    """
     isolation.close_to_others()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # an executor that has ended is forgotten
 

@@ -30,7 +30,7 @@ class _Mapping:
     """A mapping of device memory that lasts as long as a tensor uses it."""
 
     def __init__(self, handle: ctypes.c_uint64, nbytes: int, device: torch.device) -> None:
-        """handle: released."""
+        """Map the memory of `handle`, and release the handle."""
         self._driver, self._where = _driver(), (ctypes.c_uint64(), _size(nbytes))
         self._device = device
         at, size = self._where

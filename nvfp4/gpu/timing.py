@@ -63,8 +63,11 @@ def contest_flush(device: torch.device) -> Callable[[], None]:
 
 
 def fill_flush(device: torch.device) -> Callable[[], None]:
-    """Fill 256 MiB, as most of GPU MODE's problems do. The fill may end before a slow host has
-    launched the call; the call's time then includes the launch, there as here."""
+    """Return a flush that fills 256 MiB, as most of GPU MODE's problems do.
+
+    The fill may end before a slow host has launched the call. The time of the call then includes
+    the launch, here as in the contest.
+    """
     sizes = 32, 1024, 1024
 
     def flush() -> None:

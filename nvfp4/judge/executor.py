@@ -30,7 +30,7 @@ class ExecutorFailed(Exception):
 
 
 class ExecutorKilled(ExecutorFailed):
-    """The executor was killed, as what takes most memory is where little is left."""
+    """The executor was killed, as the largest process is when memory runs short."""
 
     code = "machine.limit"
 
@@ -72,7 +72,7 @@ class Executor:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Kills it and removes what it has written."""
+        """Kill the process and delete the files that it has written."""
         if self._process is None or self._channel is None or self._scratch is None:
             return
         atexit.unregister(self.stop)

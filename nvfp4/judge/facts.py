@@ -12,11 +12,11 @@ from nvfp4.records.options import Options
 
 
 def device_facts(device: torch.device, options: Options) -> dict[str, str | None]:
-    """Return the present device by the names of docs/json.md; None for what is not there.
+    """Return the facts about the device by the names of docs/json.md; None for what does not apply.
 
-    emulates: the architecture that kernels are emulated as, None on a GPU. flush: before a timed
-    call on a GPU. nvcc: of CUDA C++ submissions; "none: ..." says why they cannot be judged without
-    a GPU.
+    emulates: the architecture that kernels are emulated for, None on a GPU. flush: the L2 flush
+    before a timed call on a GPU. nvcc: the compiler of CUDA C++ submissions; "none: ..." says why
+    they cannot be judged without a GPU.
     """
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)

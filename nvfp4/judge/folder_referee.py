@@ -62,14 +62,15 @@ class FolderReferee:
     withholds = False
 
     def __init__(self, files: Mapping[str, bytes], options: Options) -> None:
-        """files: the problem's, by name. Raises RefereeFailed."""
+        """Start the process of the problem's code. files: the problem's files, by name. Raises
+        RefereeFailed."""
         self._deadline = time.monotonic() + options.timeout_s
         self._lock = threading.RLock()  # inputs are drawn ahead in a thread of their own
         self._numbers = itertools.count()
         self._requests = 0
         self._ready: tuple[Case, Draw, CaseDrawn] | None = None
         self._there: set[int] = set()
-        """The numbers of what this process has drawn."""
+        """Numbers of the draws that the referee's process holds."""
         self._plans: dict[tuple[str, bool], CasePlan] = {}
         self._published: dict[str, Published] = {}
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
@@ -215,8 +216,10 @@ class FolderReferee:
 
 
 def _near(seed: int, other: int) -> int:
-    """Return a seed drawn by the digits of another one, near enough that inputs are alike: a
-    generator may add it to values, as sort's does."""
+    """Return a seed that is near another one and differs by the digits of `other`.
+
+    Inputs stay alike even if a generator adds the seed to values, as that of `sort` does.
+    """
     offset = 1 + other % _SEEDS
     return seed + offset if seed + offset < 2**31 else seed - offset
 

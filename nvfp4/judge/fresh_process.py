@@ -108,8 +108,8 @@ def _ordered(values: torch.Tensor) -> torch.Tensor:
 
 
 def refuse_state(opened: OpenedCase, failed: SubmissionFailed, drawn: Drawn) -> None:
-    """Call with the same inputs in a process of its own. Raise SubmissionFailed if the output is
-    right there: then only earlier calls can be why it was wrong."""
+    """Repeat a wrong call in a new process. Raise SubmissionFailed if its output is right there,
+    since then the state left by earlier calls was the cause."""
     try:
         opened.call_alone(drawn)
     except (SubmissionFailed, OutOfTime):

@@ -155,9 +155,12 @@ def make_all(
     reporting: Callable[[int], AbstractContextManager[dict[str, str]]],
     ahead: Ahead,
 ) -> None:
-    """Call all cases in turn, while there is time. deadline: on the monotonic clock. reporting:
-    writes what its block adds to the report of a case, or why the case has failed. ahead: draws
-    inputs during the call before."""
+    """Call all cases in turn, while time is left.
+
+    deadline: on the monotonic clock. reporting: a context manager that adds its block's dictionary
+    to the report of a case, or notes why the case failed. ahead: draws the next inputs during a
+    call.
+    """
     end_s = min(time.monotonic() + longest_s, deadline - least_left_s)
     told: dict[int, dict[str, str]] = {number: {} for number in cases}
     order = drawn_order({number: case.least for number, case in cases.items()})

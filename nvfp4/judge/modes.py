@@ -311,7 +311,7 @@ class Judge:
         measured: "_Measured",
         attempts: int = 3,
     ) -> Stats:
-        """After a first call on ``data``; again if a busy CPU delays answers."""
+        """Time calls, after a first one on ``data``; again if a busy CPU delays answers."""
         fresh_contents = measured.fresh_contents
         schedule = schedules[self._device.type]
         samples = timing_checks.Samples(schedule.timed_calls)
@@ -380,8 +380,8 @@ class Judge:
 
     @contextmanager
     def _reported(self, key: str, complete: bool = True) -> Iterator[dict[str, str]]:
-        """Write what the block puts into the report, or why the case failed. complete: whether the
-        report is then complete."""
+        """Write the dictionary that the block fills into the report, or why the case failed.
+        complete: whether that completes the report."""
         report: dict[str, str] = {}
         self._began_s = time.monotonic()
         try:

@@ -66,9 +66,11 @@ class Hooks:
             raise _strictly(misuse[0])
 
     def untimed(self, opened: OpenedCase, called: Called) -> dict[str, str]:
-        """Return the counts of emulated kernels, which have no time; nothing where calls are timed.
-        Raises SubmissionFailed where there can be no counts, and under the bot, which ranks by
-        times.
+        """Return the counts of emulated kernels, which have no time; an empty dictionary if calls
+        are timed.
+
+        Raises SubmissionFailed if there can be no counts, and under the contest's bot, which ranks
+        by times.
         """
         if self._on_cuda or not called.launches:
             return {}

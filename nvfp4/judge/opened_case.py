@@ -109,7 +109,8 @@ class OpenedCase:
         self.longest_s = 0.0
         """The time of an emulation after which only some thread blocks run."""
         self.sampled = ""
-        """Why they did in the last call, so that its output is unknown; empty if all ran."""
+        """Why only some thread blocks ran in the last call, so that its output is unknown; empty if
+        all ran."""
         self._base, self._number = 0, next(_numbers)
         self.last_call_s = 0.0
         """The duration of the last call."""
@@ -151,7 +152,7 @@ class OpenedCase:
 
     @contextmanager
     def resumed(self) -> Iterator["OpenedCase"]:
-        """Return to the case after another one; the block gets it."""
+        """Return to the case after another one was open; yields it to the block."""
         self.resume()
         yield self
 
@@ -398,8 +399,8 @@ def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:
 
 
 def described(plan: CasePlan, places: dict[str, int]) -> list[Any]:
-    """Return the buffers of a case that launches may touch, as ``Begin`` has them. places: by name,
-    where each begins."""
+    """Return the buffers of a case that launches may touch, in the form of ``Begin``. places: the
+    address of each, by name."""
     return [
         [
             leaf.path,

@@ -88,8 +88,9 @@ class Source:
 
 
 class CaseFailed(Exception):
-    """A case cannot pass. ``str`` is the message for people; failure: the same for programs.
-    end: how eval.py ends then.
+    """A case cannot pass. ``str`` is the message for people.
+
+    failure: the same for programs. end: the exit code of eval.py.
     """
 
     end = Exit.CHECK_FAILED
@@ -179,7 +180,7 @@ class SubmissionProcess:
 
     @property
     def submission(self) -> Path:
-        """The copy that the worker imports, and may have replaced since."""
+        """Path of the copy that the worker imports, which the submission may have overwritten."""
         return self.scratch / self.source.file
 
     def start(self) -> None:

@@ -22,7 +22,7 @@ _OLD_LINES = re.compile(
     r"\.section\s+[\w.]+\s*\{[^}]*\}|\.file\s+\d+\s+\"[^\"]*\"(?:\s*,\s*\d+)*|\.loc(?:\s+\d+){3}"
     r"(?:\s*,\s*(?:inlined_at(?:\s+\d+){3}|function_name\s+[\w$.]+(?:\s*\+\s*\d+)?))*"
 )
-"""The lines that a compiler has named, and its debugging information."""
+"""Matches the debugging information and the line numbers that the compiler has written."""
 
 
 class Lines:
@@ -117,8 +117,9 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
 
 
 def usage(ptx: str, entry: str, arch: str) -> MachineCode | None:
-    """Return what the assembler prints about a kernel which it assembles for `assembled` anyway;
-    None where that is another text, a part of the module, or refused."""
+    """Return registers and spills of a kernel from the same run of the assembler that `assembled`
+    uses. None if that assembles another text, the kernel is only a part of its module, or it is
+    refused."""
     if target_of(ptx) != arch or ptx.count(".entry") != 1 or ".func" in ptx or ".section" in ptx:
         return None
     with suppress(PtxSyntaxError):

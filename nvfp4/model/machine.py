@@ -214,7 +214,7 @@ def _global_use(
 
 
 def _rate(rate: float) -> float:
-    """Return a share of executions, at most 1; 1 in place of 0."""
+    """Return the rate limited to 1; 1 if it is 0."""
     return min(1.0, rate) if rate > 0 else 1.0
 
 

@@ -50,13 +50,13 @@ def simulate(  # type: ignore[no-untyped-def]
     sets, reads, trace, trace_start, of_warp, of_cta, resident, spacing, cta_start, load_share,
     curve_bytes, curve_cycles, l2_latency, port_bytes, branch,
 ):  # fmt: skip
-    """Return the cycles, negative if warps wait forever; cycles by instruction and by reason; and
-    the bytes fetched from memory.
+    """Simulate a multiprocessor. Return the cycles (negative if warps wait forever), cycles by
+    instruction and by reason, and the bytes fetched from memory.
 
-    trace: instructions in the order of execution, those of trace i from trace_start[i] on.
-    of_warp: the trace of each warp of a kind of CTA. of_cta: the kinds of the CTAs that this SM
-    runs, `resident` of them at a time; they start at least `spacing` cycles apart. load_share: the
-    ratio of the memory requests of other SMs to those of this one.
+    trace: numbers of the executed instructions in order; trace i starts at trace_start[i]. of_warp:
+    the trace of each warp for each kind of CTA. of_cta: the kinds of the CTAs that this SM runs,
+    `resident` of them at a time; they start at least `spacing` cycles apart. load_share: the ratio
+    of the memory requests of other SMs to those of this one.
     """
     warps = of_warp.shape[1]
     ctas = of_cta.shape[0]

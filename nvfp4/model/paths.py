@@ -147,8 +147,11 @@ class _Copies:
 
 
 def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
-    """Return the copies of each statement. Without a load, store, shuffle or barrier, its rarest
-    kind of instruction represents it; a block has no more copies of it than of most others."""
+    """Return the copies of each statement in the machine code.
+
+    A statement is counted by its loads, stores, shuffles or barriers; if it has none, by its rarest
+    kind of instruction. A block has no more copies of that than of most of its other kinds.
+    """
     counts: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     guarded: set[int] = set()
     for block in code.blocks:

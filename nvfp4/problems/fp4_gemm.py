@@ -16,7 +16,7 @@ _flop_per_us = 6.9e9
 
 
 def least_bytes_of(products: Iterable[Product], factors: int = 1) -> int:
-    """Return the least bytes that products with so many different b must move."""
+    """Return the least bytes that the products must move, each with `factors` matrices b."""
     return sum(l * ((m + factors * n) * (k // 2 + k // 16) + 2 * m * n) for m, n, k, l in products)
 
 

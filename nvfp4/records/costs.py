@@ -13,8 +13,9 @@ of global memory."""
 
 @dataclass(frozen=True)
 class AccessCost:
-    """The accesses of a line with one opcode and one stride; the counts are those of
-    `emulator.state.tally.SiteTally`, the conflict is the worst one.
+    """The accesses of a line with one opcode and one stride.
+
+    The counts are defined in `emulator.state.tally.SiteTally`; the conflict is the worst one.
     """
 
     opcode: str
@@ -67,7 +68,7 @@ class LineCost:
     """Warp instructions that would be saved if the threads that go different ways here did all
     they do together."""
     callers: list[int] = field(default_factory=list)
-    """The nearest lines of the same file into which the code of this one was inlined."""
+    """The nearest lines of the same file into which the code of this line was inlined."""
     opcodes: dict[str, int] = field(default_factory=dict)
     """Warp instructions by opcode."""
     accesses: list[AccessCost] = field(default_factory=list)

@@ -19,7 +19,7 @@ LONGEST_BYTES, LONGEST_CAUSES = 1200, 1700
 LONGEST_TEXT, LONGEST_NAME = 300, 60
 MOST_ARGUMENTS, MOST_CAUSES, MOST_PLACES = 16, 4, 4
 LARGEST = 2**53
-"""JSON represents every whole number below it."""
+"""JSON readers that use float64 represent every whole number up to this exactly."""
 
 UNKNOWN = "unknown"
 

@@ -84,8 +84,10 @@ def clear(folder: Path, within_s: float = _clearing_s) -> subprocess.Popen[bytes
 
 
 def overwrite(path: Path, text: str) -> None:
-    """Write a small file again and again. Not emptied before, as ext4 writes a file that was
-    emptied to the disk when it is closed, which takes milliseconds. Does nothing where that fails.
+    """Overwrite a small file that is written often; do nothing if that fails.
+
+    The file is not emptied first: ext4 writes a file that was emptied to disk when it is closed,
+    which takes milliseconds.
     """
     with suppress(OSError), open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb", 0) as file:
         file.truncate(file.write(text.encode()))

@@ -5,14 +5,13 @@ from typing import Any, ClassVar
 
 
 class CodedError(Exception):
-    """`str(error)` is the sentence, then the hint.
-
-    verdict_code: the kind of error, as a verdict calls it. refusal: whether it says nothing of the
-    submission, only of what is not done here; see docs/emulator.md.
-    """
+    """Base of errors that have a code. `str(error)` is the sentence, then the hint."""
 
     verdict_code: ClassVar[str]
+    """The kind of error, as a verdict calls it."""
     refusal: ClassVar[bool] = False
+    """Whether something is not supported here, which says nothing about the submission; see
+    docs/emulator.md."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -21,7 +21,8 @@ class Load:
 
 @dataclass(frozen=True)
 class OpenCase:
-    """Open the buffers of a case, whose descriptor comes with it. Without a GPU there is none."""
+    """Ask the worker to open a case's buffers, whose descriptor is sent along; without a GPU there
+    are no buffers."""
 
     inputs: dict[str, Any]
     """The tree of what custom_kernel gets."""
@@ -35,7 +36,7 @@ class OpenCase:
 
 @dataclass(frozen=True)
 class OpenHost:
-    """Open those buffers of the case that lie in the host's memory; their descriptor comes."""
+    """Open the case's buffers that lie in host memory; their descriptor is sent along."""
 
 
 @dataclass(frozen=True)
@@ -177,9 +178,10 @@ class OpenSession:
 
 @dataclass(frozen=True)
 class Opened:
-    """possible: whether the worker's addresses are free in this process."""
+    """Answer to a request to open a case."""
 
     possible: bool
+    """Whether the worker's addresses are free in this process."""
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ class Tail(threading.Thread):
 
 
 VARIABLE = "NVFP4_TURN"
-"""The variable with the number of the file that says when it is the process's turn."""
+"""Environment variable with the descriptor of the file that gives a process its turn."""
 
 
 class Turn:

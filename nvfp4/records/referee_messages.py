@@ -21,12 +21,12 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Draw:
-    """Draw the inputs of a case and compute what is expected. number: of this
-    case, from then on."""
+    """Draw the inputs of a case and compute the expected output."""
 
     arguments: dict[str, Any]
     full_range: bool
     number: int
+    """Identifies the draw in later requests."""
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,12 @@ def is_library(path: str) -> bool:
 
 
 def show_as(path: str, name: str, text: str | None = None) -> None:
-    """Let later messages of this process call the file `name`, such as a copy by the original's
-    name. text: its contents, given if this process runs others' code: such code chooses the file
-    names of its lines, so no file is opened then."""
+    """Let later messages of this process call the file `name`, for instance the copy of a file by
+    the original's name.
+
+    text: the file's contents. It is given in processes that run a submission's code, which chooses
+    the file names of its lines: then no file is opened.
+    """
     _names[os.path.realpath(path)] = name
     if text is not None:
         _given.add(path)

@@ -26,14 +26,16 @@ _not_its_own = ("compiling", "emulating")
 
 @dataclass
 class RequestState:
-    """word: what the process was busy with since then, on the monotonic clock, which all processes
-    share. not_its_own_s: how long it had compiled and emulated before. refused: what was refused to
-    it last, or nothing."""
+    """State of the request that a process is answering."""
 
     word: str = "running"
+    """Word for what the process does now."""
     since: float = 0.0
+    """When it began that, on the monotonic clock, which all processes share."""
     not_its_own_s: float = 0.0
+    """Seconds spent on compiling and emulating before that."""
     refused: str = ""
+    """The last thing that was refused to the submission; empty if nothing was."""
 
     @property
     def not_its_own_until_now_s(self) -> float:
@@ -137,10 +139,10 @@ def stack_of_hang(
     name: str,
     heading: str = "at the time limit it was here:",
 ) -> str:
-    """Return the frames of the submission at the end, outermost first; empty if there are none.
+    """Return the submission's frames at the time limit, outermost first; empty if there are none.
 
-    scratch: the folder of the submission's process, which may have written there what it liked.
-    file: the submission's in that folder. source: what stood in it. name: what messages call it.
+    scratch: the folder of the submission's process, which can write any content there. file: the
+    name of the submission in that folder. source: its text. name: its name in messages.
     """
     content = read_plain_file(scratch, _stack, _longest_bytes) or b""
     text = content.decode("utf-8", "replace")

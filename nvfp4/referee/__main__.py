@@ -26,9 +26,11 @@ from nvfp4.records.referee_messages import (
 from nvfp4.sandbox.confinement import confine
 
 _most_bytes = 2 << 30
-"""Limit on inputs that are kept for a check; the last three are kept whatever their size: those of
-a call, of one that is made before it is checked again, and of the next, which a GPU does not draw
-ahead."""
+"""Limit on the inputs that are kept for a check.
+
+The last three are kept at any size: those of the call, of a call made before that is checked, and
+of the next call. A GPU keeps two, as the next ones are not drawn ahead.
+"""
 
 
 class Service:

@@ -49,7 +49,7 @@ class FolderProblem:
     """The problem in the current folder: imports ``reference`` and, if there is one, ``extras``."""
 
     def __init__(self, on_host: OnHost, adopt: Adopt) -> None:
-        """on_host, adopt: as of ``flatten`` and ``build``. Raises ProblemFailed."""
+        """Import the problem. on_host, adopt: see ``flatten``. Raises ProblemFailed."""
         self._on_host, self._adopt = on_host, adopt
         with _blaming("reference.py"):
             self._reference = importlib.import_module("reference")
@@ -103,7 +103,7 @@ class FolderProblem:
             setattr(utils, "match_reference", match_remembered)  # noqa: B010
 
     def draw(self, arguments: dict[str, Any], full_range: bool) -> Inputs:
-        """Inputs, and what the reference makes of them. Raises ProblemFailed."""
+        """Draw inputs and compute the reference's output. Raises ProblemFailed."""
         generate = self.second if full_range and self.second else self.generate
         with _blaming("generate_input"), _noting_unset() as unset:
             data = generate(**arguments)

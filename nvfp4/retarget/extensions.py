@@ -238,7 +238,7 @@ class Turn:
 
 
 def _rules() -> str:
-    """Return an identity of the rewriting code: if it changes, everything is built again."""
+    """Return a hash of the rewriting code; if it changes, everything is built again."""
     digest = hashlib.sha256(Path(__file__).with_name("nvcc.py").read_bytes())
     for package in ("nvfp4.retarget", "nvfp4.capture.cuda", "nvfp4.emulator.ptx"):
         spec = find_spec(package)
@@ -274,7 +274,7 @@ _COMPILING = {
     "triton": ("triton.runtime.jit", "JITFunction", "_do_compile"),
     "cutlass": ("cutlass.base_dsl.dsl", "BaseDSL", "generate_mlir"),
 }
-"""By package, where it compiles: a module, a class in it or "", and the function."""
+"""The function of each package that compiles: its module, its class ("" for none), and its name."""
 
 
 def watch_compilers(tell: Callable[[str], None]) -> None:

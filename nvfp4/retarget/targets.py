@@ -123,7 +123,7 @@ _ONLY: tuple[tuple[str, Having, str], ...] = (
 
 @lru_cache(maxsize=4096)
 def refusal(opcode: str, target: Target) -> str | None:
-    """Return why an instruction has no replacement on the target; None if it may have one."""
+    """Return why an instruction has no replacement on the target; None if no rule excludes one."""
     for pattern, has, why in _ONLY:
         if re.match(pattern, opcode) and not has(target):
             return why

@@ -143,7 +143,7 @@ def shown_cache() -> dict[Path, Path]:
 
 
 def use_instead(cache: Path, other: Path) -> None:
-    """Name another folder in the variables of this process, if it cannot be mounted in place of
+    """Let this process's variables name another folder, because that cannot be mounted in place of
     the cache."""
     for name, value in os.environ.items():
         if Path(value).is_relative_to(cache):

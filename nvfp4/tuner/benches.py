@@ -25,7 +25,7 @@ shown = 8
 """Lines of the ranking that are printed."""
 
 _first_calls, _calls = 3, 50
-"""Timed calls of every right configuration, and of one that may still be the fastest."""
+"""Number of timed calls of every right configuration, and of one that may still be the fastest."""
 
 _hopeless = 1.3
 """After the first calls, configurations slower than the best median times this get no more
@@ -34,7 +34,8 @@ calls."""
 _told_every = 25
 _seed = 1111
 _warp_instructions = 50_000
-"""How many are executed of a launch; CTAs that did not run count like those that did."""
+"""Warp instructions to execute in a launch; the CTAs that did not run are assumed to behave alike.
+"""
 
 
 @dataclass(frozen=True)
@@ -184,9 +185,11 @@ class Gpu(TimingBench):
 
 
 class PredictingBench(Bench):
-    """Ranks by predicted times. A prediction takes seconds: the search goes from the first
-    configuration to those that differ from the best in one field, until none is better, and checks
-    the best ones alone."""
+    """Ranks configurations by predicted times.
+
+    As a prediction takes seconds, the search starts at the first configuration and moves to better
+    ones that differ in one field, until there is none. Only the best ones are checked.
+    """
 
     interval = "four cases in five"
     low = high = 1.0

@@ -64,7 +64,7 @@ class GatedCalls:
         return Done()
 
     def _queue(self, request: QueueCalls, fd: int | None) -> Done:
-        """Queue behind the gate a call on each set, and the handing over of its output."""
+        """Queue behind the gate one call on each set, and the copy of its output to the judge."""
         assert self._gate, "OpenGate comes first"
         runner = self._runner
         data = [runner.data(buffers) for buffers in self._sets]

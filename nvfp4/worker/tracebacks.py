@@ -57,7 +57,7 @@ def _of_a_kernel(
 
 
 _distributions = {"cutlass": "nvidia-cutlass-dsl", "triton": "triton", "torch": "torch"}
-"""For each package, the distribution whose versions differ in the names they define."""
+"""The distribution of each package whose names change from version to version."""
 
 
 def version_hint(error: BaseException | None) -> str | None:

@@ -20,11 +20,12 @@ _SUFFIXES = ("", "f", "a")
 
 
 class Image(NamedTuple):
-    """A part of a fat binary. virtual: the architecture that its PTX is compiled for, such as
-    compute_100. made: sm_100 for machine code, compute_100 for PTX that the driver compiles."""
+    """A part of a fat binary."""
 
     virtual: str
+    """The architecture that its PTX is compiled for, such as compute_100."""
     made: str
+    """sm_100 for machine code, compute_100 for PTX that the driver compiles."""
 
     def assembled(self, capability: Capability) -> str:
         """Return the architecture that machine code is made for, by ptxas or by the driver of a
@@ -72,9 +73,11 @@ def fits(words: Iterable[str], number: int) -> bool:
 
 
 def nvccs_images(words: Iterable[str], capability: Capability) -> tuple[Image, ...]:
-    """Return the images that nvcc makes with these arguments on a machine with such a GPU. The
-    first is the one that the GPU's driver loads, if it runs any of them. words: each may hold
-    several arguments."""
+    """Return the images that nvcc makes with these arguments on a machine with such a GPU.
+
+    The first is the one that the GPU's driver loads, if it can run any of them. words: each may
+    hold several arguments.
+    """
     _, asked = split_architectures(single_words(words))
     asked = asked or [Image(OLDEST, each) for each in (OLDEST.replace("compute", "sm"), OLDEST)]
     own = "{}{}".format(*capability)
@@ -101,11 +104,11 @@ def _rank(image: Image, capability: Capability) -> tuple[bool, bool, int, int]:
 
 
 def torchs_options(words: Sequence[str], capability: Capability) -> list[str]:
-    """Return the options by which torch has nvcc compile for the GPU that is there. Raises torch's
-    ValueError.
+    """Return the options with which torch lets nvcc compile for the GPU of this machine. Raises
+    torch's ValueError.
 
-    words: the submission's extra_cuda_cflags; where one of them contains "arch", torch adds
-    nothing. Of TORCH_CUDA_ARCH_LIST only what the submission has set counts.
+    words: the submission's extra_cuda_cflags; if one contains "arch", torch adds nothing.
+    TORCH_CUDA_ARCH_LIST counts only if the submission has set it.
     """
     asked = own_variable(_ARCH_LIST)
     if asked and asked != "native":

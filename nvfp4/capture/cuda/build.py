@@ -30,7 +30,7 @@ _CUDA_FUNCTION = re.compile(
 )
 
 _CONVERTS = re.compile(r'^\s*\.file\s+\d+\s+"[^"]*/cuda_fp[468]\.hpp"', re.MULTILINE)
-"""PTX with code of headers that convert in software what an architecture lacks."""
+"""Matches PTX with code from headers that convert in software what a GPU has no instruction for."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,16 @@ class Source:
 
 @dataclass(frozen=True)
 class Request:
-    """An extension to build. name: of the module. images: what nvcc makes of each source; PTX of
-    the first is emulated, the others are compiled for their errors. capability: of the device.
-    """
+    """An extension to build."""
 
     name: str
+    """The name of its module."""
     sources: tuple[Source, ...]
     images: tuple[Image, ...]
+    """The images that nvcc makes of each source. PTX of the first is emulated; the others are only
+    compiled to find errors."""
     capability: Capability
+    """Compute capability of the device."""
     cflags: tuple[str, ...] = ()
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
@@ -68,19 +70,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Built:
-    """library: the shared object. ptx: texts of its modules, in the order in which they register
-    themselves. resources: of each kernel of each.
-
-    headers: "slim", or "torch" where those did not suffice. made_for: the images' architectures.
-    with_suffix: as of a `Launch`, a text for each of ptx.
-    """
+    """A compiled extension."""
 
     library: Path
+    """Path of the shared object."""
     ptx: tuple[str, ...]
+    """PTX of each module, in the order in which the modules register themselves."""
     resources: tuple[dict[str, Resources], ...] = ()
+    """For each module, the resources of each kernel."""
     headers: str = "slim"
+    """"slim", or "torch" if the slim headers did not suffice."""
     made_for: tuple[str, ...] = ()
+    """The architectures of the images."""
     with_suffix: tuple[str, ...] = ()
+    """For each text in `ptx`, the variant that `Launch.with_suffix` describes; "" for none."""
 
 
 def build(request: Request) -> Built:
@@ -310,8 +313,8 @@ class _Compilation:
 
 
 def _ptx_of(compiled: Path, virtual: str = "") -> Path:
-    """Return the path of the PTX that belongs to an object; C++ has none. virtual: of an image
-    other than the first."""
+    """Return the path of the PTX that was compiled with an object. virtual: the architecture of the
+    PTX, for images other than the first."""
     return compiled.with_suffix(f".{virtual}.ptx" if virtual else ".ptx")
 
 
@@ -339,7 +342,7 @@ _INSTEAD_OF = {
         *("c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "torch/cuda.h"),
     ),
 }
-"""Headers of torch, by the one in slim_torch/ that replaces them; all others are torch's own."""
+"""Torch's headers that each header in slim_torch/ replaces; all others are torch's own."""
 
 
 def slim_headers(folder: Path) -> list[Path]:

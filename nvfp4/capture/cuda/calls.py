@@ -132,7 +132,8 @@ def occupancy(runtime: CudaRuntime, function: int, threads: int, shared_bytes: i
 
 
 def _allocate(runtime: CudaRuntime, size: int, shared: bool = False) -> int:
-    """Return the address of memory of the device, shared with the host or not. Raises CudaError."""
+    """Allocate device memory and return its address. shared: whether host code can access it.
+    Raises CudaError."""
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
     return runtime.allocate(size, shared=shared) if size else 0
@@ -149,7 +150,7 @@ def cudaMalloc(runtime: CudaRuntime, size: int) -> int:
 
 @entry(gives=_ADDRESS)
 def host_memory(runtime: CudaRuntime, size: int) -> int:
-    """Managed or of the host, whose pages are cleared before a process gets them."""
+    """Allocate managed or host memory, whose pages are zero at first."""
     return _allocate(runtime, size, shared=True)
 
 

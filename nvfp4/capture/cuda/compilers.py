@@ -61,7 +61,7 @@ class CompileError(CaptureError, RuntimeError):
 
 
 class LoadError(CompileError, ImportError):
-    """A library that was built and cannot be loaded; an ImportError as Python's."""
+    """A library that was built but cannot be loaded; an ImportError, as Python would raise."""
 
     def __init__(self, name: str, error: Exception) -> None:
         said = _FOLDERS.sub("", str(error))

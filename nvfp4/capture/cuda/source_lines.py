@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 CXX_IN_PYTHON = "//"
-"""Between folder and name of a Python file whose lines are C++, which counts columns otherwise."""
+"""Separates folder and name of a Python file if its lines are C++, in which columns are counted
+differently."""
 SHOWN_AS = "/python-file/"
 """Stands for the folder of a Python file, so that a cached PTX fits wherever the file lies."""
 
@@ -65,7 +66,8 @@ def _jumps(lines: list[str], python_lines: list[str]) -> dict[int, int]:
 
 
 def _with_jumps(lines: list[str], jumps: dict[int, int], shown: str) -> str:
-    """Insert a directive before each run, or as soon after its beginning as one may stand."""
+    """Insert a #line directive before each run of lines, or at the first later place where one is
+    allowed."""
     out: list[str] = []
     offset: int | None = None  # from the index of a line to its number in the Python file
     due = False

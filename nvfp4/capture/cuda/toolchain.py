@@ -38,8 +38,8 @@ class Toolchain:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment for nvcc, without variables that would change the code. Those that
-        a submission sets are among the arguments."""
+        """Return the environment for nvcc, without variables that would change the code. Variables
+        that a submission sets are passed as arguments."""
         return {name: value for name, value in os.environ.items() if name not in OF_COMPILERS}
 
 

@@ -23,7 +23,8 @@ Body = Callable[..., None]
 
 
 def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[Any, ...], Body]]:
-    """Per function: the C argument types and what it does. The result is always an error code."""
+    """Return for each function its C argument types and its body. The C function returns an error
+    code."""
 
     def launch(kernel: int, *rest: int) -> None:
         grid, block, args, shared_bytes, stream = rest[0:3], rest[3:6], *rest[6:9]

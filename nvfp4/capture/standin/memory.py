@@ -83,8 +83,9 @@ _most_runs = 1 << 16
 
 
 def byte_runs(tensor: torch.Tensor) -> list[tuple[int, int]]:
-    """Address and size of each range of bytes that a strided tensor covers; of a tensor in very
-    many pieces the whole range, with what lies between.
+    """Return address and size of each range of bytes that a strided tensor covers.
+
+    For a tensor of very many pieces it is one range, which includes the gaps.
     """
     run = tensor.element_size()
     pieces: list[tuple[int, int]] = []

@@ -139,9 +139,12 @@ def _refuse(condition: bool, what: str) -> None:
 
 
 def _depth_in_float32(operand: torch.Tensor, *scales: torch.Tensor) -> int:
-    """Return how many products of FP4 with these E4M3 scales float32 adds in any order without
-    rounding: all are multiples of the least one that there can be. 0 for other operands and scales,
-    and on a GPU, which may round operands."""
+    """Return how many FP4 products with these E4M3 scales float32 can add in any order without
+    rounding.
+
+    All products are multiples of the least possible one. Returns 0 for other operands and scales,
+    and on a GPU, which may round operands.
+    """
     fits = operand.dtype == torch.float4_e2m1fn_x2 and scales[0].dtype == torch.float8_e4m3fn
     if not fits or operand.is_cuda:
         return 0

@@ -107,9 +107,9 @@ def target_of(session: Session) -> int:
 
 
 class Utilities:
-    """The driver's functions that Triton has in C.
+    """Functions that Triton implements in C on top of the driver.
 
-    loading: the compiled kernel that is being loaded by this thread.
+    loading: the compiled kernel that this thread is loading.
     """
 
     def __init__(self, session: Session) -> None:
@@ -228,7 +228,7 @@ _STACK = re.compile(rb"\x04\x12\x08\x00..\x00\x00(..)\x00\x00", re.DOTALL)
 
 
 def of_kernel(cubin: bytes) -> tuple[int, int]:
-    """(registers a thread, words a thread has on its stack), 0 where the file does not say.
+    """Return registers and stack words of a thread, 0 if the file does not say.
 
     Source: entries REGCOUNT and MIN_STACK_SIZE, as `nvdisasm` and `cuobjdump -elf` name them.
     """

@@ -120,8 +120,8 @@ def _lines(
     same_as: str | None,
     options: dict[str, Any],
 ) -> list[Line]:
-    """Return a line for each path of one content. same_as: the path that was judged, if it is
-    another."""
+    """Return a line for each path with the same content. same_as: the judged path, if it is not
+    among these."""
     lines = []
     for path in paths:
         lines.append(line_of(verdict, path, sha256, same_as, options))

@@ -132,12 +132,12 @@ class EvalProcesses:
         environment: Mapping[str, str],
         turn: AbstractContextManager[object] | None = None,
     ) -> dict[str, Any]:
-        """Return the object that `nvfp4 eval --json` prints, or one with an error where it printed
-        none, and elapsed_s.
+        """Return the object that `nvfp4 eval --json` prints, with elapsed_s; one with an error if
+        it printed none.
 
-        environment: variables beside our own. turn: entered when everything is loaded, and judged
-        in; elapsed_s and the limit begin there. The process dies with this one, however that ends.
-        Raises Stopped after ``stop``.
+        environment: variables in addition to our own. turn: held while the file is judged, from
+        when everything is loaded; elapsed_s and the time limit begin there. The process always dies
+        with this one. Raises Stopped after ``stop``.
         """
         started = time.monotonic()
 

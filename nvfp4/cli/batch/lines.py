@@ -18,7 +18,7 @@ batch_codes = {
     "batch.limit": "It was not judged within `--limit-s`.",
     "batch.crashed": "`nvfp4 eval` ended without a verdict, as where memory is short.",
 }
-"""Codes of the object `error` in a line of `nvfp4 batch`, beside setup_codes."""
+"""Error codes that only lines of `nvfp4 batch` have, in addition to setup_codes."""
 
 Line = dict[str, Any]
 """The object that `nvfp4 eval --json` prints, with more keys: same_as, the path whose verdict it is
@@ -34,7 +34,7 @@ def line_of(
     same_as: str | None,
     options: dict[str, Any],
 ) -> Line:
-    """Return the line of a path. verdict: as `nvfp4 eval --json` has it, or an error, or another
+    """Return the line of a path. verdict: an object of `nvfp4 eval --json`, an error, or another
     line."""
     head = {"schema": verdict["schema"], "passed": verdict.get("passed", False)}
     own = {"submission": {"path": str(path), "sha256": sha256}, "same_as": same_as}
@@ -55,13 +55,16 @@ def failure_of(line: Line) -> tuple[str, str] | None:
 
 
 def is_unclear(line: Line) -> bool:
-    """Return whether it is not known if it is right: not all of it was judged, or nothing in
+    """Return whether the verdict is unclear: some of it was not judged, or nothing was judged in
     time."""
     return bool(line.get("unclear")) or line.get("error", {}).get("code") in batch_codes
 
 
 class BatchFile:
-    """Locked while it is open: one batch at a time writes to it. found: the lines that it had."""
+    """The file of a batch, locked while it is open, so that one batch at a time writes to it.
+
+    found: the lines that it had when it was opened.
+    """
 
     def __init__(self, path: Path, resume: bool) -> None:
         """Open the file. Raises SetupError if it holds lines and is not to be resumed, or holds
@@ -133,7 +136,7 @@ def _locked(path: Path) -> int:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """All of it in one call, or nothing of it. Raises OSError."""
+    """Append all of the data in one call, or nothing. Raises OSError."""
     size = os.fstat(fd).st_size
     written = os.write(fd, data) if data else 0
     if written < len(data):

@@ -79,7 +79,8 @@ class Tally:
 
 @contextmanager
 def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
-    """Yield a function that shows each new line. On a terminal, figures stand below."""
+    """Yield a function that shows each new line. On a terminal, the batch's figures stay below the
+    lines."""
 
     def show(line: Line) -> None:
         say(console, result_line(line))

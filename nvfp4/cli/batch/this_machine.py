@@ -27,7 +27,7 @@ class Place:
     """A GPU, or a share of the cores, on which one submission is judged at a time."""
 
     name: str
-    """For people."""
+    """Name of the place, for messages."""
     device: str
     """The value of ``nvfp4 eval --device``."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -144,7 +144,8 @@ _cores_each = 2
 """Cores for each judgement: an emulated submission's tests and benchmarks run side by side."""
 
 _bytes_each = 3 << 30
-"""The repository's own submission needs 1.6 GiB at most, and others may need more."""
+"""Memory to reserve for each judgement: the repository's own submission needs 1.6 GiB, others may
+need more."""
 
 _READY_MOST = 32
 """The most submissions that are built and wait to be judged; caches keep the builds of some

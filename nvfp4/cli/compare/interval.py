@@ -77,9 +77,8 @@ def word_of(middle: float, low: float, high: float) -> Word:
 
 
 def in_all(words: Sequence[Word]) -> Word:
-    """Return the word for several files against one baseline: slower if one is, else unclear if one
-    is, else same if one is, else faster.
-    """
+    """Return the word for several files against one baseline: the first of slower, unclear and same
+    that one of them has, else faster."""
     for word in ("slower", "unclear", "same"):
         if word in words:
             return word

@@ -37,7 +37,8 @@ def benchmark_columns(verdict: Verdict) -> list[Column]:
 
 
 def _unit(verdict: Verdict) -> tuple[str, float]:
-    """Microseconds, or milliseconds where all times are long, and how many of the former it has."""
+    """Return the unit of the times, ms if all are long and else us, and how many microseconds it
+    has."""
     means = [each.mean_us for each in verdict.benchmarks if each.mean_us is not None]
     return ("ms", 1e3) if means and min(means) >= 1e3 else ("us", 1.0)
 
@@ -215,7 +216,7 @@ def flushed(device: Device | None) -> str:
 
 
 def b200_floor(value_us: float | None) -> str:
-    """Return the floor on a B200, with as many digits as the published measurement has."""
+    """Return the floor on a B200 with one decimal place, like the published measurement."""
     return "-" if value_us is None else f"{value_us:.1f}"
 
 

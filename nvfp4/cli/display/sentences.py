@@ -1,4 +1,4 @@
-"""A verdict in sentences: what went wrong in the judge's words, what was printed, the end."""
+"""A verdict in sentences: failures, findings, output of the submission, and the closing line."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ _shown_opcodes = 4
 
 
 def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkResult]]:
-    """Return every case with what it is in words, in the order in which they were judged."""
+    """Return (description, result) of every case, in the order in which they were judged."""
     return [
         *((f"test, {test.inputs} inputs", test) for test in verdict.tests),
         *(("benchmark", benchmark) for benchmark in verdict.benchmarks),
@@ -29,8 +29,8 @@ def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkRes
 
 
 def failure_lines(verdict: Verdict) -> Iterator[Text]:
-    """Yield the messages of the first failures that decide, then of those that only warn, then of
-    the cases that could not be judged; equal ones once."""
+    """Yield the messages of the first deciding failures, then of the first that only warn, then of
+    cases that could not be judged. Equal messages appear once."""
     named = named_results(verdict)
     failed = [each for each in named if each[1].status == "fail"]
     deciding = [each for each in failed if not verdict.only_warns(each[1])]
@@ -45,7 +45,7 @@ def failure_lines(verdict: Verdict) -> Iterator[Text]:
 def _lines_of(
     noun: str, *groups: tuple[str, str, list[tuple[str, TestResult | BenchmarkResult]]]
 ) -> Iterator[Text]:
-    """groups: what is said of their cases, the style, the cases."""
+    """Yield a line for each distinct message. groups: (word for their cases, style, cases)."""
     said: set[str] = set()
     hidden = 0
     for word, style, results in groups:
@@ -106,7 +106,7 @@ def output_lines(verdict: Verdict) -> Iterator[Text]:
 
 
 def closing_line(verdict: Verdict) -> Text:
-    """Passed, failed, unclear or interrupted: how many cases, how long, the first that failed."""
+    """Return the closing line: the outcome, the counts, the duration, and the first failed case."""
     if verdict.interrupted:
         line = f"interrupted{_taken(verdict, 'after')}: {_counts(verdict)}"
         return Text(line, style="bold yellow")
@@ -184,7 +184,7 @@ def _case(result: TestResult | BenchmarkResult) -> str:
 
 
 def retargeting_lines(kernels: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a sentence on what the times mean, and the rewritten instructions of each kernel."""
+    """Yield a sentence about the meaning of the times, and each kernel's rewritten instructions."""
     if not kernels:
         return
     source, target = kernels[0]["source"], kernels[0]["target"]
@@ -202,7 +202,7 @@ def retargeting_lines(kernels: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def who(place: Place) -> str:
-    """``, by CTA (0, 1, 0), thread (33, 0, 0)``; empty where it is not known."""
+    """Return text like ``, by CTA (0, 1, 0), thread (33, 0, 0)``; empty if these are unknown."""
     if place.cta is None or place.thread is None:
         return ""
     return f", by CTA {tuple(place.cta)}, thread {tuple(place.thread)}"
@@ -210,15 +210,17 @@ def who(place: Place) -> str:
 
 @dataclass
 class Summary:
-    """One finding over all cases. cases: how many have it. count: of all of them."""
+    """One finding, summed over all cases."""
 
     finding: Finding
     cases: int
+    """Number of cases that have it."""
     count: int
+    """How often it was found in all cases together."""
 
     @property
     def place(self) -> str:
-        """``submission.py:57``, or the kernel where no line is known."""
+        """The line, such as ``submission.py:57``, or the kernel if no line is known."""
         found = self.finding
         if found.file and found.line:
             return f"{found.file}:{found.line}"
@@ -226,7 +228,7 @@ class Summary:
 
 
 def summarise(cases: Iterable[list[Finding]]) -> list[Summary]:
-    """Return each finding once: findings are the same if code, kernel and line are."""
+    """Return each finding once. Findings are equal if their code, kernel and line are."""
     seen: dict[tuple[object, ...], Summary] = {}
     for findings in cases:
         for finding in findings:

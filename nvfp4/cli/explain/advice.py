@@ -21,7 +21,7 @@ _too_often = 0.3
 """The share of all sectors that loads of data shared by all rows may take."""
 
 _threads_to_spare = 16 * 32 * 148
-"""Sixteen warps for each SM of a B200."""
+"""A read may be repeated by at least this many threads: 16 warps on each SM of a B200."""
 
 _many_instructions = 4.0
 """Instructions of a lane for each element of a; more mean that values are decoded one by one."""

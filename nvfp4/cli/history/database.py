@@ -67,7 +67,7 @@ class Entry:
     tests_passed: int
     tests: int
     benchmarks: str
-    """Their shapes."""
+    """The shapes of the benchmarks."""
     geomean_us: float | None
     """None unless timed."""
     bound_us: float | None

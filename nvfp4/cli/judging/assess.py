@@ -47,7 +47,7 @@ _part_bytes = 3 << 30
 """Memory that a judge of large benchmarks and its processes may take."""
 
 _least_shared = 8
-"""Tests that are worth a second judge."""
+"""Fewer tests than this are not worth a second judge."""
 
 
 class Observer:
@@ -74,7 +74,7 @@ class Plan:
     """The cases to judge, and how."""
 
     tests: list[str]
-    """Lines of a case file of the problem, like the benchmarks."""
+    """The cases of the tests, as lines of a case file."""
     benchmarks: list[str]
     problem: Problem
     run_alone: bool = True
@@ -82,7 +82,7 @@ class Plan:
     inputs: tuple[str, ...] = ("contest", "full")
     """The kinds of inputs of the tests."""
     second_look: tuple[str, ...] = ()
-    """Lines of further tests, with their inputs."""
+    """Tests to run in addition, on every kind of inputs, as lines of a case file."""
     stop_at: str | None = None
     """The status, pass or fail, with which a test ends the tests; None for neither."""
     repeat: bool = True
@@ -346,7 +346,8 @@ def _run_benchmarks(
     turn: AbstractContextManager[None] | None = None,
     beside: bool = False,
 ) -> None:
-    """beside: whether the tests have launched kernels that are emulated."""
+    """Time the benchmarks, or count their work. beside: whether to start all parts at once, because
+    the tests have launched emulated kernels."""
     lines, benchmarks = plan.benchmarks, verdict.benchmarks
     if turn is not None:
         bot = replace(bot, turn=turn)

@@ -97,11 +97,11 @@ class ProcessResult:
 
 @dataclass(frozen=True)
 class Bot:
-    """Runs things with the submission, device, seed and time limit the user chose.
+    """Runs judges with the submission, device, seed and time limit that the user chose.
 
-    submission: the file's bytes, read once. seed: a secret one. turn: entered when a judge has
-    loaded everything, and judged in; the time limit begins there. Every run has a freshly staged
-    folder, so that nothing a submission leaves behind reaches the next one.
+    submission: the file's bytes, read once. seed: a secret one. turn: held while a judge runs, from
+    when it has loaded everything; the time limit begins there. Every run has a new staging folder,
+    so that a submission cannot leave anything to the next one.
     """
 
     problem: Problem

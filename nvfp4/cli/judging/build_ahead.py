@@ -132,7 +132,8 @@ def core_count() -> int:
 
 
 def free_bytes() -> int:
-    """Memory that is available, of the machine and of the container; unknown is plenty."""
+    """Return the free memory of the machine or the container, whichever is less; a huge number if
+    unknown."""
     free = 1 << 62
     with suppress(OSError):
         found = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.M)

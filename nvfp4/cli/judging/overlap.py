@@ -20,8 +20,10 @@ class Abandoned(Exception):
 
 
 class Held:
-    """Stands in for an observer, and keeps its calls until it is released. A call raises Abandoned
-    once this is abandoned."""
+    """Stands in for an observer and keeps its calls until they are released.
+
+    Calls raise Abandoned after `abandoned` is set.
+    """
 
     def __init__(self, told: Any) -> None:
         self.abandoned = False
@@ -73,8 +75,8 @@ class BesideTests:
         verdict: Verdict,
         observer: Any,
     ) -> None:
-        """run: benchmarks for a verdict, told to an observer, in a turn; takes whether they may
-        run beside each other. It may raise Abandoned."""
+        """run: judges the benchmarks, given a verdict to fill, an observer, a turn, and whether
+        they may run beside each other. It may raise Abandoned."""
         self._pool, self._run = pool, run
         self._verdict = Verdict(verdict.submission)
         self._held = Held(observer)

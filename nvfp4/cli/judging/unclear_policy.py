@@ -1,8 +1,8 @@
-"""Cases that cannot be judged here, which is no fault of the submission.
+"""Cases that cannot be judged on this machine, which is no fault of the submission.
 
 A call that is refused here may be right. A call that did not end in time fails if it should have
-ended, judged by the cases that passed or by the time that any kernel takes; otherwise it is unknown
-whether it would have been right.
+ended, going by the cases that passed or by the longest time of any sensible kernel; otherwise its
+result is unknown.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ Result = TypeVar("Result", TestResult, BenchmarkResult)
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why it is unknown here whether a submission is right."""
+    """A reason why this machine cannot tell whether a submission is right."""
 
     code: str
     """The code of the case, which is skipped."""
@@ -29,14 +29,18 @@ class Refusal:
 
 _elsewhere = "on a GPU it can be judged"
 not_emulated = Refusal("not_judged.not_emulated", "not judged: not emulated", _elsewhere)
-emulator_failed = Refusal("not_judged.emulator_failed", "not judged: our own fault", _elsewhere)
+emulator_failed = Refusal(
+    "not_judged.emulator_failed", "not judged: a fault of the emulator", _elsewhere
+)
 too_slow = Refusal("not_judged.too_slow", "not judged: too slow here", "--timeout gives more time")
 not_installed = Refusal(
-    "not_judged.not_installed", "not judged: not installed here", "it can be judged where that is"
+    "not_judged.not_installed",
+    "not judged: not installed here",
+    "install it, or judge where it is installed",
 )
 machine_limit = Refusal(
     "not_judged.machine_limit",
-    "not judged: more than there is here",
+    "not judged: needs more than this machine has",
     "on a larger machine it can be judged",
 )
 not_retargeted = Refusal(
@@ -46,7 +50,7 @@ not_retargeted = Refusal(
 )
 other_rounding = Refusal(
     "not_judged.rounding",
-    "not judged: the reference rounds otherwise here",
+    "not judged: the reference rounds differently here",
     "on a GPU the problem's own reference decides",
 )
 no_reference = Refusal(
@@ -75,7 +79,7 @@ refusals = {
     "not_judged.problem": no_reference,
     "not_judged.judge_ended": judge_ended,
 }
-"""Refusals by the code of a failure that says nothing of the submission."""
+"""The refusal for each code of a failure that says nothing about the submission."""
 
 _out_of_memory = "SIGKILL"
 """The signal by which Linux ends processes if memory is short."""
@@ -84,32 +88,32 @@ _margin = 4.0
 """A call hangs after this many times the duration expected from the cases that passed."""
 
 _slowest_s = 1 / 20_000
-"""Seconds for an element at worst, in a kernel that computes with a single thread."""
+"""The most seconds for an element: those of a kernel that computes with a single thread."""
 
 again_s = 20.0
-"""About the most that all cases that have passed take to be called again."""
+"""About the longest time for calling all passed cases again."""
 
 _shortest_case_s = 0.1
-"""Least that a case is expected to take."""
+"""The shortest time that is expected of a case."""
 
 _bound_margin = 2.0
-"""If no case has passed, a call hangs after this many times that."""
+"""A call hangs after this many times `_slowest_s` for its elements, if no case has passed."""
 
 _shortest_s = {"timeout.import": 60.0, "timeout.call": 30.0, "kernel.runaway_kernel": 5.0}
-"""A call that had less time is not taken to hang: on a busy machine, host code may get a tenth of a
-core. Of a kernel the processor's time is known."""
+"""A call that had less time is not taken to hang, as host code may get only a tenth of a core on a
+busy machine. For a kernel, CPU time is counted, which is not affected."""
 
 
 def refusal_of(failure: Failure) -> Refusal | None:
-    """Why a failure says nothing of the submission; None where it does."""
+    """Return why a failure says nothing about the submission; None if it shows a fault of it."""
     if failure.code == "process.killed":
         return machine_limit if failure.arguments.get("signal") == _out_of_memory else None
     return refusals.get(failure.code)
 
 
 def is_ours(code: str | None) -> bool:
-    """Return whether a call that failed so says nothing of the submission: it was refused, or had
-    no time."""
+    """Return whether a failure with this code says nothing about the submission: its call was
+    refused or did not get enough time."""
     return code is not None and (code in refusals or code.startswith("timeout."))
 
 
@@ -129,13 +133,17 @@ class Pace:
         self._passed: list[tuple[int, float]] = []
 
     def add(self, result: TestResult | BenchmarkResult) -> None:
-        """Notes a case that passed."""
+        """Note the duration of a case if it passed."""
         if result.status == "pass" and result.elapsed_s is not None:
             self._passed.append((_elements(result), result.elapsed_s))
 
     def decided(self, result: Result, emulated: bool) -> Result:
-        """Return the result, skipped if only the time failed, or something of ours. emulated:
-        whether there is no GPU. On one, time is short only if compiling took it."""
+        """Return the result, skipped if it failed only for lack of time or because of a limit of
+        the judge.
+
+        emulated: whether there is no GPU. With a GPU, lack of time is excused only if compiling
+        took it.
+        """
         failure = result.failure
         if result.status != "fail" or failure is None:
             return result
@@ -158,7 +166,7 @@ class Pace:
         return _bound_margin * _slowest_s * elements if expected_s is None else _margin * expected_s
 
     def expected_s(self, elements: int) -> float | None:
-        """Return how many seconds a case would take, by those that passed; None if none has."""
+        """Return the expected seconds of a case, going by those that passed; None if none has."""
         if not self._passed:
             return None
         known = dict(self._passed)
@@ -187,9 +195,11 @@ def _elements(result: TestResult | BenchmarkResult) -> int:
 
 
 def _had_s(failure: Failure) -> float | None:
-    """Return the time that a call that did not end has had, without compiling and emulating, which
-    are the judge's work; None if the call failed for another reason. The emulator reports a
-    kernel's time itself."""
+    """Return the seconds that a call had which did not end; None if it failed for another reason.
+
+    Time for compiling and emulating is the judge's own and not counted. The emulator itself reports
+    the time of a kernel.
+    """
     if failure.code not in _shortest_s:
         return None
     given = failure.arguments

@@ -1,5 +1,5 @@
-"""Warnings of a verdict: each policy examines it and may warn; so may the submission's
-directives."""
+"""Warnings about a verdict: each policy examines it and may yield one. Also a warning about the
+submission's directives."""
 
 import math
 from collections.abc import Iterator
@@ -57,8 +57,8 @@ def _strict(verdict: Verdict) -> Iterator[Warning]:
     if verdict.strict and verdict.passed and verdict.emulated:
         yield Warning(
             "strict",
-            "--strict has found nothing, but findings about streams are only what the "
-            "submission's own process says",
+            "--strict has found nothing, but only the submission's own process looks for misuse of "
+            "streams",
             "On a GPU the judge's clock sees work that no stream joins.",
         )
 
@@ -70,13 +70,12 @@ def _other_shape(verdict: Verdict) -> Iterator[Warning]:
         yield Warning(
             "other_shape",
             f"right at the contest's shape, not at {shape_of(others[0].spec)}",
-            "The contest has no such shape: a kernel that is made for its shapes need not take "
-            "others.",
+            "The contest has no such shape, so a kernel need not support it.",
         )
 
 
 def _warning_tests(verdict: Verdict) -> list[TestResult]:
-    """Return the tests on full-range inputs, if these only warn."""
+    """Return the tests on full-range inputs if their failures only warn; else an empty list."""
     if not verdict.full_range_only_warns:
         return []
     return [test for test in verdict.tests if test.inputs == "full"]
@@ -108,8 +107,8 @@ def _dropped(verdict: Verdict) -> Iterator[Warning]:
         cases = sum(bool(each.dropped) for each in verdict.results)
         yield Warning(
             "dropped",
-            f"there was no room for everything about {several(cases, 'case')}: {', '.join(names)}",
-            "The verdict does not depend on it. A submission that prints less leaves more room.",
+            f"details of {several(cases, 'case')} were dropped: {', '.join(names)}",
+            "The verdict does not depend on them. A submission that prints less leaves more room.",
         )
 
 
@@ -132,8 +131,8 @@ def _own_times(verdict: Verdict) -> Iterator[Warning]:
     if timed and _timed_on("cuda", verdict):
         yield Warning(
             "own_times",
-            f"the times of {several(len(timed), 'benchmark')} are those that the submission's own "
-            "process says",
+            f"the times of {several(len(timed), 'benchmark')} were measured by the submission's "
+            "own process",
             "The judge has its own clock only for NVFP4 GEMV, and only if memory has room for it.",
         )
 

@@ -37,11 +37,13 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Source:
-    """cost: what the shares are of, or why there are none. cut: how many lines are not shown."""
+    """The annotated source of a submission."""
 
     lines: list[SourceLine]
     cost: str
+    """The cost that lines have shares of, or why nothing was counted."""
     cut: int
+    """Number of lines that are not shown."""
 
 
 def source_of(subject: Subject, longest: int, with_cost: bool) -> Source:

@@ -18,7 +18,7 @@ class Subject:
     """A judgement on the page."""
 
     record: Record
-    """Its id is 0 if the judgement is not kept."""
+    """The judgement as the history has it; its id is 0 if it was not kept."""
     verdict: Verdict
     """With every text visible."""
 

@@ -299,9 +299,10 @@ def _select(chosen, new, old, out):  # type: ignore[no-untyped-def]
 
 
 def select(chosen: Array, new: Array, old: Array) -> Array:
-    """`new` where `chosen` holds, else `old`; both of one dtype, in shapes that broadcast.
+    """Return `new` where `chosen` holds, else `old`; both have the same dtype, and all shapes
+    broadcast.
 
-    NumPy takes ten times as long where the next choice cannot be foreseen.
+    NumPy takes ten times as long if the choices are irregular.
     """
     shape = common_shape((chosen, new, old))
     out = np.empty(shape, new.dtype)

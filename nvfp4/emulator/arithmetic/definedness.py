@@ -47,7 +47,7 @@ def whole(classes: Sequence[str]) -> Rule:
 
 
 def transfer(rule: Rule, classes: Sequence[str]) -> Rule:
-    """A rule that is quick if all is defined."""
+    """Return a rule that takes a shortcut if all sources are defined."""
     nothing = tuple(np.zeros(1, REGISTER_DTYPES[cls]) for cls in classes)
 
     def quick(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ...]:

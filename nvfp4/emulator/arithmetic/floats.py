@@ -345,10 +345,10 @@ def _rsqrt(m: Modifiers) -> Op:
 
 
 def upper_word(function: Function) -> Callable[[Array], Array]:
-    """Return `function` on f64 bits as the device approximates it, which reads and writes the upper
-    32 bits alone.
+    """Return `function` on f64 bits with the precision of the device's approximation, which reads
+    and writes only the upper 32 bits.
 
-    Subnormal numbers are flushed on both sides; a NaN result has one form.
+    Subnormal arguments and results are flushed; all NaN results are the same.
     """
     infinity = np.uint64(0x7FF << 52)
 

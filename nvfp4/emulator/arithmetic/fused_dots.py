@@ -67,7 +67,8 @@ def _look_up(codes, significands, exponents, finite, significand, exponent):  # 
 
 
 def elements(codes: Array, name: str) -> tuple[Array, Array, bool]:
-    """(significands, exponents, whether all are finite) of codes [rows, k] of a format."""
+    """Return (significands, exponents, whether all are finite) of codes [rows, k] in the format
+    `name`."""
     if name == "tf32":  # in the upper bits of a word
         parts = _split((codes >> 13).astype(np.int64), FORMATS["tf32"])
         return parts[0], parts[1], bool(parts[2].all())
@@ -402,8 +403,11 @@ def _put_specials(
 
 @lru_cache(maxsize=2)
 def _scale_tables(name: str) -> tuple[Array, Array, Array, Array]:
-    """By the code of a scale: (value, unit that it is a multiple of, significand in eighths,
-    exponent). Of NaN the first three are 0, and of zero, too. The sign is ignored."""
+    """Return tables that the code of a scale indexes: value, unit that it is a multiple of,
+    significand in eighths, exponent.
+
+    The first three are 0 for NaN and zero. The sign is ignored.
+    """
     codes = np.arange(256)
     if name == "ue8m0":
         significand, exponent = np.full(256, 8), codes - 127

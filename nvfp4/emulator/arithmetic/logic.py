@@ -340,7 +340,8 @@ def _order(word: Array) -> Array:
 
 
 def _nan_bits(type_: Type) -> tuple[int, int]:
-    """The bits of infinity, above which lie the NaNs, and of the NaN of min and max."""
+    """Return the bits of infinity (those of NaNs are larger), and of the NaN that min and max
+    return."""
     base = type_.name.removesuffix("x2")
     form = {"f16": F16, "bf16": BF16, "f32": F32}.get(base)
     if form is None:

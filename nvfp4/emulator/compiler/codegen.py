@@ -284,6 +284,7 @@ class _Writer:
 
 
 def _function(name: str, reads: Iterable[int], body: list[str]) -> list[str]:
-    """A function of (batch, group, R), R being the group's registers."""
+    """Return the text of a Python function of (batch, group, R), where R holds the group's
+    registers."""
     fetches = [f"r{register} = R[{register}]" for register in reads]
     return [f"def {name}(batch, group, R):", *(f"    {line}" for line in (*fetches, *body))]

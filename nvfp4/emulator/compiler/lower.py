@@ -30,7 +30,7 @@ def _refuse_addresses_as_values(site: Site, action: Action) -> None:
 
 
 def passes_on(action: Action, source: Source) -> bool:
-    """Whether a source may be undefined and its shadow goes to the instruction's `shadow`."""
+    """Return whether a source may be undefined and has a shadow that the action's `shadow` uses."""
     return action.shadow is not None and not isinstance(source.operand, syntax.Memory)
 
 

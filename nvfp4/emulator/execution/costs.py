@@ -80,7 +80,7 @@ def cost_of(
 
 
 class _Lines:
-    """The costs of a run by line. scale: all CTAs over those that ran."""
+    """The costs of a run by line. scale: ratio of all CTAs to those that ran."""
 
     def __init__(self, compiled: CompiledKernel, runs: Array, tally: Tally, scale: float) -> None:
         self.code = compiled.program.code
@@ -200,7 +200,8 @@ class _Lines:
 
 
 def _caller(instruction: Instruction) -> int | None:
-    """The line of the user's file from which the function of the user's line was called."""
+    """Return the line in the user's file that called the function containing the user's line; None
+    if there is none."""
     user = instruction.user
     outer = user.caller.users() if user and user.caller else None
     return outer.line if user and outer and outer.file == user.file else None

@@ -127,7 +127,7 @@ _NEVER_THE_CAUSE = (
 )
 
 Kept = Mapping[int, tuple[Buffer, Array]]
-"""By address, the buffers that a run has written and what they held before."""
+"""The buffers that a run has written, by address, with their earlier contents."""
 
 Run = Callable[[Order], LaunchState]
 
@@ -304,7 +304,7 @@ _DTYPE = re.compile(r"\b(bfloat16|float16|float32|float64|u?int\d+|bool)\b")
 
 
 def _dtypes(name: str) -> list[str]:
-    """The floating-point numbers that a buffer of this name may hold."""
+    """Return the floating-point types that the elements of a buffer of this name may have."""
     if name == _OUTPUT:
         return ["float16"]
     found = _DTYPE.search(name)

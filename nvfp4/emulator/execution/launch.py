@@ -51,7 +51,7 @@ _SHARED_BYTES_OF_A_MULTIPROCESSOR = 228 << 10
 _SHARE_OF_DEVICE = 3
 
 _LONGEST_SUSPECTED_S = 2.0
-"""A launch without a finding that takes longer does not run again; other test shapes do."""
+"""A launch that takes longer and has no finding is not repeated; other test shapes are."""
 _LEAST_AGAIN_S, _MOST_AGAIN = 5.0, 20.0
 """Time limit of a run in another order: these seconds, or this multiple of the
 first run's time if that is longer."""
@@ -96,11 +96,11 @@ def launch(
 
 
 class _Runs:
-    """The runs of one launch: the first, those in other orders, and one that watches a race.
+    """The runs of one launch: a first one, some in other orders, and one that watches a race.
 
-    met: launches that may still run. watch: buffers to look for races in from the start, others
-    from their first write on. together: whether as many CTAs run at once as a device holds, since
-    they wait for each other.
+    met: launches that may still run. watch: buffers to check for races from the start (others are
+    checked from their first write on). together: whether to run as many CTAs at once as a device
+    holds, since they wait for each other.
     """
 
     def __init__(
@@ -218,10 +218,10 @@ def run_ctas(
 ) -> tuple[Array, int]:
     """Run the CTAs of a launch in batches. An error that stops it is left in the state.
 
-    together: as many at once as a device holds, for CTAs that wait for each other.
-    most_instructions: batches spread over the grid, until that many warp instructions are executed;
-    seed: decides which come first.
-    Returns how many warps ran each block, and of how many CTAs the work is done.
+    together: run as many CTAs at once as a device holds, because they wait for each other.
+    most_instructions: stop after that many warp instructions, with batches spread over the grid.
+    seed: decides which batches come first. Returns how many warps ran each block, and how many CTAs
+    that was.
     """
     clusters = ctas_by_cluster(state.asked.grid, state.cluster)
     clusters = clusters[state.order.ctas(np.arange(len(clusters)))]

@@ -32,8 +32,8 @@ STEP_LIMIT = 5_000_000
 class Scheduler:
     """Runs the CTAs of one batch to their end.
 
-    runs: how many warps have run each block. groups: place -> threads that may run it. held:
-    place -> threads that the block's gate holds back. A place is turn * blocks + block.
+    A place is turn * blocks + block. runs: how many warps have run each block. groups: the threads
+    that are ready to run, by place. held: the threads that a block's gate holds back, by place.
     """
 
     def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:

@@ -53,8 +53,11 @@ class Standstill:
         self, since: int, steps: int, runs: Array, place: int, group: Group,
         groups: Mapping[int, Group],
     ) -> bool:  # fmt: skip
-        """Whether no thread can ever go on. since: when memory changed last, in basic blocks as
-        `steps`. group: the one that runs next, at `place`, beside all others."""
+        """Return whether no thread can ever go on.
+
+        since: when memory changed last; steps: now, both in executed basic blocks. group: the group
+        that runs next, at `place`. groups: all others.
+        """
         if since != self._since:
             self._since = since
             self._kept, self._kept_looks, self._most_looks = None, 0, 1
@@ -184,7 +187,7 @@ def _arrives(instruction: Instruction) -> bool:
 
 class _State:
     """The state that decides how threads go on while memory does not change: their places, and the
-    registers that are live there."""
+    live registers there."""
 
     def __init__(self, kernel: CompiledKernel, groups: Mapping[int, Group]) -> None:
         self.lanes = {place: group.lanes for place, group in groups.items()}

@@ -26,18 +26,17 @@ def verb(flag: int) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """`elements` of `size` bytes at each address.
-
-    space: global, shared, local, or generic. counted: whether it is traffic of global memory.
-    only: param or const, whose instructions reach nothing else of global memory.
-    """
+    """The accesses of an instruction: `elements` of `size` bytes at each address."""
 
     site: Site
     space: str
+    """global, shared, local or generic."""
     size: int
     elements: int
     counted: bool = True
+    """Whether they count as traffic of global memory."""
     only: str | None = None
+    """param or const if the instruction can access nothing else in global memory, else None."""
 
     @property
     def nbytes(self) -> int:

@@ -95,8 +95,11 @@ class Site:
         raise self.unsupported(f"{self.opcode} is not emulated without {wanted}")
 
     def declare(self, operands: str | None, modifiers: str | None, own: set[str]) -> None:
-        """Refuse what is written otherwise, and set sources and results. See `instruction`.
-        own: the parts of the names that it is registered by."""
+        """Set sources and results, and refuse an instruction whose operands or modifiers differ
+        from the declared ones.
+
+        See `instruction`. own: the parts of the names that it is registered by.
+        """
         for word in modifiers.split() if modifiers else ():
             if "|" in word or "!" in word:
                 self.one_of(*word.rstrip("!").split("|"))
@@ -189,8 +192,10 @@ class LaneSite(NamedTuple):
         seen: errors.Seen | None = None,
         related: Sequence[errors.Related] = (),
     ) -> None:
-        """Note what hardware tolerates, if the launch is checked, and go on. count: how many
-        threads did it. seen, related: see EmulatorError."""
+        """Note a finding that hardware tolerates, if the launch is checked, and go on.
+
+        count: the number of threads that caused it. seen, related: see EmulatorError.
+        """
         if self.batch.launch.check:
             error = self._error(kind, message, hint)
             error.seen = seen
@@ -213,7 +218,7 @@ class LaneSite(NamedTuple):
         return kind(message, where=self.location(), hint=hint)
 
     def location(self) -> errors.SourceLocation:
-        """The instruction with who executes it."""
+        """Return the place of the instruction, with the CTA and thread that execute it."""
         cta, thread = self.batch.coordinates(self.lane)
         asked = self.batch.launch.asked
         return replace(
@@ -295,11 +300,14 @@ def instruction(
 ) -> Callable[[Builder], Builder]:
     """Register the builder of `mnemonics`; `bar.warp` matches the first two parts of an opcode.
 
-    operands: a word for each. `[]` is an address; a register class, or `type` for that of the
-    opcode's type, is read; `=b32` is set, `=b32|pred` in a pair whose second may be missing; the
-    builder looks at `_`; one with `?` may be missing. They are the site's sources and results.
-    modifiers: all but the parts of `mnemonics`. Of `a|b` there must be one, and `a!` must be there;
-    `hints` are cache hints.
+    operands: a word for each operand, which becomes a source or result of the site. `[]` is an
+    address. A register class is a source of that class, and `type` one of the opcode's type. `=b32`
+    is a result, and `=b32|pred` a pair of results whose second may be missing. `_` is left to the
+    builder. An operand with `?` may be missing.
+
+    modifiers: all modifiers except the parts of `mnemonics`. One of `a|b` is required, and so is
+    `a!`; `hints` stands for cache hints.
+
     Without operands or modifiers, the builder itself refuses what it does not know.
     """
 

@@ -114,7 +114,7 @@ def apply(
     b: list[Array],
     c: list[Array],
 ) -> Array:
-    """Update memory; the values from before, [elements, lanes]."""
+    """Update memory and return the old values, [elements, lanes]."""
     batch.traffic.atomics += address.size
     if space == "shared":
         offset = shared_access.locate(batch, what, address, lanes, WRITTEN)

@@ -90,7 +90,7 @@ def copy_by_lane(
     move: Callable[[LaneSite, list[int]], int],
     way: Way,
 ) -> None:
-    """Copy for each lane. move: copies and returns how many bytes that is."""
+    """Copy for each lane. move: performs one copy and returns its bytes."""
     batch = ex.batch
     lanes, where, nbytes = [], [], []
     for at, own in issuing_lanes(site, ex, values):
@@ -140,7 +140,7 @@ def _deliveries(at: LaneSite, values: list[int], way: Way) -> list[list[int]]:
 
 
 def _check_mbarrier(at: LaneSite, target: int, mbar: int) -> None:
-    """Raise unless the mbarrier of a copy is where its bytes go."""
+    """Raise unless the mbarrier of a copy is in the CTA to which its bytes go."""
     pairs = "cta_group::2" in at.site.parts
     there, here = (each >> RANK_SHIFT & 0xFF for each in (mbar, target))
     if there != here and not (pairs and there ^ here == 1):

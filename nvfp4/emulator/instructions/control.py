@@ -28,8 +28,11 @@ class Divergence:
     """
 
     ways: list[tuple[Array, int]]
+    """(flat mask over the group, next block) of each way."""
     guard: Array | None = None
+    """The guard of a branch, which lanes take where it holds."""
     warps: tuple[int, int] = (0, 0)
+    """Number of warps with a lane that takes the branch, and with a lane that does not."""
 
 
 # A block for the whole group, or None if no lane of it goes on now.

@@ -35,7 +35,7 @@ TO_ALL = "multicast::cluster::all"
 
 
 def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
-    """The one buffer that holds all bytes of a range of global memory."""
+    """Return the buffer that holds all bytes of a range of global memory."""
     memory = at.batch.memory
     found = memory.nearest(address)
     if found is not None and found[1] >= 0 and found[1] + nbytes <= found[0].nbytes:
@@ -283,7 +283,7 @@ class BulkGroups:
         self._committed.setdefault(at.lane, [])
 
     def commit(self, lanes: Array) -> None:
-        """The copies of these lanes, if there are any, make a group each."""
+        """Close the open group of copies of each of these lanes."""
         for lane in self._committed.keys() & set(lanes.tolist()):
             known, engine = self._clocks(lane)
             self._committed[lane].append(int(known[engine, engine]) - 1)

@@ -169,7 +169,8 @@ def _note_unpublished(
 
 
 def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> list[Array]:
-    """A load by all lanes: each distinct address of a broadcast register is read once."""
+    """Load for all lanes. An address that several lanes share through a broadcast register is read
+    once."""
     shape = address.shape
     flat = address.reshape(-1)
     grid = group.grid
@@ -311,9 +312,8 @@ _NULL_HINT = "the pointer was never set: look at what the launch passes"
 
 
 def _arguments(batch: Batch, access: Access, address: int, flag: int) -> dict[str, int | str]:
-    """An access as arguments of its fault; offset: in bytes, from the start of the tensor that is
-    nearest.
-    """
+    """Return the arguments of an access's fault. offset: in bytes, from the start of the nearest
+    tensor."""
     arguments: dict[str, int | str] = {"access": verb(flag), "bytes": access.nbytes}
     found = batch.memory.nearest(address)
     if found is not None:

@@ -33,7 +33,7 @@ _NOTHING = 0xFFFFFFFF
 
 
 class _Refused:
-    """The CTAs of a batch, by row, that know that no cluster is left."""
+    """Rows of the CTAs in a batch that have learned that no cluster is left to cancel."""
 
     def __init__(self, batch: Batch) -> None:
         self.rows: set[int] = set()

@@ -47,17 +47,20 @@ _SUM_DTYPES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Product:
-    """d = a * b + c, of 8 columns. rows: of a and of the sums. row_bytes: of a row of a and of a
-    column of b. a, b: types of the elements. sum: type of c and d. clamps: whether integer sums
-    saturate.
-    """
+    """A matrix product with 8 columns, d = a * b + c."""
 
     rows: int
+    """Rows of a, c and d."""
     row_bytes: int
+    """Bytes of a row of a, and of a column of b."""
     a: str
+    """Element type of a."""
     b: str
+    """Element type of b."""
     sum: str
+    """Element type of c and d."""
     clamps: bool = False
+    """Whether integer sums saturate."""
 
     @property
     def registers(self) -> tuple[int, int, int]:
@@ -188,8 +191,11 @@ def _spread_words(words, values, bits, table, warp, eights, registers, out):  # 
 def _multiply(  # type: ignore[no-untyped-def]
     a, b, a_values, b_values, bits, a_table, b_table, rows, a_registers, b_registers, out
 ):
-    """Set `out` to the sums of `_products`. Row 8i + g of a is in register i of each `rows` / 8,
-    lanes 4g to 4g + 3; so are the 8 columns of b."""
+    """Set `out` to the sums of `_products`.
+
+    Row 8i + g of a is in register i of each group of `rows` / 8 registers, in lanes 4g to 4g + 3.
+    The 8 columns of b are laid out likewise.
+    """
     depth = a_registers * 8 // rows * 4 * (1 if bits == 64 else 32 // bits)
     left, right = np.empty((rows, depth)), np.empty((8, depth))
     across, sums = np.empty((depth, 8)), np.empty(8)

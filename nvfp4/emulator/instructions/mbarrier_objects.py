@@ -26,8 +26,10 @@ _NO_FAULT, _NOT_LIVE, _TOO_MANY, _TX_RANGE = 0, 1, 2, 3
 
 @loop
 def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped-def]
-    """Per lane: expect bytes (negative: bytes came), then count arrivals; drop lowers the
-    arrivals of later phases as well. before: the state found. Returns (lane, fault).
+    """For each lane, add the bytes to expect (negative: bytes came), then count its arrivals.
+
+    drop: also lower the arrivals of later phases. before: receives the states from before. Returns
+    (lane, fault) of the first fault.
     """
     one = np.uint64(1)
     for i in range(address.shape[0]):
@@ -127,7 +129,8 @@ def change(
     expect: Array,
     drop: bool = False,
 ) -> Array:
-    """Arrive, expect bytes (or, negative, complete them); returns the states from before."""
+    """Count arrivals and expected bytes at mbarriers (negative: bytes that came), and return their
+    states from before."""
     _check_live(site, batch, offset, lanes)
     _check_seen(site, batch, offset, lanes)
     before = np.empty(offset.size, np.uint64)
@@ -201,10 +204,10 @@ def _check_live(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
 
 
 class _Inits:
-    """Who has initialised each mbarrier, for CTAs that use another one's.
+    """The thread that initialised each mbarrier, for CTAs that use an mbarrier of another CTA.
 
-    thread, clock: by word of shared memory, as in a stamp of `races`. fenced: how many phases the
-    barrier of the cluster had completed when a fence.mbarrier_init followed, or -1.
+    thread, clock: for each 8-byte word of shared memory, as in a stamp of `races`. fenced: how many
+    phases the cluster's barrier had completed at the fence.mbarrier_init that followed, or -1.
     """
 
     def __init__(self, batch: Batch) -> None:

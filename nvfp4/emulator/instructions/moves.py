@@ -76,7 +76,7 @@ def _space(site: Site) -> str:
 
 @instruction("cvta", operands="=b64 b64")
 def cvta(site: Site) -> Action:
-    """Between an address in a state space and a generic one."""
+    """Convert an address in a state space to a generic address, or back."""
     space, to_space = _space(site), "to" in site.parts
     window = np.uint64(_WINDOWS[space])
     if class_of(site) != "b64":

@@ -21,9 +21,10 @@ _NEEDED = "end with a barrier of the cluster (cluster.sync()) that all threads r
 
 
 def check_rank(at: LaneSite, what: str, address: int, abroad: bool) -> int:
-    """A shared address as one of its CTA. Raises if the instruction does not reach that CTA.
+    """Return a shared address as its own CTA uses it. Raises if the instruction cannot access that
+    CTA.
 
-    abroad: whether it reaches other CTAs of the cluster.
+    abroad: whether the instruction can access other CTAs of the cluster.
     """
     size = at.batch.cluster_size
     rank = address >> RANK_SHIFT & 0xFF
@@ -79,11 +80,11 @@ def _cta(batch: Batch, row: int) -> str:
 
 
 class _Visits:
-    """The latest access to the memory of each CTA by each warp, or copy engine, of its cluster; of
-    the CTA's own engine, the latest copy of that memory to a CTA.
+    """The latest access by each warp of a cluster to the memory of each of its CTAs.
 
-    clock: int32[CTAs, warps and engines], 0 for none. last: its instruction and lane, by
-    (CTA, warp).
+    The copy engine of each CTA counts as a warp, too; for a CTA's own engine it is the latest copy
+    from that memory to another CTA. clock: int32[CTAs, warps and engines], 0 for none. last:
+    instruction and lane of the access, by (CTA, warp).
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -146,8 +147,8 @@ def send(at: LaneSite) -> None:
 
 
 def leave(batch: Batch, lanes: Array) -> None:
-    """Note accesses to the shared memory of these lanes' CTAs, if the CTAs have ended, that nothing
-    orders before their end."""
+    """Note accesses to the shared memory of these lanes' CTAs that may come after the CTA has
+    ended."""
     if batch.cluster_size == 1 or not batch.shared.checked:
         return
     visits = batch.kept(_Visits)

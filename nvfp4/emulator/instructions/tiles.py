@@ -37,7 +37,8 @@ class TensorMaps:
     def __init__(self, batch: Batch) -> None:
         self.by_address: dict[int, TensorMap] = {}
         self.unfenced: set[int] = set()
-        """Those in global memory that were changed, with no acquiring fence since."""
+        """Addresses of descriptors in global memory that were changed, with no acquiring fence
+        since."""
 
     def change(self, space: str, addresses: Array) -> None:
         """Forget the descriptors that were read: those at these addresses have changed."""
@@ -173,7 +174,8 @@ def _rows(address: Array, nbytes: int) -> Array:
 
 
 def _overlap(tile: TensorMap, start: tuple[int, ...]) -> tuple[list[int], list[int], bool]:
-    """(first, last + 1) of the box along each dimension that lies in the tensor."""
+    """Return (first, last + 1) along each dimension of the part of the box that lies in the tensor,
+    and whether there is such a part."""
     low = [max(0, -s) for s in start]
     high = [min(b, n - s) for b, n, s in zip(tile.box, tile.shape, start, strict=True)]
     return low, high, all(a < b for a, b in zip(low, high, strict=True))

@@ -28,23 +28,22 @@ _SHARED_HINT = "write all of what is read, or wait for the copy that does"
 
 @dataclass(frozen=True)
 class Passage:
-    """An instruction that may pass on undefined bits. line: of a load, else None."""
+    """An instruction that may pass on undefined bits."""
 
     index: int
     sources: tuple[int, ...]
     line: int | None
+    """The line of a load; None for other instructions."""
 
 
 @dataclass(frozen=True)
 class Origins:
-    """Where a kernel's undefined bits may come from.
-
-    passages: by register, the instructions that set it. unset: names of the registers that some
-    path reads unset.
-    """
+    """Where a kernel's undefined bits may come from."""
 
     passages: Mapping[int, Sequence[Passage]]
+    """By register, the instructions that may have passed undefined bits on to it."""
     unset: Mapping[int, str]
+    """Names of the registers that some path reads before they are set, by number."""
     code: Sequence[Instruction] = ()
 
     def first_reads(self, register: int, passed: Container[int]) -> list[Instruction]:
@@ -65,7 +64,7 @@ class Origins:
         return sorted(registers & self.unset.keys()), sorted(lines)
 
     def _behind(self, register: int, passed: Container[int]) -> Iterator[Passage]:
-        """Yield the instructions that have passed on undefined bits towards a register."""
+        """Yield the instructions through which undefined bits reached a register."""
         found, work = {register}, [register]
         while work:
             for passage in self.passages.get(work.pop(), ()):
@@ -77,10 +76,11 @@ class Origins:
 
 @dataclass(frozen=True)
 class Use:
-    """A register of which every bit matters. what: the use, as a clause."""
+    """A use of a register in which every bit matters."""
 
     site: Site
     what: str
+    """The use, as a clause."""
     register: int
     origins: Origins
 
@@ -139,7 +139,8 @@ class Use:
 
 
 def _in_words(shadow: int, width: int) -> str:
-    """The set bits of a shadow, `bits 3, 16-31`; nothing if all are set."""
+    """Return the bits that are set in a shadow as text, such as `bits 3, 16-31`; empty if all are
+    set."""
     if shadow == (1 << width) - 1:
         return ""
     bits = [bit for bit in range(width) if shadow >> bit & 1]
@@ -170,8 +171,11 @@ def merge(
     shadow: Array,
     old_shadow: Array,
 ) -> Array:
-    """The shadow of a register that is set under a guard that may be undefined itself: where it
-    is, a bit is undefined unless it is the same, set or not."""
+    """Return the shadow of a register that was set under a guard which may be undefined.
+
+    If the guard is undefined, a bit is defined only if it has the same defined value with and
+    without the assignment.
+    """
     chosen = select(when, shadow, old_shadow)
     if not unsure.any():
         return chosen
@@ -196,8 +200,8 @@ def loaded(ex: Execution, access: Access, address: Array) -> tuple[Array, ...]:
 
 
 def stored(ex: Execution, access: Access, address: Array, shadows: Sequence[Array]) -> Array:
-    """Keep the shadows of what a store has written to shared or local memory; the guard of the
-    lanes that wrote to global memory."""
+    """Store shadows in shared or local memory along with the data. Return the guard of the lanes
+    that wrote to global memory instead."""
     batch, group = ex.batch, ex.group
     mine = np.zeros(group.lanes.size, np.bool_)
     data = np.stack([group.spread(shadow) for shadow in shadows])

@@ -53,7 +53,7 @@ def present_lanes(ex: Execution) -> Array:
 
 
 def back(group: Group, rows: Array) -> Array:
-    """[warps, 32] -> a register of the group."""
+    """Return a register of the group from values [warps, 32]."""
     return group.fold(rows.reshape(-1) if group.full else rows.reshape(-1)[group.lanes])
 
 
@@ -143,8 +143,11 @@ _ABSENT_HINT = (
 
 
 def _note_absent(site: Site, ex: Execution, present: Array, source: Array) -> None:
-    """Remember that lanes read others which do not execute this; whether it matters shows later.
-    source: the lane that each reads, [warps, 32]."""
+    """Note that lanes read from lanes that do not execute this instruction, which is reported when
+    the value is used.
+
+    source: the lane that each lane reads, [warps, 32].
+    """
     absent = present & ~np.take_along_axis(present, source.astype(np.int64), axis=1)
     if absent.any() and ex.batch.launch.check:
         lane = int(source[absent][0])
@@ -295,7 +298,8 @@ def redux(site: Site) -> Action:
 
 
 def _distinct(members: Array, present: Array) -> list[Array]:
-    """The member masks that occur, one of each warp at a time: arrays of uint32[warps]."""
+    """Return the different member masks of each warp, as arrays uint32[warps] with one mask per
+    warp."""
     left = present.copy()
     found = []
     while left.any():

@@ -41,7 +41,7 @@ def literal(value: int, has_suffix: bool) -> int:
 
 
 def node(constant: Constant) -> Integer | Real:
-    """Return the operand that a constant is."""
+    """Return a constant as an operand."""
     return constant if isinstance(constant, Real) else Integer(int(constant))
 
 

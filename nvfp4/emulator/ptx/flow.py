@@ -163,7 +163,8 @@ def _maybe_unset(found: list[Block], must_define: list[int], effects: Effects) -
 _OTHER_SPACES = {"global", "param", "const", "local"}
 _NO_RESULT = {"st", "stmatrix", "red", "cp", "bar", "barrier", "bra", "fence", "membar", "prefetch"}
 _FARTHEST = 4096
-"""Instructions: masks of a softmax, written out, are some 1,500 between a load and a use."""
+"""How many instructions ahead to look for a use. An unrolled softmax mask has some 1,500 between a
+load and its use."""
 _TENSOR_LOAD = ("tcgen05", "ld")
 
 

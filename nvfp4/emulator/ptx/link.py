@@ -126,7 +126,7 @@ class _Linker:
     # --- variables ----------------------------------------------------------------------
 
     def variable(self, variable: syntax.Variable) -> None:
-        """A variable that exists once, wherever it is declared."""
+        """Declare a variable that exists once for all declarations of its name."""
         if variable.space == "shared":
             place = self.shared[variable]
             self.names.bound[variable.name] = syntax.SymbolAddress("shared", variable.name, place)
@@ -433,7 +433,8 @@ class Names:
         return next((s.bound[name] for s in self.scopes() if name in s.bound), None)
 
     def pattern(self, name: str) -> tuple[Names, str] | None:
-        """The scope and class of a `%r<100>`-style declaration that covers `name`."""
+        """Return the scope and register class of the declaration like `%r<100>` that covers `name`;
+        None if none does."""
         for scope in self.scopes():
             for prefix, count, cls in scope.patterns:
                 rest = name[len(prefix) :]

@@ -138,19 +138,21 @@ Operand: TypeAlias = (
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction. guard, negated: of `@p` and `@!p`. text: as written. start: its first
-    character in the module's text, -1 for one that stands nowhere. source: once it is linked, the
-    line that it was compiled from.
-    """
+    """An instruction."""
 
     opcode: str
     operands: tuple[Operand, ...]
     guard: Name | Register | None
+    """The predicate of `@p` or `@!p`; None without one."""
     negated: bool
+    """Whether it is `@!p`."""
     line: int
     text: str
+    """The instruction as written."""
     start: int = -1
+    """Position of its first character in the module's text; -1 if it is not from the text."""
     source: SourceLine | None = None
+    """Once it is linked, the line that it was compiled from."""
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -174,7 +176,8 @@ class Label:
 
 @dataclass(frozen=True)
 class Registers:
-    """`.reg .b32 %r<10>, a;` with every name spelled out lazily: (prefix, count or None)."""
+    """A declaration such as `.reg .b32 %r<10>, a;`. Its names are (prefix, count), with count None
+    for a single register."""
 
     type: str
     names: tuple[tuple[str, int | None], ...]

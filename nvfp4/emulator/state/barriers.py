@@ -37,7 +37,8 @@ class Opening:
 
 
 def _divided(kept: list[Waiting], done: Array, grid: Grid) -> tuple[list[Waiting], list[Waiting]]:
-    """The lanes that a barrier still holds, and those it releases where it is done."""
+    """Return the lanes that a barrier still holds, and the lanes it releases in CTAs where it is
+    `done`."""
     parts = [(each, done[grid.cta[each.lanes]]) for each in kept]
     still, released = (
         [Waiting(each.lanes[free == go], each.block) for each, free in parts if (free == go).any()]
@@ -149,8 +150,8 @@ class ClusterBarrier:
         return divmod(warps, self.grid.warps)
 
     def seen(self, lanes: Array) -> Array:
-        """Return how many phases these lanes have waited for, or passed without arriving:
-        int64[lanes]."""
+        """Return how many completed phases these lanes know of, int64[lanes]: all but one that they
+        have arrived for and not waited for yet."""
         where = self.grid.cta[lanes], self.grid.thread[lanes]
         seen: Array = self.phases[where[0]] - (self.owes[where] & ~self.came[where])
         return seen

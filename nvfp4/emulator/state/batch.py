@@ -30,7 +30,7 @@ MULTIPROCESSORS = 148
 """SMs of a B200. %smid assigns CTAs to them in pairs; how a device does so is undocumented."""
 
 _MOST_PRINTED = 1 << 14
-"""Texts of a kernel that are kept; a device's buffer of 1 MiB keeps the last ones, too."""
+"""Most texts of a kernel to keep, the last ones, as in the 1 MiB buffer of a device."""
 
 
 class ClusterQueue:
@@ -142,7 +142,7 @@ class LaunchState:
 
 
 MOST_CTAS_OF_A_CLUSTER = 16
-"""More than 8 only if the host code has allowed a non-portable cluster size."""
+"""The most CTAs of a cluster; more than 8 need host code that allows non-portable sizes."""
 
 
 def check_cluster(kernel: str, grid: Dim3, cluster: Dim3, required: Dim3 | None) -> None:
@@ -280,10 +280,12 @@ class SharedMemory(RowMemory):
     def visit(
         self, address: Array, lanes: Array, nbytes: int, align: int, abroad: bool
     ) -> tuple[Array, Visited]:
-        """Return the offsets in `data` of these addresses of lanes, and what `visit_shared`
-        returns. In a cluster an address names a CTA. abroad: whether the instruction reaches other
-        CTAs' memory, too. address: of each lane, or of those of one CTA where all lanes of several
-        have the same."""
+        """Return the offsets in `data` of the lanes' shared addresses, and the counts of
+        `visit_shared`.
+
+        address: one for each lane, or those of one CTA's lanes if all CTAs use the same. abroad:
+        whether the instruction can access shared memory of other CTAs in the cluster.
+        """
         offset = np.empty(address.size, np.uint64)
         visited = Visited(*visit_shared(
             address, lanes, self._threads, self.cluster_size, abroad, self.base, self.size,
@@ -303,7 +305,7 @@ class SharedMemory(RowMemory):
         return int(offset) // self.stride
 
     def words(self) -> Array:
-        """The bytes as uint64[...]."""
+        """The same memory as 64-bit words, uint64[...]."""
         words: Array = self.data.view(np.uint64)
         return words
 
@@ -312,12 +314,12 @@ T = TypeVar("T")
 
 
 class Batch:
-    """CTAs that run together; numbers: their linear CTA numbers, int64[CTAs].
+    """CTAs that run together.
 
-    The CTAs of a cluster stand next to each other, in the order of their ranks. clusters: the
-    shape of the batch with each cluster in the place of a CTA; lanes have the same numbers in it.
-    alive: bool[lanes], threads that have not exited. triggered: whether all CTAs have told that the
-    next launch may begin.
+    numbers: their linear CTA numbers, int64[CTAs]; CTAs of a cluster are adjacent, in the order of
+    their ranks. clusters: the batch's shape if each cluster counts as one large CTA; lanes have the
+    same numbers in both. alive: bool[lanes], threads that have not exited. triggered: whether all
+    CTAs have allowed the next launch to begin.
     """
 
     def __init__(self, launch: LaunchState, numbers: Array) -> None:
@@ -362,7 +364,8 @@ class Batch:
         return numbers
 
     def last_started(self) -> int:
-        """The highest number of a CTA of the batch, clusters being counted one after the other."""
+        """Return the highest number of a CTA that has started, if clusters are numbered one after
+        the other."""
         if self.cluster_size == 1:
             return int(self.numbers.max())
         clusters = ctas_by_cluster(self.launch.asked.grid, self.launch.cluster)
@@ -375,7 +378,8 @@ class Batch:
         return np.asarray(by_cta.any(axis=1))
 
     def engine(self, lane: int) -> int:
-        """The thread, in its cluster, as which the copy engine of a lane's CTA acts."""
+        """Return the number, in its cluster, of the thread that stands for the copy engine of a
+        lane's CTA."""
         rank = lane // self.grid.threads % self.cluster_size
         return self.clusters.threads + 32 * rank
 

@@ -90,7 +90,8 @@ def _published(stamp, cta, row, releases, latest):  # type: ignore[no-untyped-de
 
 @loop
 def _holder(address, starts, ends, near):  # type: ignore[no-untyped-def]
-    """The watched buffer that holds an address, or -1; near: the one to try first."""
+    """Return the index of the watched buffer that holds an address, or -1. near: the index to try
+    first."""
     if near >= 0 and starts[near] <= address < ends[near]:
         return near
     for i in range(starts.shape[0]):
@@ -410,8 +411,8 @@ class GlobalRaces:
 
 
 Who = tuple[Array, Array, Array, Clocks]
-"""Lanes: numbers of their clusters, rows of those in their batch, threads in them; and the batch's
-clocks."""
+"""The lanes that access: the numbers of their clusters, the rows of these in their batch, the
+threads in them; and the batch's clocks."""
 
 
 def who_left(stamp: int) -> tuple[int, int]:
@@ -420,13 +421,16 @@ def who_left(stamp: int) -> tuple[int, int]:
 
 
 class Found(NamedTuple):
-    """The first lane that races, the other's stamp, and how many race. early: the first lane that
-    reads what its writer has not published. -1 is none."""
+    """The first race among lanes; -1 stands for none."""
 
     first: int
+    """The first lane that races."""
     other: int
+    """The stamp of the access that it races with."""
     lanes: int
+    """How many lanes race."""
     early: int = -1
+    """The first lane that reads what its writer has not published."""
     writer_of_early: int = 0
 
 

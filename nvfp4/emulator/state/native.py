@@ -147,13 +147,16 @@ def locate_window(address, row, base, size, stride, nbytes, align, out):  # type
 
 
 class Visited(NamedTuple):
-    """Accesses to shared memory. bad: the first lane that is not aligned or reaches outside, or -1.
-    requests: of warps. passes: of the banks, and what they would be without bank conflicts."""
+    """Counts of an instruction's accesses to shared memory."""
 
     bad: int
+    """The first lane whose address is misaligned or outside, or -1."""
     requests: int
+    """Number of warps that access."""
     passes: int
+    """Passes over the banks."""
     least_passes: int
+    """Passes without bank conflicts."""
 
 
 @loop

@@ -29,7 +29,7 @@ class Order:
     """Contents of unset registers and unwritten shared memory: 0 is noise; 1 its complement, in
     which every bit differs; 2 zeros, which hardware often has there."""
     early: bool = False
-    """Whether a programmatic launch begins before the launch before it has written anything."""
+    """Whether a programmatic launch begins before the previous launch has written anything."""
     overwrites_late: bool = False
     """Whether threads that store or exchange a word that others see at once wait for all others.
     Among several such threads, those that are further on in the program go first."""

@@ -456,7 +456,7 @@ class Clocks:
     for fences that order accesses before those of other clusters."""
 
     def __init__(self, clusters: int, ctas: int, warps: int) -> None:
-        """ctas: of a cluster. warps: of a CTA."""
+        """Set up clocks for `clusters` clusters of `ctas` CTAs of `warps` warps each."""
         self._ctas = ctas
         self._warps_of_cta = warps
         self.warps = ctas * warps
@@ -527,9 +527,12 @@ class Clocks:
     def meet_by_atomics(
         self, offset: Array, cluster: Array, warp: Array, hears: bool, relaxed: bool = False
     ) -> None:
-        """Record that warps execute atomics at places of shared memory, one after the other: each
-        tells those that come later what it knows. hears: False for atomics that return nothing.
-        relaxed: each tells only what a fence has ordered."""
+        """Record that warps execute atomics at the same places of shared memory, one after the
+        other, so that later ones acquire what earlier ones release.
+
+        hears: False for atomics that return nothing and so acquire nothing. relaxed: each releases
+        only what a fence has ordered.
+        """
         places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
         for place, row, number in places.T.tolist():
             mine = self.known[row, number]
@@ -541,7 +544,8 @@ class Clocks:
             mine[number] += 1
 
     def hear(self, offset: Array, cluster: Array, warp: Array) -> None:
-        """Raise these warps' clocks to those that atomics have left at places of shared memory."""
+        """Let these warps acquire the clocks that atomics released to these places of shared
+        memory."""
         places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
         for place, row, number in places.T.tolist():
             told = self._told.get(place)

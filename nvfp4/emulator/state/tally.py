@@ -27,7 +27,9 @@ class BankConflict:
     hit most often, and the lanes (0 to 31) that hit it."""
 
     ways: int
+    """Passes of the request's widest part."""
     bank: int
+    """The bank that was hit most often."""
     lanes: tuple[int, ...]
 
 
@@ -77,13 +79,13 @@ class Requests:
 
 @dataclass
 class Touched:
-    """Bytes of a buffer that a line reads. requested: summed over requests, each byte once a
-    request. bits: a bit for each byte.
-    """
+    """The bytes of a buffer that a line reads."""
 
     name: str
     bits: Array
+    """A bit for each byte of the buffer: whether it was read."""
     requested: int = 0
+    """Bytes read by all requests, where a request counts each byte once."""
 
     @property
     def distinct(self) -> int:
@@ -246,8 +248,10 @@ def _conflict(address: Sequence[int], lanes: Sequence[int], nbytes: int) -> Bank
 
 @loop
 def _request_totals(address, request, nbytes):  # type: ignore[no-untyped-def]
-    """Requests, the fewest sectors that could hold their bytes, and those bytes, each counted once
-    a request. Addresses of a request that differ do not overlap: they are multiples of the size.
+    """Return the number of requests, the fewest sectors that could hold their bytes, and those
+    bytes, which each request counts once.
+
+    Different addresses of a request do not overlap, since they are multiples of the size.
     """
     seen = np.empty(32, np.uint64)
     requests = 0

@@ -114,7 +114,7 @@ def _other(stamps, start, stop, parts, fine, count):  # type: ignore[no-untyped-
 
 @loop
 def _stamp(stamps, start, stop, parts, kind, new):  # type: ignore[no-untyped-def]
-    """Give some words of a CTA a stamp of a kind. A writer's replaces those of readers."""
+    """Stamp some words of a CTA as written or read. A writer's stamp removes those of readers."""
     for column in range(start, stop):
         for i in range(parts.shape[0]):
             stamps[kind, column, parts[i]] = new
@@ -161,8 +161,8 @@ def _stamp_in_order(  # type: ignore[no-untyped-def]
 
 @loop
 def _take_readers(reads, first, last, numbers):  # type: ignore[no-untyped-def]
-    """Set numbers[i] to the last operation that read a chunk from first[i] to last[i], and forget
-    those reads."""
+    """Set numbers[i] to the last operation that read any of the chunks first[i] to last[i], and
+    forget these reads."""
     for i in range(first.shape[0]):
         numbers[i] = 0
         for chunk in range(first[i], last[i] + 1):
@@ -421,8 +421,11 @@ class TensorPipe:
     def _conflict(
         self, lane: int, row: int, columns: slice, parts: Array, writes: bool, by_pipe: bool = False
     ) -> Conflict | None:
-        """The first earlier access to some words of a CTA that is not in order with what a lane's
-        warp, or the pipe on its behalf, does now."""
+        """Return the earliest conflict of an access with an earlier one that is not ordered before
+        it; None if there is none.
+
+        The access is by a lane's warp, or by the pipe on its behalf, to some words of a CTA.
+        """
         for kind in (_WRITERS, _WARPS_READ, _PIPE_READ) if writes else (_WRITERS,):
             stamps, verb = self._stamps[row, kind], "read" if kind else "written"
             for count in range(_MOST_STAMPS):
@@ -489,7 +492,7 @@ class TensorPipe:
 
     def _of_other_shape(self, lane: int, row: int, number: int) -> Conflict | None:
         """Return the race between the latest operation and an earlier one whose result it uses, if
-        both are products of different shapes, which the pipe does not keep in order."""
+        both are products of different shapes: the pipe does not keep these in order."""
         before, now = (self.issued(row, each) for each in (number, self._count[self.unit(row)]))
         if None in (before.shape, now.shape) or before.shape == now.shape:
             return None

@@ -78,7 +78,7 @@ def _read_gbps(timer: CallTimer, device: torch.device, empty_ns: float) -> float
 KEPT_S = 3600.0
 
 AS_LONG = 0.03
-"""A kept floor holds if new reads differ by this share of it at most."""
+"""Largest relative difference of new reads from a stored floor at which the floor is kept."""
 
 _reads_each = 6
 """New reads of each size that decide whether a kept floor holds."""

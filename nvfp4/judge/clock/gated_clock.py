@@ -34,7 +34,7 @@ error_ns = 5e3
 """Error of a call among many: what waits between calls."""
 
 waiting_error_ns = 100e3
-"""Error of queued calls that the host waits for, one by one: what it does between them."""
+"""Error of the time of queued calls if the host waits for each, since it works between them."""
 
 single_error_ns = 250e3
 """Error of a call that is clocked by itself."""
@@ -52,7 +52,7 @@ class _Clocked:
     all_ns: float
     """From the opened gate to the copies of the outputs."""
     queued: bool
-    """Whether every call was queued before."""
+    """Whether the host had queued every call before the device began."""
     outputs: torch.Tensor
     """uint8 [calls, bytes]."""
 
@@ -151,8 +151,10 @@ class GatedClock:
         late: list[tuple[torch.Tensor, torch.Tensor]],
         alone: bool,
     ) -> _Clocked:
-        """Clocks queued calls. late: destination and source of what comes as the gate opens.
-        alone: of a single call, whose host may wait for the device.
+        """Clock queued calls.
+
+        late: (destination, source) of contents that arrive when the gate opens. alone: whether this
+        is a single call, whose host code may wait for the device.
         """
         self._gate.shut()
         try:
@@ -232,7 +234,7 @@ class GatedClock:
 
 
 def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Estimate | None:
-    """Return the first estimate that agrees with what was reported, else the last one."""
+    """Return the first estimate that agrees with the reported times, else the last one."""
     estimate = None
     for estimate in estimates:
         if not is_longer(stats, estimate):

@@ -63,7 +63,7 @@ class Estimate:
 
     call_ns: float
     error_ns: float
-    """The time may be too long by this much."""
+    """Upper limit of the error by which the time may be too long."""
 
 
 class Samples:

@@ -21,7 +21,7 @@ WARPS = 8
 """Warps of a CTA; each has a row."""
 
 _MOST_BATCHES = 65535
-"""The extent of a grid in y."""
+"""The largest grid dimension in y."""
 
 PARAMETER_BYTES = (8,) * 7 + (4, 4)
 
@@ -98,8 +98,8 @@ PTX = "".join(
 
 @cache
 def tables(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the tables of what two bytes of E2M1 add to a dot product, in quarters, int16
-    [256, 256], and of half the value of each E4M3 byte, float64 [256]."""
+    """Return two tables: the dot product of each pair of E2M1 bytes, in quarters, int16 [256, 256];
+    and half the value of each E4M3 byte, float64 [256]."""
     packed = torch.zeros(256, 4, dtype=torch.uint8)
     packed[:, 0] = every = torch.arange(256, dtype=torch.uint8)
     low, high = (each.double()[:, 0] * 2.0**14 for each in reference.e2m1_streams(packed)[:2])

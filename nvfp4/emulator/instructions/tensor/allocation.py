@@ -51,7 +51,7 @@ class _Allocations:
         return tensors.room_for(rows, count) is not None
 
     def grant(self, at: LaneSite, rows: range, count: int) -> int:
-        """The first column that a lane's warp gets."""
+        """Return the first column of the allocation that a lane's warp gets."""
         row = issue.row_of(at)
         self.done[row] += 1
         key = rows[0], self.done[row]

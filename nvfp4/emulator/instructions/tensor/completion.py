@@ -45,7 +45,7 @@ def commit(site: Site) -> Action:
 
 
 def _arrive(team: Team, mbar: int, counts: Array) -> int:
-    """So many operations are complete. Returns the bytes that an mbarrier gets: none."""
+    """Record that `counts` operations are complete. Returns how many bytes the mbarrier gets: 0."""
     site, batch, lanes = team
     pipes, commits = batch.kept(TensorPipe), batch.kept(Commits)
     where, abroad = np.full(lanes.size, mbar, np.uint64), "shared::cta" not in site.parts
@@ -93,8 +93,8 @@ class Commits:
 
 
 def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
-    """These threads saw the phases of mbarriers at offsets complete. relaxed: and acquired
-    nothing."""
+    """Record that these threads saw phases of the mbarriers at `offset` complete. relaxed: without
+    acquiring."""
     commits = batch.kept(Commits)
     if not (batch.shared.checked and lanes.size and (commits.of_phase or commits.of_ended)):
         return

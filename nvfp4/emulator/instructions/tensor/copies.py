@@ -32,7 +32,7 @@ class _Shape(NamedTuple):
 
 
 def _halves(*warps: tuple[int, int]) -> Array:
-    """Rows 0-31 and 32-63, each to two warps' lanes."""
+    """Copy rows 0-31 to the lanes of two warps, and rows 32-63 to those of two others."""
     (a, b), (c, d) = warps
     return np.array(
         [
@@ -130,7 +130,7 @@ def _spread(rows, whole, ctas, words, defined, column, lanes):  # type: ignore[n
 
 
 def _widened(rows: Array, widening: str | None) -> Array:
-    """Rows of chunks of 16 bytes with narrow elements as rows of bytes."""
+    """Unpack the narrow elements in rows of 16-byte chunks to a byte each."""
     if widening is None:
         return rows
     chunks = rows.reshape(rows.shape[0], -1, 16)

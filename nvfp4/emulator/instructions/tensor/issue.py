@@ -55,7 +55,7 @@ class Team(NamedTuple):
     lanes: Array
 
     def at(self, i: int) -> LaneSite:
-        """The instruction as one of them executes it."""
+        """Return the instruction at the place of the team's lane `i`."""
         return self.site.lane(self.batch, self.lanes[i])
 
 
@@ -80,9 +80,11 @@ def issuing_teams(
 
 
 def use(team: Team, group: int) -> Array:
-    """The CTAs, int64[lanes, CTAs of a pipe], for which a team executes an operation of the pipe,
-    which reads shared memory of both CTAs of a pair and writes their tensor memory. Faults where
-    the other one has ended."""
+    """Return the CTAs that take part in a team's operation, int64[lanes, CTAs of a pipe].
+
+    The operation reads shared memory of both CTAs of a pair and writes their tensor memory. Faults
+    if the other one has ended.
+    """
     join(team.at(0), group)
     first = team.lanes // (team.batch.grid.threads * group) * group
     rows: Array = first[:, None] + np.arange(group)

@@ -24,7 +24,8 @@ _NAMES = {0: "none", 6: "32 B", 4: "64 B", 2: "128 B", 1: "128 B in atoms of 32 
 _MASKS = {0: 0, 6: 1, 4: 3, 2: 7}
 _ATOMS_OF_32 = 1
 _VERSIONS = (0b001, 0b000)
-"""The manual has the first alone; Triton up to 3.5 sets the other one, which a B200 takes."""
+"""Values of the version field: the one in the manual, and the one that Triton up to 3.5 sets, which
+a B200 accepts."""
 
 
 @dataclass(frozen=True)

@@ -295,7 +295,7 @@ class _Product:
     # --- execution --------------------------------------------------------------------------
 
     def _perform(self, a: list[Source | None], b: list[Source], which: Array) -> None:
-        """Multiply in some of the CTAs, or pairs."""
+        """Multiply in the CTAs, or pairs of CTAs, selected by `which`."""
         shape = self.shape
         parts = [_codes(each.fetch(which), shape.b, shape.kind) for each in b]
         other = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
@@ -467,8 +467,11 @@ def _all_set(flags: Array, rows: Array, columns: slice, lanes: Array | None) -> 
 
 @loop
 def _read_scales(words, ctas, column, first, codes):  # type: ignore[no-untyped-def]
-    """codes[i, row, j]: byte first + j of each row's word in each CTA. Returns the first (i, row)
-    whose words differ between the four groups of 32 lanes in these bytes, or -1."""
+    """Set codes[i, row, j] to byte first + j of the word of each row in each CTA.
+
+    Returns the first (i, row) for which these bytes differ between the four groups of 32 lanes, or
+    -1.
+    """
     for i in range(ctas.shape[0]):
         for row in range(codes.shape[1]):
             for group in range(4):

@@ -72,8 +72,8 @@ def signed(symbol: str, offset: int) -> str:
 
 
 _margin_bits = 10.0
-"""Bits by which an explanation must beat chance: one that luck finds once in a thousand times is
-none."""
+"""Evidence, in bits, that an explanation needs beyond chance: luck reaches this once in a thousand
+times."""
 
 _least_chance = 2.0**-11
 
@@ -107,15 +107,16 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """An output beside what it must be: float64 [m, l] each. wrong: bool [m, l].
-
-    sampled: a few wrong rows of a few batches, of finite elements.
-    """
+    """An output beside the expected one."""
 
     got: Array
+    """The output, float64 [m, l]."""
     want: Array
+    """The expected output, float64 [m, l]."""
     wrong: Array
+    """Which elements are wrong, bool [m, l]."""
     sampled: list[tuple[int, Array]] = field(default_factory=list)
+    """(batch, rows) of a few wrong rows of a few batches, finite elements only."""
 
     def __post_init__(self) -> None:
         batches = np.flatnonzero(self.finite.any(axis=0))

@@ -25,7 +25,8 @@ def _table(predicted: Array) -> Predict:
 
 
 def from_values(inputs: Inputs, mismatch: Mismatch, kept: bool) -> Iterator[Hypothesis]:
-    """Hypotheses on whole outputs. kept: whether ``inputs.c`` is what c held before."""
+    """Yield hypotheses on whole outputs. kept: whether ``inputs.c`` holds what c held before the
+    call."""
     before, want = inputs.c, mismatch.want
     if kept:
         elements = int((mismatch.finite & (mismatch.got == before)).sum())
@@ -139,7 +140,7 @@ def from_sums(inputs: Inputs, mismatch: Mismatch) -> Iterator[Hypothesis]:
 
 
 Pattern = Iterator[tuple[Cause, Array]]
-"""Causes, and how often each element is added up: whole numbers [k]."""
+"""Causes, each with how often every one of the k elements is added up: whole numbers [k]."""
 
 
 def _counted(inputs: Inputs, why: Cause, counts: Array) -> Hypothesis:

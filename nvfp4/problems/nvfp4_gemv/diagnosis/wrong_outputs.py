@@ -33,18 +33,20 @@ _endless = 1e300
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """wrong, elements: how many of how many. error_share: the largest error over the allowed one,
-    infinity for NaN and infinity. contents: what is special about the output as a whole, a code
-    and a sentence. parts: for some of the wrong elements each, those
-    explanations that fit best, equally well.
-    """
+    """The extent of a wrong output, and its likely causes."""
 
     wrong: int
+    """Number of wrong elements."""
     elements: int
+    """Number of all elements."""
     error_share: float
+    """The largest error over the allowed one; infinity for NaN and infinity."""
     region: Region
     contents: list[tuple[str, str]]
+    """Properties of the output as a whole: (code, sentence) of each."""
     parts: list[list[Explanation]]
+    """For each group of wrong elements that was explained, the explanations that fit best, equally
+    well."""
 
     @property
     def cause(self) -> str | None:
