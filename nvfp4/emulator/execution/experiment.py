@@ -42,8 +42,10 @@ class Difference:
 
 
 class Worlds:
-    """Memory as other orders have left it: its differences from what the first order left. Each
-    order has a world of its own. named: the other places of races, by their own place."""
+    """Memory as other orders left it: its differences from what the first order left.
+
+    Each order has its own world. named: the other places of races, by their own place.
+    """
 
     def __init__(self) -> None:
         self.differences: list[Difference] = []

@@ -220,8 +220,8 @@ def run_ctas(
 
     together: run as many CTAs at once as a device holds, because they wait for each other.
     most_instructions: stop after that many warp instructions, with batches spread over the grid.
-    seed: decides which batches come first. Returns how many warps ran each block, and how many CTAs
-    that was.
+    seed: decides which batches come first. Returns how many warps ran each block, and
+    the number of CTAs whose work is done.
     """
     clusters = ctas_by_cluster(state.asked.grid, state.cluster)
     clusters = clusters[state.order.ctas(np.arange(len(clusters)))]
@@ -421,5 +421,5 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
 
 
 def statements(compiled: CompiledKernel) -> list[list[int]]:
-    """For each block, the positions in the PTX text of its statements, each once."""
+    """Return the positions in the PTX text of each block's statements, each once."""
     return [list(dict.fromkeys(each.start for each in block.code)) for block in compiled.blocks]
