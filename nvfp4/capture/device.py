@@ -8,10 +8,7 @@ from nvfp4.records.launch_errors import UnsupportedCall
 
 @dataclass(frozen=True)
 class Device:
-    """Properties of one GPU that host code may query. Sizes in bytes.
-
-    attributes: values by cudaDevAttr (driver_types.h).
-    """
+    """Properties of one GPU that host code may query. Sizes are in bytes."""
 
     arch: str
     name: str
@@ -26,6 +23,7 @@ class Device:
     memory_clock_khz: int
     memory_bus_bits: int
     attributes: dict[int, int] = field(init=False)
+    """Values by cudaDevAttr (driver_types.h)."""
 
     def __post_init__(self) -> None:
         attributes = {

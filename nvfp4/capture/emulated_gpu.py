@@ -42,9 +42,10 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Link(Protocol):
-    """Destination of requests. window: see ``records.gpu_messages``."""
+    """Destination of requests."""
 
     window: Bytes
+    """Memory that this process shares with the executor; see ``records.gpu_messages``."""
 
     def ask(self, request: object, fd: int | None = None) -> Any:
         """Return the answer to a request. Raises KernelFault."""

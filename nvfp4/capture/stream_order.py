@@ -20,13 +20,14 @@ Clocks = dict[int, int]
 
 @dataclass(frozen=True)
 class Unordered:
-    """A kernel that nothing orders with the caller's stream, and the line that launched it. early:
-    it may run before the caller's work is done; else it may still run after the call."""
+    """A kernel that nothing orders with the caller's stream, and the line that launched it."""
 
     kernel: str
     file: str | None
     line: int | None
     early: bool = False
+    """Whether it may run before the caller's work is done; otherwise it may still run after the
+    call."""
 
 
 _CALLER = 0

@@ -29,14 +29,14 @@ from nvfp4.records.processes import wait_for_turn
 @dataclass(frozen=True)
 class Invocation:
     """The parameters of a command that judges, with the same defaults as
-    ``cli.parameters.judging_options``. kept: whether the verdict goes into the history.
-    """
+    ``cli.parameters.judging_options``."""
 
     options: Options = field(default_factory=Options)
     seed: int | None = None
     as_json: bool = False
     output: Path | None = None
     kept: bool = False
+    """Whether the verdict goes into the history."""
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "Invocation":

@@ -57,18 +57,20 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Storage:
-    """Bytes that leaves lie in. device: cuda or cpu."""
+    """Bytes that leaves lie in."""
 
     nbytes: int
     device: str = "cuda"
+    """cuda or cpu."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """skeleton: the structure as JSON: {"leaf": number}, {"value": value}, {"tuple": [...]},
-    {"list": [...]} or {"dict": [[key, ...], ...]}."""
+    """A structure of tensors and plain values."""
 
     skeleton: Any
+    """The structure as JSON: {"leaf": number}, {"value": value}, {"tuple": [...]}, {"list": [...]}
+    or {"dict": [[key, ...], ...]}."""
     leaves: list[Leaf]
     storages: list[Storage]
 

@@ -11,11 +11,9 @@ from nvfp4.records.costs import AccessCost, LineCost, ReadCost
 
 @dataclass
 class KernelCost:
-    """A launch. ctas_run: of ctas_total, to which the counts are scaled. Bytes that are read more
-    than once are counted in those that ran.
+    """The costs of a launch.
 
-    work: what each warp of the first launch executed, of the CTAs that ran. ptx_lines: by line of
-    the PTX text that has instructions, (warp instructions, file, line).
+    Repeated reads of the same bytes are counted only in the CTAs that ran.
     """
 
     kernel: str
@@ -26,14 +24,17 @@ class KernelCost:
     local_bytes: int
     ctas_run: int
     ctas_total: int
+    """All CTAs, to which the counts are scaled."""
     instructions: int
     lines: list[LineCost]
     launches: int = 1
     work: Work | None = field(repr=False, compare=False, default=None)
+    """What each warp of the first launch executed, in the CTAs that ran."""
     ptx: str = field(repr=False, default="")
     ptx_lines: dict[int, tuple[int, str | None, int | None]] = field(
         repr=False, default_factory=dict
     )
+    """(warp instructions, file, line) for each line of the PTX that has instructions."""
 
     def report(self) -> LaunchReport:
         """The counts that can be scaled from the CTAs that ran to all of them."""

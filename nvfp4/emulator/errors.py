@@ -114,16 +114,18 @@ class Related:
 class EmulatorError(Exception):
     """A request to the emulated GPU that no front end makes; the base of the emulator's errors.
 
-    code: the kind of error, for programs. refusal: whether the error is about something that is not
-    emulated rather than about the kernel; see docs/emulator.md. rule: the manual's section and its
-    rule in our words; None where no rule need be cited. arguments: the numbers and names in the
-    message, for programs. related: other places that belong to the error. output: text that the
-    kernel had printed. seen: for a race, the access, until `related` names the other one.
+    arguments: numbers and names in the message, for programs. related: other places that belong to
+    the error. output: text that the kernel had printed. seen: for a race, the access, until
+    `related` names the other one.
     """
 
     code: ClassVar[str] = "emulator_error"
+    """The kind of error, for programs."""
     refusal: ClassVar[bool] = False
+    """Whether the error is about something that is not emulated rather than about the kernel; see
+    docs/emulator.md."""
     rule: ClassVar[str | None] = None
+    """The manual's section and its rule in our words; None if no rule applies."""
 
     def __init__(
         self,

@@ -85,45 +85,40 @@ def noted(note: Note, kernel: str) -> Finding:
 
 @dataclass
 class Traffic:
-    """Counts of memory accesses and of other work, kept while a launch runs.
-
-    Bytes are what the lanes asked for. sectors_requested: distinct sectors of 32 bytes within each
-    warp's request. peer_bytes_read, peer_bytes_written: shared bytes that belong to other
-    CTAs (distributed shared memory). bank_conflicts: extra passes of shared accesses.
-    divergent_branches: branches at which a warp diverged. tensor_instructions: products of matrices
-    by tcgen05.mma, and tensor_cycles how long tensor cores are busy with them, from
-    published rates. tensor_bytes: between tensor memory and registers or shared memory.
-    """
+    """Counts of memory accesses and of other work, kept while a launch runs. Bytes are those that
+    lanes asked for."""
 
     global_read_bytes: int = 0
     global_written_bytes: int = 0
     global_requests: int = 0
     sectors_requested: int = 0
+    """Distinct sectors of 32 bytes within each warp's request."""
     shared_bytes_read: int = 0
     shared_bytes_written: int = 0
     shared_requests: int = 0
     peer_bytes_read: int = 0
+    """Bytes read from shared memory of other CTAs (distributed shared memory)."""
     peer_bytes_written: int = 0
+    """Bytes written to shared memory of other CTAs."""
     bank_conflicts: int = 0
+    """Extra passes of shared accesses."""
     divergent_branches: int = 0
+    """Branches at which a warp diverged."""
     atomics: int = 0
     barriers: int = 0
     tensor_instructions: int = 0
+    """Matrix products by tcgen05.mma."""
     tensor_cycles: int = 0
+    """Cycles for which these keep tensor cores busy, from published rates."""
     tensor_bytes_read: int = 0
+    """Bytes from tensor memory to registers or shared memory."""
     tensor_bytes_written: int = 0
+    """Bytes from registers or shared memory to tensor memory."""
 
 
 @dataclass(kw_only=True)
 class LaunchReport(Traffic):
-    """Counts of one launch.
-
-    warp_instructions: PTX instructions by kind, each counted once a warp that executes it, guarded
-        off or not. sectors_read, sectors_written: distinct sectors over the whole launch (what DRAM
-        must deliver and take with a cold, perfect cache); sectors_distinct: those read or written.
-    work: what each warp executed, no part of the dictionary.
-    seconds: time the emulation took on the host; says nothing about a GPU.
-    """
+    """Counts of one launch."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -132,13 +127,21 @@ class LaunchReport(Traffic):
     ctas_run: int
     ctas_total: int
     warp_instructions: dict[str, int] = field(default_factory=dict)
+    """PTX instructions by kind, counted once for each warp that executes them, guarded off or
+    not."""
     sectors_distinct: int = 0
+    """Distinct sectors that the launch read or wrote."""
     sectors_read: int = 0
+    """Distinct sectors that the launch read: those that DRAM must deliver with a cold, perfect
+    cache."""
     sectors_written: int = 0
+    """Distinct sectors that the launch wrote."""
     seconds: float = 0.0
+    """Time that emulation took on the host, which says nothing about a GPU."""
     output: str = ""
     findings: list[Finding] = field(default_factory=list)
     work: Work | None = field(default=None, repr=False, compare=False)
+    """What each warp executed; not part of the dictionary."""
 
     @property
     def warp_instructions_total(self) -> int:

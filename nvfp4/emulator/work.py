@@ -38,39 +38,44 @@ class Sampled:
 
 @dataclass
 class Asked:
-    """Memory that a statement asked for, summed over a launch. requests: a warp's accesses, each
-    counted once. sectors: of 32 bytes, distinct within a request; fresh: those of them that nothing
-    in the launch had touched before. shared_requests: of shared memory. passes: of that and of
-    constants. copied: bytes that the copy engine moved. sampled: None where no thread block that
-    was drawn has executed it.
-    """
+    """Memory that a statement asked for, summed over a launch."""
 
     requests: int = 0
+    """Accesses of a warp, each counted once."""
     sectors: int = 0
+    """Sectors of 32 bytes, distinct within a request."""
     fresh: int = 0
+    """Those sectors that nothing in the launch had touched before."""
     shared_requests: int = 0
+    """Requests of shared memory."""
     passes: int = 0
+    """Passes of shared memory and constants."""
     copied: int = 0
+    """Bytes that the copy engine moved."""
     sampled: Sampled | None = None
+    """None if no thread block that was drawn has executed the statement."""
 
 
 @dataclass
 class Work:
-    """The work of a launch by kind of warp: warps that ran every basic block equally often are of
-    one kind, and so are CTAs whose warps are.
+    """The work of a launch by kind of warp.
 
-    warps: int64[kinds, blocks], how often a warp of each kind ran each block. ctas: the kinds of a
-    CTA's warps, for each kind of CTA. of_cta: the kind of each CTA that ran, by its number. starts:
-    for each block, the positions in the PTX text of the statements in it. asked: by such a
-    position. waits: whether threads waited for others of the launch by flags in memory.
+    Warps that ran every basic block equally often are of one kind, and so are CTAs with the same
+    kinds of warps.
     """
 
     warps: NDArray[np.int64]
+    """How often a warp of each kind ran each block, int64[kinds, blocks]."""
     ctas: list[tuple[int, ...]]
+    """For each kind of CTA, the kinds of its warps."""
     of_cta: dict[int, int]
+    """Kind of each CTA that ran, by its number."""
     starts: list[list[int]]
+    """For each block, the positions in the PTX text of its statements."""
     asked: dict[int, Asked]
+    """Memory that each statement asked for, by its position."""
     waits: bool = False
+    """Whether threads waited for others of the launch by flags in memory."""
 
     def by_statement(self, kind: int) -> dict[int, int]:
         """Return how often a warp of a kind executed each statement, by its position in the PTX
@@ -84,12 +89,14 @@ class Work:
 
 @dataclass
 class WorkCounter:
-    """Collects the work of a launch, batch by batch. waits: see `Work`. samples: whether CTAs are
-    drawn, so far `drawn`."""
+    """Collects the work of a launch, batch by batch."""
 
     samples: bool = False
+    """Whether CTAs are drawn at random to keep their accesses."""
     waits: bool = False
+    """See `Work`."""
     drawn: int = 0
+    """Number of CTAs drawn so far."""
     asked: dict[int, Asked] = field(default_factory=lambda: defaultdict(Asked))
     _kinds: dict[int, int] = field(default_factory=dict)
     _warps: list[Array] = field(default_factory=list)

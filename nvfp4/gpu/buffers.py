@@ -41,11 +41,12 @@ def _on(device: str, inputs: Tree) -> Sizes:
 
 @dataclass
 class SharedBuffers:
-    """Flat uint8 tensors by name. fd: by which the other side opens them; None on that side of a
-    device."""
+    """Flat uint8 tensors by name."""
 
     tensors: dict[str, torch.Tensor]
     fd: int | None = None
+    """Descriptor with which the other process opens them; None in that process for device
+    memory."""
 
     def close(self) -> None:
         self.tensors.clear()

@@ -32,14 +32,16 @@ _no_release = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class CallTime:
-    """call: time between the events around it. settled: until the device was idle. late: whether
-    the device waited for the host to queue the call. wall: from request to answer by the judge's
-    clock."""
+    """The times of a call."""
 
     call_ns: float
+    """Time between the events around the call."""
     settled_ns: float
+    """Time until the device was idle."""
     late: bool = False
+    """Whether the device waited for the host to queue the call."""
     wall_ns: float = 0.0
+    """Time from request to answer by the judge's clock."""
 
 
 class CallTimer(Protocol):

@@ -67,13 +67,14 @@ schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
 
 @dataclass(frozen=True)
 class _Measured:
-    """Measured on the device. calibrated: returns what does not depend on the submission. It is
-    measured before that is loaded on a GPU, and when first needed without one, as emulated
-    kernels have no time. fresh_contents: whether every call sees new contents."""
+    """Measurements of the device."""
 
     calibrated: Callable[[], Calibration]
+    """Returns what does not depend on the submission. It is measured before the submission is
+    loaded on a GPU, and otherwise when first needed, as emulated kernels have no time."""
     own_clock: GatedClock | None
     fresh_contents: bool
+    """Whether every call sees new contents."""
 
 
 _share_of_emulation = 0.5

@@ -114,14 +114,15 @@ class SetupError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A request to the judge. submission: the file. pipe: takes the results. deadline: on the
-    monotonic clock, in seconds.
-    """
+    """A request to the judge."""
 
     mode: str
     arguments: Sequence[str]
     options: Options
     secret_seed: int | None
     pipe: ResultPipe
+    """Takes the results."""
     deadline: float
+    """On the monotonic clock, in seconds."""
     submission: Path = Path("submission.py")
+    """Path of the file."""

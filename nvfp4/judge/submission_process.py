@@ -69,11 +69,11 @@ _least_s = 0.1
 
 @dataclass(frozen=True)
 class Source:
-    """The bytes of a submission, read once: its process may replace every copy that it can write
-    to. file: its name.
-    """
+    """The bytes of a submission, read once, since its process may replace every copy that it can
+    write to."""
 
     file: str
+    """Name of the file."""
     content: bytes
 
     @classmethod

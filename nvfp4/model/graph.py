@@ -20,13 +20,14 @@ that have parted go; over a call of a function whose code is not known."""
 
 @dataclass
 class Graph:
-    """blocks: the block of each node, sizes: its instructions; node 0 is where a warp begins, the
-    last one where it ends. edges: (from, to, kind).
-    """
+    """The control flow of a kernel. Node 0 is where a warp begins, the last node where it ends."""
 
     blocks: list[int] = field(default_factory=list)
+    """The block of each node."""
     sizes: list[int] = field(default_factory=list)
+    """Number of instructions of each node."""
     edges: list[tuple[int, int, int]] = field(default_factory=list)
+    """(from, to, kind)."""
 
     @property
     def end(self) -> int:

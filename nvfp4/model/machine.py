@@ -44,23 +44,27 @@ al. 2018, table 4.1; Luo et al., arXiv 2402.13499, for Hopper)."""
 
 @dataclass(frozen=True)
 class Access:
-    """The memory accesses of a statement over a launch.
-
-    requests: of warps. memory, l2: bytes that come from there; memory_requests, l2_requests: how
-    many requests fetch some. lines: lines of 128 bytes in each request. passes: of shared memory,
-    in all. copied: bytes that the copy engine moves, of which copied_fresh come from memory.
-    """
+    """The memory accesses of a statement over a launch."""
 
     requests: int = 0
+    """Requests of warps."""
     memory: float = 0.0
+    """Bytes that come from memory."""
     l2: float = 0.0
+    """Bytes that come from the L2."""
     memory_requests: float = 0.0
+    """Requests that fetch bytes from memory."""
     l2_requests: float = 0.0
+    """Requests that fetch bytes from the L2."""
     lines: float = 1.0
+    """Lines of 128 bytes in each request."""
     shared_requests: int = 0
     passes: int = 0
+    """Passes of shared memory, all together."""
     copied: int = 0
+    """Bytes that the copy engine moves."""
     copied_fresh: int = 0
+    """Those of `copied` that come from memory."""
 
 
 def access(asked: Asked) -> Access:
@@ -86,29 +90,35 @@ def access(asked: Asked) -> Access:
 @dataclass(frozen=True)
 class Use:
     """The resources that an instruction uses, in the order of the first parameters of
-    `multiprocessor.simulate`.
-
-    interval: cycles that it keeps its pipe busy. latency: cycles until its result is available; of
-    AWAIT, how many groups of copies may still be in flight. own, shared: average bytes that an
-    execution fetches from memory and from the L2. own_rate, shared_rate: the shares of executions
-    that fetch any. busy: cycles of the LSU. issue: cycles for which it keeps its scheduler busy.
-    stall, waits, sets, reads: see `sass.Instruction`, -1 for no scoreboard.
-    """
+    `multiprocessor.simulate`."""
 
     kind: int
     pipe: int
     interval: float
+    """Cycles for which it keeps its pipe busy."""
     latency: int = 0
+    """Cycles until its result is available; for AWAIT, how many groups of copies may still be in
+    flight."""
     own: float = 0.0
+    """Average bytes that an execution fetches from memory."""
     shared: float = 0.0
+    """Average bytes that an execution fetches from the L2."""
     busy: float = 0.0
+    """Cycles of the LSU."""
     own_rate: float = 1.0
+    """Share of executions that fetch bytes from memory."""
     shared_rate: float = 1.0
+    """Share of executions that fetch bytes from the L2."""
     issue: float = 1.0
+    """Cycles for which it keeps its scheduler busy."""
     stall: int = 1
+    """See `sass.Instruction`."""
     waits: int = 0
+    """See `sass.Instruction`."""
     sets: int = -1
+    """See `sass.Instruction`; -1 for no scoreboard."""
     reads: int = -1
+    """See `sass.Instruction`; -1 for no scoreboard."""
 
 
 def columns(uses: list[Use]) -> list[Array]:

@@ -135,15 +135,14 @@ class Paths:
 
 @dataclass(frozen=True)
 class _Copies:
-    """The places of a statement in the machine code.
-
-    shares: by block, how many executions of the statement one execution of the block is. anchor:
-    whether compilers keep it. guarded: whether a predicate guards it.
-    """
+    """The places of a statement in the machine code."""
 
     shares: dict[int, float]
+    """By block, how many executions of the statement one execution of the block stands for."""
     anchor: bool
+    """Whether compilers keep the statement as it is."""
     guarded: bool
+    """Whether a predicate guards it."""
 
 
 def _copies(code: Code, ptx: str) -> dict[int, _Copies]:

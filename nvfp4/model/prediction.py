@@ -53,51 +53,57 @@ Simulated = tuple[float, Any, Any]
 
 @dataclass(frozen=True)
 class Counted:
-    """A launch that was emulated. shared_bytes: of a CTA. read_bytes: distinct ones. undefined:
-    what it did that no manual gives a meaning, so that no time follows."""
+    """A launch that was emulated."""
 
     ptx: str
     kernel: str
     grid: Dim3
     block: Dim3
     shared_bytes: int
+    """Shared memory of a CTA."""
     work: Work
     read_bytes: int = 0
+    """Distinct bytes that were read."""
     undefined: str = ""
+    """What the launch did that is undefined by the manuals, so that no time can be predicted; empty
+    if nothing."""
 
 
 @dataclass(frozen=True)
 class KernelTime:
-    """us: without the launch. parts: us by reason; see `multiprocessor.REASONS`. lines: us by line
-    of the PTX. ctas_a_sm: that are resident at a time; busiest: that the busiest SM runs.
-    """
+    """The predicted time of a kernel."""
 
     kernel: str
     us: float
+    """Microseconds without the launch."""
     parts: dict[str, float]
+    """Microseconds by reason; see `multiprocessor.REASONS`."""
     lines: dict[int, float]
+    """Microseconds by line of the PTX."""
     registers: int
     spilled_bytes: int
     instructions: float
     ctas_a_sm: int
+    """CTAs that an SM holds at a time."""
     busiest: int
+    """CTAs that the busiest SM runs."""
     sms: int
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted time of a call under the contest's clock.
-
-    low_us, high_us: the interval that contains the measured time in four cases of five. parts: us
-    by reason, launch included. bound: the largest part, in words.
-    """
+    """The predicted time of a call under the contest's clock."""
 
     gpu: str
     us: float
     low_us: float
+    """Lower end of the interval that contains the measured time in four cases of five."""
     high_us: float
+    """Upper end of that interval."""
     bound: str
+    """The largest part, in words."""
     parts: dict[str, float] = field(default_factory=dict)
+    """Microseconds by reason, launch included."""
     kernels: list[KernelTime] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

@@ -26,21 +26,23 @@ _ENDS = ("BRA", "EXIT", "JMP", "RET", "CALL", *_INDIRECT)
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction. statement: the position in the PTX text of the statement that it was
-    compiled from, 0 where that is not known. sets, reads: scoreboards that are released when the
-    result is there and when the operands have been read. waits: a bit for each scoreboard. guarded:
-    whether a predicate decides if it is executed, or where it branches. label: where a branch goes.
-    """
+    """One instruction."""
 
     opcode: str
     text: str
     statement: int
+    """Position in the PTX text of the statement that it was compiled from; 0 if unknown."""
     stall: int
     sets: int
+    """Scoreboard that is released when the result is available."""
     reads: int
+    """Scoreboard that is released when the operands have been read."""
     waits: int
+    """Scoreboards to wait for, a bit for each."""
     guarded: bool = False
+    """Whether a predicate decides if it is executed, or where it branches."""
     label: str | None = None
+    """The target of a branch."""
 
     @property
     def name(self) -> str:
@@ -50,34 +52,38 @@ class Instruction:
 
 @dataclass
 class Block:
-    """Straight-line code, [start, end) among the instructions. branches: blocks that its last
-    instruction may branch to. following: the one behind it, None where control never gets there.
-    calls: the function's block that its last instruction calls. unknown_call: whether that is not
-    in this code. returns, exits: whether it may. diverging: whether its branch is taken only by
-    warps whose threads have parted.
-    """
+    """Straight-line code: the instructions [start, end)."""
 
     index: int
     start: int
     end: int
     branches: tuple[int, ...] = ()
+    """Blocks that its last instruction may branch to."""
     following: int | None = None
+    """The next block; None if control never continues there."""
     calls: int | None = None
+    """First block of the function that its last instruction calls."""
     unknown_call: bool = False
+    """Whether it calls a function that is not in this code."""
     returns: bool = False
+    """Whether it may return."""
     exits: bool = False
+    """Whether it may exit."""
     diverging: bool = False
+    """Whether its branch is taken only by warps whose threads have diverged."""
 
 
 @dataclass
 class Code:
-    """instructions, and the blocks that they form. registers, stack_bytes: of a thread."""
+    """The machine code of a kernel: its instructions, and the blocks that they form."""
 
     instructions: list[Instruction]
     blocks: list[Block] = field(default_factory=list)
     registers: int = 0
+    """Registers of a thread."""
     spilled_bytes: int = 0
     stack_bytes: int = 0
+    """Stack of a thread."""
 
 
 def read(text: str, entry: str) -> Code:

@@ -30,12 +30,12 @@ def is_missing(name: str) -> str:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """Registers and spilled bytes of a kernel, None where they are not known. stack_bytes: of local
-    memory, of a thread."""
+    """Registers and spilled bytes of a kernel; None if unknown."""
 
     registers: int | None = None
     spilled_bytes: int | None = None
     stack_bytes: int = 0
+    """Local memory of a thread."""
     refusal: str | None = None
     """The first error of an assembler that knows the architecture."""
     unknown: bool = False

@@ -34,14 +34,16 @@ _code = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 @dataclass(frozen=True)
 class Place:
-    """Another place that belongs to a failure or a finding. cta, thread: [x, y, z]."""
+    """Another place that belongs to a failure or a finding."""
 
     message: str | None = None
     file: str | None = None
     line: int | None = None
     ptx_line: int | None = None
     cta: list[int] | None = None
+    """[x, y, z]."""
     thread: list[int] | None = None
+    """[x, y, z]."""
 
 
 @dataclass(frozen=True)

@@ -77,10 +77,10 @@ class Copy:
 
 @dataclass(frozen=True)
 class Start:
-    """Run a kernel; the fields are those of ``Launch``. text: the number of its PTX. parameters:
-    hexadecimal. with_suffix: the number of a text, None where it is not known."""
+    """Run a kernel; the fields are those of ``Launch``."""
 
     text: int
+    """Number of its PTX text."""
     kernel: str
     grid: Dim3
     block: Dim3
@@ -90,9 +90,11 @@ class Start:
     programmatic: bool
     trial: bool
     parameters: list[str]
+    """In hexadecimal."""
     notes: list[Told]
     place: list[int]
     with_suffix: int | None
+    """Number of the text for the architecture with its suffix; None if there is none."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +123,15 @@ class AddNote:
 
 @dataclass(frozen=True)
 class HandOver:
-    """Take a tensor as a part of the output of the call, at an offset in the memory for that.
-    strides: in bytes."""
+    """Take a tensor as a part of the call's output."""
 
     address: int
     offset: int
+    """Where to put it in the memory for the output."""
     itemsize: int
     shape: list[int]
     strides: list[int]
+    """In bytes."""
     place: list[int]
 
 
@@ -142,20 +145,24 @@ class Found:
 
 @dataclass(frozen=True)
 class Started:
-    """The kernel has run. output: what it printed."""
+    """The kernel has run."""
 
     output: str
+    """Text that it printed."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """The request failed. text: for the participant. failure: see ``records.failures``. refusal:
-    whether that says nothing of the submission. output: what the kernel had printed."""
+    """The request failed."""
 
     text: str
+    """Message for the participant."""
     failure: dict[str, Any] = field(default_factory=dict)
+    """See ``records.failures``."""
     refusal: bool = False
+    """Whether the failure says nothing about the submission."""
     output: str = ""
+    """Text that the kernel had printed."""
 
 
 Answer = Done | Found | Started | Fault

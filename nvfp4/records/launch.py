@@ -87,16 +87,15 @@ class ListedMemory:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark on a launch by the code that captured it; it becomes a finding in the report.
-
-    file, line: in the user's source.
-    """
+    """A remark on a launch by the code that captured it; it becomes a finding in the report."""
 
     code: str
     message: str
     hint: str | None = None
     file: str | None = None
+    """The user's source file."""
     line: int | None = None
+    """Line of the user's source file."""
 
 
 Examine = Callable[[str, str], None]

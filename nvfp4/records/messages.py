@@ -56,9 +56,10 @@ class Profile:
 
 @dataclass(frozen=True)
 class Greeting:
-    """Sent once, unasked. confined: mechanism to description, "none: ..." if it is missing."""
+    """The worker's first message, which no request asks for."""
 
     confined: dict[str, str]
+    """Description of each mechanism; "none: ..." if it is missing."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +82,22 @@ class Called:
 
 @dataclass(frozen=True)
 class Profiled:
-    """report: the profiler's table. output: as of ``Called``."""
+    """The call was profiled."""
 
     report: str
+    """The profiler's table."""
     output: dict[str, Any]
+    """See ``Called``."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """message: for the participant. failure: for programs; see ``records.failures``."""
+    """The request failed."""
 
     message: str
+    """For the participant."""
     failure: dict[str, Any] = field(default_factory=dict)
+    """For programs; see ``records.failures``."""
 
 
 def pack(request: object) -> Message:
@@ -123,10 +128,10 @@ class OpenSet:
 
 @dataclass(frozen=True)
 class QueueCalls:
-    """Queue a call on each set behind the gate. wait: whether to wait for the device before the
-    answer."""
+    """Queue a call on each set behind the gate."""
 
     wait: bool
+    """Whether to wait for the device before the answer."""
 
 
 @dataclass(frozen=True)
@@ -147,16 +152,19 @@ class Connect:
 
 @dataclass(frozen=True)
 class Connected:
-    """taken: ranges of addresses [start, end] in which the worker's memory lies."""
+    """The worker is connected to the emulated GPU."""
 
     taken: list[list[int]]
+    """Ranges of addresses [start, end] that the worker's memory occupies."""
 
 
 @dataclass(frozen=True)
 class CaseOpened:
-    """base: where the worker has addresses, and no memory, for the case's buffers."""
+    """The worker has opened the case."""
 
     base: int
+    """Address at which the worker has reserved addresses, without memory, for the case's
+    buffers."""
 
 
 @dataclass(frozen=True)

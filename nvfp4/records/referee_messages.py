@@ -6,9 +6,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Prepare:
-    """Import the problem's files. cases: all that will be asked for; each must fit."""
+    """Import the problem's files."""
 
     cases: list[dict[str, Any]]
+    """All cases that will be asked for; each must be valid."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +32,26 @@ class Draw:
 
 @dataclass(frozen=True)
 class CaseDrawn:
-    """The drawn case. inputs, expected: trees; outputs: storages that the reference writes to or
-    that nothing has set; noise: those of them whose contents do not matter."""
+    """The drawn case."""
 
     inputs: dict[str, Any]
+    """Tree of the inputs."""
     expected: dict[str, Any]
+    """Tree of the expected output."""
     checks_shape: bool
     outputs: list[int]
+    """Storages that the reference writes to, or that are uninitialised."""
     noise: list[int]
+    """Those of `outputs` whose contents do not matter."""
 
 
 @dataclass(frozen=True)
 class Put:
-    """Copy inputs into the buffers whose descriptor comes with this. host: into those that lie in
-    the host's memory."""
+    """Copy inputs into the buffers whose descriptor is sent along."""
 
     number: int
     host: bool
+    """Whether to copy only to the buffers in host memory."""
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,16 @@ _limits = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EFBIG, 
 
 @dataclass(frozen=True)
 class Sign:
-    """A sign that identifies an error. code: of the failure. known: whether an exception is one.
-    says: its meaning, for people. on_gpu: whether it means that if there is a GPU, too.
-    """
+    """A sign that identifies an error."""
 
     code: str
+    """Code of the failure."""
     known: Callable[[BaseException], bool]
+    """Returns whether an exception is such an error."""
     says: str
+    """Its meaning, for people."""
     on_gpu: bool = False
+    """Whether it means the same if there is a GPU."""
 
 
 def _is_missing_package(error: BaseException) -> bool:

@@ -24,17 +24,16 @@ _given: set[str] = set()
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of a file, from 1.
-
-    column: from 1, 0 where it is not known. caller: the line into which the code of this one was
-    inlined. near: the compiler gave no line, this is the last one before in the PTX.
-    """
+    """A line of a file, from 1."""
 
     file: str
     line: int
     column: int = 0
+    """From 1; 0 if unknown."""
     caller: "SourceLine | None" = None
+    """The line into which the code of this line was inlined."""
     near: bool = False
+    """Whether the compiler gave no line and this is the last one before in the PTX."""
 
     def chain(self) -> Iterator["SourceLine"]:
         """This line, its caller, the caller's caller and so on."""

@@ -120,8 +120,8 @@ _NAN_FILL = 1 << 15
 class TensorMap:
     """A tiled tensor map; tuples run from the innermost (contiguous) dimension outwards.
 
-    shape, box, element_strides: `rank` entries, counted in elements.
-    strides_bytes: `rank - 1` entries, the byte distance along dimensions 1 and up.
+    shape, box, element_strides: `rank` entries, counted in elements. strides_bytes: `rank - 1`
+    entries, the byte distance along dimensions 1 and up.
     """
 
     data_type: DataType

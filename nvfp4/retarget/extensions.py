@@ -177,10 +177,11 @@ def _forgotten_if_it_fails(builder: Any) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Failure:
-    """The last failed build in a folder. asked: an identity of what was to be built."""
+    """The last failed build in a folder."""
 
     file: Path
     asked: str
+    """Identifies what was to be built."""
 
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> Failure:

@@ -20,17 +20,16 @@ _CANONICAL_NAN = 0x7FFF7FFF
 
 @dataclass(frozen=True)
 class Narrow:
-    """A float of `bits` bits, 4 or 8: sign, exponent, `mantissa` bits.
-
-    lowest: exponent of the smallest normal number. largest: f32 bits of the largest number. nan:
-    its code, None where there is none.
-    """
+    """A float of `bits` bits, 4 or 8: sign, exponent, `mantissa` bits."""
 
     bits: int
     mantissa: int
     lowest: int
+    """Exponent of the smallest normal number."""
     largest: int
+    """f32 bits of the largest number."""
     nan: int | None = None
+    """Its code; None if there is none."""
 
 
 NARROW = {

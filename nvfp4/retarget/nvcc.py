@@ -102,11 +102,13 @@ def run_steps(
 
 @dataclass
 class _Steps:
-    """commands: for a shell, in nvcc's order. said: warnings of nvcc itself."""
+    """The steps of an nvcc command."""
 
     commands: list[str]
+    """Shell commands in nvcc's order."""
     environment: dict[str, str]
     said: str
+    """Warnings of nvcc itself."""
 
     def run(self, commands: Sequence[str], prepare: Prepare) -> str:
         """Run some of the commands in order, and return what they print. Raises BuildFailed."""

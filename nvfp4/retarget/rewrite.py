@@ -25,25 +25,26 @@ _SINCE = {80: (7, 0), 86: (7, 1), 87: (7, 4), 89: (7, 8), 90: (8, 0), 100: (8, 6
 
 @dataclass
 class KernelRewrite:
-    """The changes to a kernel or device function.
-
-    rewritten: how often each opcode was, counted in the text. added: how many instructions more
-    there are than before, negative for fewer.
-    """
+    """The changes to a kernel or device function."""
 
     kernel: str
     instructions: int = 0
     rewritten: Counter[str] = field(default_factory=Counter)
+    """How often each opcode was rewritten, counted in the text."""
     added: int = 0
+    """Number of instructions added; negative if there are fewer than before."""
 
 
 @dataclass
 class RewriteReport:
-    """source, target: architectures. kernels: those of the module, in order."""
+    """The changes to a module."""
 
     source: str
+    """Architecture that the PTX was written for."""
     target: str
+    """Architecture that it was rewritten for."""
     kernels: list[KernelRewrite] = field(default_factory=list)
+    """Its kernels and functions, in order."""
 
     def entries(self) -> list[dict[str, Any]]:
         """Plain values of each kernel: `kernel` (its short name), `source`, `target`,

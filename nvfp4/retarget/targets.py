@@ -13,14 +13,12 @@ _SPECIFIC = (90, 100, 101, 103, 110, 120, 121)
 
 @dataclass(frozen=True)
 class Target:
-    """An architecture such as sm_90a: number 90, suffix "a".
-
-    ptx: the version of PTX that the text is written in, which may be older than the target.
-    """
+    """An architecture such as sm_90a: number 90, suffix "a"."""
 
     number: int
     suffix: str = ""
     ptx: tuple[int, int] = (99, 0)
+    """The version of PTX that the text is written in, which may be older than the target."""
 
     def __str__(self) -> str:
         return f"sm_{self.number}{self.suffix}"

@@ -94,12 +94,14 @@ _allow, _with_errno = 0x7FFF0000, 0x00050000
 
 @dataclass(frozen=True)
 class _Step:
-    """An instruction of classic BPF. then: label to jump to if the comparison holds."""
+    """An instruction of classic BPF."""
 
     code: int
     value: int
     then: str = ""
+    """Label to jump to if the comparison holds."""
     otherwise: str = ""
+    """Label to jump to if it does not."""
     label: str = ""
 
 

@@ -35,13 +35,11 @@ _CONVERTS = re.compile(r'^\s*\.file\s+\d+\s+"[^"]*/cuda_fp[468]\.hpp"', re.MULTI
 
 @dataclass(frozen=True)
 class Source:
-    """A file to compile: text to be written under a name, or a file that exists.
-
-    text: with #line directives, where it comes from a Python file.
-    """
+    """A file to compile: text to be written under a name, or a file that exists."""
 
     name: str
     text: str
+    """The text, with #line directives if it comes from a Python file."""
     path: Path | None = None
 
     @property

@@ -16,15 +16,15 @@ from nvfp4.capture.cuda import runtime
 
 @dataclass(frozen=True)
 class _Entry:
-    """gives: the C type of the result, which goes to the address in the first word; None for a
-    function that returns an error code, where it does not return None. texts: the indices of
-    arguments that are addresses of C strings.
-    """
+    """A function that compiled host code can call."""
 
     function: Callable[..., Any]
     count: int
     texts: tuple[int, ...]
+    """Indices of the arguments that are addresses of C strings."""
     gives: Any
+    """C type of the result, which is written to the address in the first word; None for a function
+    that returns an error code."""
 
     def __call__(self, words: int) -> int:
         target = ctypes.c_uint64.from_address(words).value if self.gives else 0

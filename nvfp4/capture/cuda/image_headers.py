@@ -31,10 +31,11 @@ _OF_CUTLASS = re.compile(
 
 @dataclass(frozen=True)
 class _Family:
-    """Headers of one origin. names: a pattern that matches all of a header's name."""
+    """Headers of one origin."""
 
     name: str
     names: re.Pattern[str]
+    """Pattern that matches the whole name of a header."""
     hint: str
 
 

@@ -42,11 +42,14 @@ FindVariable = Callable[[str, str], Buffer]
 
 @dataclass
 class _Module:
-    """ptx: texts. resources: of each kernel. made_for: as of `build.Request`."""
+    """The code of a loaded module."""
 
     ptx: tuple[str, ...]
+    """Its PTX texts."""
     resources: dict[str, Resources]
+    """Resources of each kernel, by name."""
     made_for: tuple[str, ...]
+    """The architectures that it was compiled for."""
 
     def kernel(self, name: str) -> Kernel | None:
         return find_kernel(self.ptx, name, self.resources, self.made_for)
@@ -54,11 +57,12 @@ class _Module:
 
 @dataclass
 class _Errors:
-    """Errors of one thread. refused: message of a refused launch that the code has not checked."""
+    """Errors of one thread."""
 
     last: Code = Code.SUCCESS
     said: dict[int, str] = field(default_factory=dict)
     refused: str | None = None
+    """Message of a refused launch that the code has not checked yet."""
 
 
 class CudaRuntime(Session):

@@ -23,13 +23,15 @@ class MissingToolchain(NotInstalled):
 
 @dataclass(frozen=True)
 class Toolchain:
-    """nvcc, host_compiler, ptxas: paths. include: the toolkit's headers. version: of nvcc."""
+    """The compilers for CUDA C++, by their paths."""
 
     nvcc: Path
     ptxas: Path
     include: Path
+    """Folder of the toolkit's headers."""
     host_compiler: str
     version: tuple[int, int]
+    """Version of nvcc."""
 
     @property
     def identity(self) -> str:

@@ -153,14 +153,16 @@ def compare_and_show(paths: Sequence[Path], rounds: int, judging: Invocation) ->
 
 @dataclass
 class _Comparing:
-    """files: by label. rounds: in each a fresh process of every file is timed.
+    """A comparison in progress.
 
     Methods raise _Wrong, SetupError and KeyboardInterrupt, and return an exit code and what --json
     shows.
     """
 
     files: dict[str, tuple[Submission, bytes]]
+    """The submissions with their contents, by label."""
     rounds: int
+    """Number of rounds; in each, a fresh process of every file is timed."""
     judging: Invocation
     console: Console
     problem: Problem

@@ -64,14 +64,15 @@ class CostlyLine:
 
 @dataclass(frozen=True)
 class _Context:
-    """Totals that a line is compared with. sectors, read_bytes: of all kernels; read_bytes counts
-    distinct bytes."""
+    """Totals that a line is compared with."""
 
     kernel: Kernel
     shape: Shape
     slots: float
     sectors: int
+    """Sectors of all kernels."""
     read_bytes: float
+    """Distinct bytes that all kernels read."""
 
 
 def costly_lines(kernels: list[Kernel], shape: Shape, top: int) -> list[CostlyLine]:

@@ -92,12 +92,12 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Record(Entry):
-    """A judgement with all that is kept of it. content: the submission's text. verdict_object: see
-    docs/json.md.
-    """
+    """A judgement with everything that is kept of it."""
 
     content: bytes
+    """The submission's text."""
     verdict_object: dict[str, Any]
+    """See docs/json.md."""
 
 
 _columns = [field.name for field in fields(Entry) if field.default is MISSING]

@@ -63,14 +63,14 @@ def has_driver() -> bool:
 
 @dataclass
 class ProcessResult:
-    """How a process ended. values: what it wrote to the result pipe; the last of a key wins, but
-    what has failed stays failed.
-    """
+    """The end of a process."""
 
     exit_code: int
     stderr: str
     killed: bool = False
     values: dict[str, str] = field(default_factory=dict)
+    """What it wrote to the result pipe. The last value of a key counts, but a failure stays a
+    failure."""
 
     def take(self, key: str, value: str) -> bool:
         """Notes a result; False for one that would undo a failure."""
@@ -99,16 +99,17 @@ class ProcessResult:
 class Bot:
     """Runs judges with the submission, device, seed and time limit that the user chose.
 
-    submission: the file's bytes, read once. seed: a secret one. turn: held while a judge runs, from
-    when it has loaded everything; the time limit begins there. Every run has a new staging folder,
-    so that a submission cannot leave anything to the next one.
+    Every run has a new staging folder, so that a submission cannot leave anything to the next one.
     """
 
     problem: Problem
     submission: bytes
+    """Bytes of the file, read once."""
     options: Options = field(default_factory=Options)
     seed: int | None = None
+    """A secret seed."""
     turn: AbstractContextManager[object] | None = None
+    """Held while a judge runs, from when it has loaded everything; the time limit begins there."""
 
     @property
     def may_emulate(self) -> bool:

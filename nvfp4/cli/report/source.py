@@ -24,15 +24,16 @@ _costly = 3
 
 @dataclass
 class SourceLine:
-    """share: of the cost of all kernels, None where nothing was counted. instructions: warps that
-    issue there. notes: what was found there, with its kind: failure, finding or cost.
-    """
+    """An annotated line of a submission."""
 
     number: int
     text: str
     share: float | None = None
+    """Share of the cost of all kernels; None if nothing was counted."""
     instructions: str = ""
+    """Warps that issue instructions there, as text."""
     notes: list[tuple[str, str]] = field(default_factory=list)
+    """(kind, text) of what was found there; kinds are failure, finding and cost."""
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,17 @@ from nvfp4.emulator.ptx.types import Array, Type
 
 @dataclass(frozen=True)
 class Format:
-    """A sign, `exponent` bits and `mantissa` bits.
-
-    largest: bits of the largest finite value. nan: bits of the canonical NaN, None without
-    one. infinite: whether the code after `largest` is infinity.
-    """
+    """A float with a sign, `exponent` bits and `mantissa` bits."""
 
     name: str
     exponent: int
     mantissa: int
     largest: int
+    """Bits of the largest finite value."""
     nan: int | None
+    """Bits of the canonical NaN; None without one."""
     infinite: bool
+    """Whether the code after `largest` is infinity."""
 
     @property
     def sign(self) -> int:

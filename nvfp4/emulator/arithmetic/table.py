@@ -24,22 +24,21 @@ UNTYPED = ("b16", "b32", "b64")
 
 @dataclass(frozen=True)
 class Op:
-    """One lane instruction.
-
-    sources, results: register classes ("pred", "b8", "b16", "b32", "b64") in the order of the
-        PTX operands. A register wider than its class is cut to the low bits; a result narrower
-        than its register is extended with zeros, or with the sign if `signed`.
-    function: takes one array of raw bits a source (dtypes of `REGISTER_DTYPES`, shapes that
-        broadcast; 0-d for an immediate) and returns a tuple of arrays, one a result. It writes
-        none of its inputs and returns no view of them.
-    kind: class of the instruction in the counters.
-    """
+    """One lane instruction."""
 
     opcode: str
     kind: str
+    """Class of the instruction in the counters."""
     sources: tuple[str, ...]
+    """Register classes ("pred", "b8", "b16", "b32", "b64") in the order of the PTX operands. A
+    register wider than its class is cut to the low bits."""
     results: tuple[str, ...]
+    """Register classes like those of `sources`. A result narrower than its register is extended
+    with zeros, or with the sign if `signed`."""
     function: Function
+    """Takes an array of raw bits for each source (dtypes of `REGISTER_DTYPES`, shapes that
+    broadcast; 0-d for an immediate) and returns a tuple with an array for each result. It does not
+    write to its inputs or return views of them."""
     signed: bool = False
 
 

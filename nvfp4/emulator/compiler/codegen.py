@@ -34,41 +34,46 @@ from nvfp4.emulator.state.group import register_numbers, select
 
 @dataclass
 class CompiledBlock:
-    """run(batch, group, R) and, if threads may have to wait here, gate with the same arguments.
-
-    code: its instructions, the first and the last at site and end. live_in, live_out, writes: bit
-    sets of registers. kinds: how many instructions there are of each class that is counted.
-    meeting: the block where the ways of its branch meet again, if they only compute until then.
-    """
+    """A compiled basic block."""
 
     run: Callable[..., Any]
+    """run(batch, group, R)."""
     gate: Callable[..., Any] | None
+    """The gate, with the same arguments, if threads may have to wait here."""
     code: list[Instruction]
+    """Its instructions."""
     site: Site
+    """The first instruction."""
     end: Site
+    """The last instruction."""
     live_in: int
+    """Registers whose values matter at the beginning, as a bit set."""
     live_out: int
+    """Registers whose values matter at the end, as a bit set."""
     writes: int
+    """Registers that are set, as a bit set."""
     kinds: Counter[str]
+    """Number of instructions of each counted class."""
     meeting: int | None = None
+    """The block where the ways of its branch meet again, if they only compute until then."""
 
 
 @dataclass
 class CompiledKernel:
-    """Blocks in program order.
-
-    classes: register class by index. specials, symbols: contents of the registers that come after
-    the program's own. shadows: the registers that tell which bits of others are undefined.
-    tracks_memory: whether undefined bits that loads bring in are tracked, too.
-    """
+    """A kernel compiled to Python, with its blocks in program order."""
 
     program: Program
     blocks: list[CompiledBlock]
     classes: list[str]
+    """Register class by register index."""
     specials: dict[int, str]
+    """Contents of the registers that hold special registers, after the program's own."""
     symbols: dict[int, SymbolAddress]
+    """Contents of the registers that hold addresses of symbols, after the program's own."""
     shadows: dict[int, int]
+    """For a register, the one that tells which of its bits are undefined."""
     tracks_memory: bool
+    """Whether undefined bits in shared and local memory are tracked, too."""
 
     @cached_property
     def loads_under_way(self) -> frozenset[int]:

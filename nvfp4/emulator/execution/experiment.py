@@ -30,15 +30,16 @@ from nvfp4.records.launch import Buffer
 
 @dataclass(frozen=True)
 class Difference:
-    """A buffer as the first order left it, and as another `order` did: uint8[nbytes] each. cause:
-    the finding behind it.
-    """
+    """A buffer whose contents depend on the order of threads."""
 
     order: Order
     buffer: Buffer
     first: Array
+    """Contents that the first order left, uint8[nbytes]."""
     other: Array
+    """Contents that another order left, uint8[nbytes]."""
     cause: EmulatorError
+    """The finding that explains the difference."""
 
 
 class Worlds:

@@ -27,14 +27,16 @@ _HINTS = ("L1::", "L2::", "level::")
 
 @dataclass(frozen=True)
 class Site:
-    """An instruction in its kernel. addresses: the operands that were taken for addresses. sources,
-    results: the operands that were declared."""
+    """An instruction in its kernel."""
 
     kernel: str
     instruction: Instruction
     addresses: set[int] = field(default_factory=set, compare=False, repr=False)
+    """Indices of the operands that were taken as addresses."""
     sources: list[Source] = field(default_factory=list, compare=False, repr=False)
+    """Operands that were declared as sources."""
     results: list[Result] = field(default_factory=list, compare=False, repr=False)
+    """Operands that were declared as results."""
 
     @property
     def opcode(self) -> str:
@@ -246,11 +248,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Result:
-    """An operand to set from a value of a class; signed: extended with the sign if wider."""
+    """An operand to set from a value of a register class."""
 
     operand: Operand
     cls: str
     signed: bool = False
+    """Whether to extend the value with its sign if the register is wider."""
 
 
 # What an instruction returns: its results, or (if it parks) the next block.
@@ -261,34 +264,34 @@ Shadow = Callable[[Execution, Sequence[Array], Sequence[Array]], "tuple[Array, .
 
 @dataclass(frozen=True)
 class Action:
-    """run(execution, *sources) -> results, in the order of `results`.
+    """The execution of an instruction: run(execution, *sources) returns the results in order.
 
-    kind: class of the instruction in the counters. Results of lanes that do not take part are
-    ignored, and all where there are no `results`.
-    gate: same arguments; the lanes (flat bool array) that may go on, or None for all. The others
-        are kept in front of the instruction until more threads arrive or memory changes.
-    parks: run(execution, next_block, *sources) returns the next block, or None if no lane of the
-        group goes on now; `Signals.release` then says which do, and when.
-    pure: run(*sources) -> results, for all lanes alike; it needs no Execution.
-    rule: of a pure instruction, which bits of the results are undefined (arithmetic.definedness);
-        None: all of them if any bit of a source is.
-    shadow: the same of another instruction: shadow(execution, sources, their shadows), called
-        after `run`. One without results, a store, returns the guard of the lanes whose data must be
-        defined. Addresses must always be defined; without `shadow`, all sources must be.
-    loads: whether results come from memory that may hold undefined bytes, or from lanes that may
-        not be there.
+    Results of lanes that do not take part are ignored.
     """
 
     kind: str
+    """Class of the instruction in the counters."""
     sources: Sequence[Source]
     results: Sequence[Result]
     run: Run
     gate: Gate | None = None
+    """Called with the same arguments: returns the lanes (flat bool array) that may go on, or None
+    for all. The others wait before the instruction until more threads arrive or memory changes."""
     parks: bool = False
+    """Whether run(execution, next_block, *sources) returns the next block, or None if no lane of
+    the group goes on now. `Signals.release` then tells which lanes go on, and when."""
     pure: bool = False
+    """Whether run(*sources) needs no Execution and computes results for all lanes alike."""
     rule: Rule | None = None
+    """For a pure instruction, which bits of the results are undefined (arithmetic.definedness).
+    None: all of them if any bit of a source is."""
     shadow: Shadow | None = None
+    """The same for other instructions: shadow(execution, sources, their shadows), called after
+    `run`. For a store, it returns the guard of the lanes whose data must be defined. Addresses must
+    always be defined; without `shadow`, all sources must be."""
     loads: bool = False
+    """Whether results come from memory that may hold undefined bytes, or from lanes that may be
+    absent."""
 
 
 Builder = Callable[[Site], Action]

@@ -17,11 +17,12 @@ _WORDS = "shared shared::cta shared::cluster b64 release acquire relaxed cta clu
 
 @dataclass(frozen=True)
 class Wait:
-    """A thread waits for an mbarrier at an offset in the batch's shared memory. parity: of the
-    phase that it waits for, None where it waits by a token."""
+    """A thread's wait for an mbarrier."""
 
     offset: int
+    """Offset of the mbarrier in the batch's shared memory."""
     parity: int | None
+    """Parity of the phase that it waits for; None if it waits by a token."""
 
     def status(self, batch: Batch) -> str:
         """Return the arrivals and bytes that the phase still lacks, in words."""

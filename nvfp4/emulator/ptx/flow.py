@@ -13,21 +13,22 @@ _SHORT = 32
 
 @dataclass
 class Block:
-    """Straight-line code, `start` being the index of its first instruction.
-
-    successors: block numbers, the fall-through one last. reads: registers whose values on
-    entry matter; writes: registers set; live_out: bit set of registers that a successor needs.
-    """
+    """A basic block."""
 
     index: int
     start: int
+    """Index of the first instruction."""
     code: list[syntax.Instruction]
     successors: list[int] = field(default_factory=list)
+    """Block numbers, the fall-through one last."""
     falls_through: bool = True
     reads: int = 0
+    """Registers whose values on entry matter, as a bit set."""
     writes: int = 0
+    """Registers that are set, as a bit set."""
     live_in: int = 0
     live_out: int = 0
+    """Registers that a successor needs, as a bit set."""
 
 
 Effects = Callable[[int], "tuple[list[int], list[int]]"]

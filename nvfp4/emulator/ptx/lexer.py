@@ -8,9 +8,10 @@ from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 
 
 class Token(NamedTuple):
-    """kind: word, directive (starts with a dot), number, string, mark, or end."""
+    """A token of PTX."""
 
     kind: str
+    """word, directive (starts with a dot), number, string, mark, or end."""
     text: str
     line: int
     start: int

@@ -98,11 +98,12 @@ class Special:
 @dataclass(frozen=True)
 class SymbolAddress:
     """Address of a parameter, global, constant or shared variable, known when the launch or module
-    is set up. offset: of a shared variable, from the start of the CTA's shared memory."""
+    is set up."""
 
     space: str
     name: str
     offset: int
+    """Offset of a shared variable from the start of the CTA's shared memory."""
 
 
 @dataclass(frozen=True)
@@ -186,17 +187,16 @@ class Registers:
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """A variable in `space`, its own key; nbytes is None for an extern array of unknown size.
-
-    initial: (byte offset, byte width, value) triples; a value is an int or (symbol, addend).
-    """
+    """A variable in `space`. Variables compare by identity."""
 
     space: str
     name: str
     type: str
     nbytes: int | None
+    """Size in bytes; None for an extern array of unknown size."""
     align: int
     initial: tuple[tuple[int, int, int | tuple[str, int]], ...]
+    """(byte offset, byte width, value) triples; a value is an int or (symbol, addend)."""
     external: bool
     line: int
 
@@ -248,21 +248,21 @@ def callee(instruction: Instruction) -> str:
 
 @dataclass
 class Program:
-    """A kernel ready for `flow`.
-
-    parameters: (name, byte offset, bytes) in order. labels: label number -> index into `code`.
-    variables: the .global and .const variables of the module. shared_end: the address at which
-    static shared memory ends. dynamic_shared: the address at which dynamic shared memory starts.
-    """
+    """A kernel ready for `flow`."""
 
     kernel: str
     parameters: list[tuple[str, int, int]] = field(default_factory=list)
+    """(name, byte offset, bytes) in order."""
     registers: list[Register] = field(default_factory=list)
     code: list[Instruction] = field(default_factory=list)
     labels: dict[int, int] = field(default_factory=dict)
+    """Index into `code` by label number."""
     variables: dict[str, Variable] = field(default_factory=dict)
+    """The .global and .const variables of the module."""
     shared_end: int = SHARED_BASE
+    """Address at which static shared memory ends."""
     dynamic_shared: int = SHARED_BASE
+    """Address at which dynamic shared memory starts."""
     local_bytes: int = 0
     required_threads: tuple[int, int, int] | None = None
     most_threads: int | None = None

@@ -24,16 +24,16 @@ class Waiting:
 
 @dataclass
 class Opening:
-    """The lanes that took part when a barrier opened.
-
-    ctas: CTAs where it opened. came, stayed: bool[CTAs, warps], warps that arrived and warps that
-    waited. released: lanes that continue.
-    """
+    """The lanes that took part when a barrier opened."""
 
     ctas: Array
+    """The CTAs where it opened."""
     came: Array
+    """Warps that arrived, bool[CTAs, warps]."""
     stayed: Array
+    """Warps that waited, bool[CTAs, warps]."""
     released: list[Waiting]
+    """Lanes that continue."""
 
 
 def _divided(kept: list[Waiting], done: Array, grid: Grid) -> tuple[list[Waiting], list[Waiting]]:

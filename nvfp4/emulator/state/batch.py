@@ -76,58 +76,61 @@ class Origin(NamedTuple):
 
 @dataclass
 class LaunchState:
-    """A launch while it runs.
-
-    program: the kernel. parameters: its parameter bytes, at a host address inside one of the
-    buffers.
-    symbols: host addresses of the module's variables. shared_bytes: static and dynamic shared
-    memory, and the first KiB, which is the system's. check: look for findings. races: None unless
-    checked. rounds: whether results of floating-point atomics depend on the order, if only by
-    rounding. tracks_memory: keep which bits of shared and local memory are undefined.
-    cluster: its CTAs along x, y and z.
-    hazards: what launches before it may still write.
-    loads_under_way: of shared and tensor memory, by PTX line; see `flow.loads_under_way`.
-    waits_not_looked_at: for mbarriers, by PTX line; see `flow.waits_not_looked_at`.
-    undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
-    were not there, and if memory is not tracked, the stores that have written some.
-    undefined_stores: by state space, the PTX line of the first store of undefined bits.
-    undefined_results: the instructions, by their index, that have passed on undefined bits.
-    output: what the kernel printed last. fault: the error that stopped the launch. tally: counts by
-    instruction, if requested. work: counts what each warp executes.
-    began: when it started, on the monotonic clock; cpu_began: on the CPU clock of the process.
-    witness: of a race under investigation. not_started: clusters that wait for the others of the
-    launch.
-    """
+    """A launch while it runs."""
 
     asked: Launch
     program: Program
+    """The kernel."""
     cluster: Dim3
+    """CTAs of a cluster along x, y and z."""
     parameters: Array
+    """Bytes of the kernel's parameters, at a host address inside one of the buffers."""
     symbols: dict[str, int]
+    """Host addresses of the module's variables."""
     shared_base: int
     shared_bytes: int
+    """Static and dynamic shared memory, and the first KiB, which is the system's."""
     memory: GlobalMemory
     check: bool
+    """Whether to look for findings."""
     hazards: Hazards
+    """What earlier launches may still write."""
     races: GlobalRaces | None = None
+    """None unless the launch is checked."""
     rounds: bool = False
+    """Whether results of floating-point atomics depend on the order, if only by rounding."""
     tracks_memory: bool = False
+    """Whether to record which bits of shared and local memory are undefined."""
     loads_under_way: frozenset[int] = frozenset()
+    """PTX lines of loads from shared and tensor memory; see `flow.loads_under_way`."""
     waits_not_looked_at: frozenset[int] = frozenset()
+    """PTX lines of waits for mbarriers; see `flow.waits_not_looked_at`."""
     order: Order = field(default_factory=Order)
     undefined_memory: dict[int, Origin] = field(default_factory=dict)
+    """By PTX line, the loads that read undefined bits, shuffles from absent lanes, and, if memory
+    is not tracked, stores of undefined bits."""
     undefined_results: set[int] = field(default_factory=set)
+    """Indices of the instructions that have passed on undefined bits."""
     undefined_stores: dict[str, int] = field(default_factory=dict)
+    """By state space, the PTX line of the first store of undefined bits."""
     findings: Findings = field(default_factory=Findings)
     traffic: Traffic = field(default_factory=Traffic)
     output: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_PRINTED))
+    """The last texts that the kernel printed."""
     fault: EmulatorError | None = None
+    """The error that stopped the launch."""
     witness: Witness | None = None
+    """Observer of a race under investigation."""
     began: float = field(default_factory=time.monotonic)
+    """When the launch started, on the monotonic clock."""
     cpu_began: float = field(default_factory=time.process_time)
+    """When the launch started, on the CPU clock of the process."""
     tally: Tally | None = None
+    """Counts by instruction, if requested."""
     work: WorkCounter = field(default_factory=WorkCounter)
+    """Counts what each warp executes."""
     not_started: ClusterQueue = NONE_WAITS
+    """The clusters that have not started yet."""
 
     def whole_address(self, space: str, address: Array) -> Array:
         """Return the host addresses of parameters or constants. A compiler may keep only 32 bits of
@@ -194,16 +197,14 @@ _TICK = 16
 
 @dataclass
 class Signals:
-    """Instructions write this record; the scheduler reads it after every basic block.
-
-    released: lanes that may run again, and the block where they go on. changed: something has
-    changed that threads in front of a gate may wait for. ticks: basic blocks run so far, and
-    reads of a clock.
-    """
+    """A record that instructions write and the scheduler reads after every basic block."""
 
     released: list[tuple[Array, int]] = field(default_factory=list)
+    """Lanes that may run again, and the block where they go on."""
     changed: bool = False
+    """Whether something has changed that threads may wait for at a gate."""
     ticks: int = 0
+    """Basic blocks run so far, and reads of a clock."""
 
     def release(self, lanes: Array, block: int) -> None:
         """Let these lanes continue at a block."""
@@ -479,11 +480,12 @@ def _unravel(index: int, extent: Dim3) -> Dim3:
 
 
 class Execution(NamedTuple):
-    """guard: a predicate register of the group, or None if all of its lanes take part."""
+    """The batch, the group of threads, and the guard with which an instruction executes."""
 
     batch: Batch
     group: Group
     guard: Array | None
+    """A predicate register of the group; None if all of its lanes take part."""
 
     def mask(self) -> Array:
         """Whether each lane of the group takes part: bool[lanes]."""

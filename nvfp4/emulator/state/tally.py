@@ -35,46 +35,49 @@ class BankConflict:
 
 @dataclass
 class SiteTally:
-    """Counts of one instruction.
-
-    nbytes: at each address. requests: a warp's accesses, each counted once. sectors: distinct
-    32-byte sectors within each request; least_sectors: what as many bytes next to each other would
-    need. passes, least_passes: of shared memory. repeats: requests for the addresses that the same
-    threads have asked for the last time they came here; moves: for others than then.
-    stride_bytes: between the addresses of neighbouring threads, None where there are no two.
-    divergences: warps whose threads went different ways. tensor_products: of tensor cores,
-    which are busy with them for tensor_cycles. tensor_bytes: to and from tensor memory.
-    """
+    """Counts of one instruction."""
 
     nbytes: int = 0
+    """Bytes at each address."""
     requests: int = 0
+    """Accesses of a warp, each counted once."""
     sectors: int = 0
+    """Distinct 32-byte sectors within each request."""
     least_sectors: int = 0
+    """Sectors that as many contiguous bytes would need."""
     passes: int = 0
+    """Passes of shared memory."""
     least_passes: int = 0
+    """Passes of shared memory without bank conflicts."""
     repeats: int = 0
+    """Requests for the addresses that the same threads requested the last time."""
     moves: int = 0
+    """Requests for other addresses than the last time."""
     stride_bytes: int | None = None
+    """Distance of the addresses of neighbouring threads; None if there are no two."""
     divergences: int = 0
+    """Warps whose threads went different ways."""
     tensor_products: int = 0
+    """Products of tensor cores."""
     tensor_cycles: int = 0
+    """Cycles for which these keep tensor cores busy."""
     tensor_bytes: int = 0
+    """Bytes to and from tensor memory."""
     conflict: BankConflict | None = None
     last: tuple[int, Array] | None = field(default=None, repr=False)
 
 
 @dataclass
 class Requests:
-    """Flat addresses, and the requests of warps that they belong to.
-
-    request: lanes with equal neighbours are one request. copies: how many requests of the group
-    each of these represents. lane: position in the arrays -> lane number of the batch.
-    """
+    """Flat addresses, and the requests of warps that they belong to."""
 
     address: Array
     request: Array
+    """The request of each address; equal neighbours belong to one request."""
     copies: int
+    """Number of requests of the group that each of these stands for."""
     lane: Callable[[int], int]
+    """Converts a position in the arrays to a lane number of the batch."""
 
 
 @dataclass

@@ -175,13 +175,16 @@ Shape = tuple[int, int, int]
 
 
 class Issued(NamedTuple):
-    """An operation of the pipe. warp, clock: its issuer, a warp of the cluster, and when it did.
-    place: its LaneSite. shape: M, N and K of a product, None of others."""
+    """An operation of the pipe."""
 
     warp: int
+    """The warp of the cluster that issued it."""
     clock: int
+    """The clock of that warp at the time."""
     place: Any
+    """Its LaneSite."""
     shape: Shape | None = None
+    """M, N and K of a product; None for other operations."""
 
 
 class _Together(NamedTuple):
@@ -196,13 +199,15 @@ class _Together(NamedTuple):
 
 @dataclass(frozen=True)
 class Conflict:
-    """A race of an access with an earlier one: the reason in words, and the earlier one's place.
-    unfenced: whether only a tcgen05.fence is missing."""
+    """A race of an access with an earlier one."""
 
     what: str
+    """The reason in words."""
     hint: str
     place: Any
+    """The place of the earlier access."""
     unfenced: bool = False
+    """Whether only a tcgen05.fence is missing."""
 
 
 @dataclass
@@ -216,19 +221,19 @@ class _Pending:
 
 @dataclass
 class Pipe:
-    """The tensor pipe of a CTA or of a pair of CTAs.
-
-    performed: how many operations were. waiting: operations yet to be performed, in order. seen: by
-    warp, (operations known to be complete, clock of the warp when it learned that), growing.
-    pending: accesses in flight by (warp, whether they write). places: by stamp of a warp, the place
-    of the access that left it.
-    """
+    """The tensor pipe of a CTA or of a pair of CTAs."""
 
     performed: int = 0
+    """Number of operations performed so far."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
+    """Operations yet to be performed, in order."""
     seen: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    """By warp, (operations known to be complete, clock of the warp when it learned that),
+    growing."""
     pending: dict[tuple[int, bool], list[_Pending]] = field(default_factory=dict)
+    """Accesses in flight, by (warp, whether they write)."""
     places: dict[int, Any] = field(default_factory=dict)
+    """By stamp of a warp, the place of the access that left it."""
 
     def perform(self, count: int) -> None:
         """Perform the waiting operations up to the one numbered `count`."""

@@ -18,30 +18,29 @@ from nvfp4.records.launch import Buffer
 
 @dataclass
 class Written:
-    """The bytes of a buffer that a launch has written.
-
-    where: bool[nbytes]. before: the earlier contents, if the next launch may have seen them.
-    """
+    """The bytes of a buffer that a launch has written."""
 
     buffer: Buffer
     where: Array
+    """bool[nbytes]."""
     before: Array | None
+    """The earlier contents, if the next launch may have seen them."""
 
 
 @dataclass
 class Footprint:
-    """The accesses of a launch that may still run when the next one begins.
-
-    read: by buffer, the sectors read when the next launch might have begun, bool[sectors].
-    triggers: whether the launch has let the next one begin; otherwise that begins once its CTAs
-    have ended. waits: whether it has waited for earlier launches.
-    """
+    """The accesses of a launch that may still run when the next one begins."""
 
     kernel: str
     written: list[Written]
     read: list[tuple[Buffer, Array]]
+    """Sectors of each buffer that were read when the next launch might have begun,
+    bool[sectors]."""
     triggers: bool
+    """Whether the launch has let the next one begin; otherwise that begins once its CTAs have
+    ended."""
     waits: bool
+    """Whether it has waited for earlier launches."""
 
 
 class UnderWay:

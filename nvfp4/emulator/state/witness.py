@@ -16,11 +16,13 @@ _MOST = 4096
 
 
 class Event(NamedTuple):
-    """An access to the bytes of the race. cta, thread: linear, as in Seen."""
+    """An access to the bytes of a race."""
 
     line: int
     cta: int
+    """Linear number of the CTA."""
     thread: int
+    """Linear number of the thread; see Seen."""
     writes: bool
     atomic: bool
     where: SourceLocation

@@ -23,12 +23,12 @@ _LANES_32 = np.arange(32)
 
 
 class _Shape(NamedTuple):
-    """rows of the source, columns of tensor memory. lanes: int64[copies, rows], where each row of
-    the source goes."""
+    """A shape of tcgen05.cp: `rows` of the source, `columns` of tensor memory."""
 
     rows: int
     columns: int
     lanes: Array
+    """The lanes to which each row of the source is copied, int64[copies, rows]."""
 
 
 def _halves(*warps: tuple[int, int]) -> Array:

@@ -34,24 +34,29 @@ _DEPTHS = {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}
 
 @dataclass(frozen=True)
 class InstructionDescriptor:
-    """kind: without `kind::`. rows, columns: M and N. d: type of the sums. scale_type: ue8m0 or
-    ue4m3, None without block scales; a_scale_byte, b_scale_byte: the first byte of the words that
-    hold them."""
+    """A decoded instruction descriptor."""
 
     kind: str
+    """The name after `kind::`."""
     rows: int
+    """M."""
     columns: int
+    """N."""
     a: str
     b: str
     d: str
+    """Type of the sums."""
     negate_a: bool
     negate_b: bool
     transpose_a: bool
     transpose_b: bool
     saturates: bool = False
     scale_type: str | None = None
+    """ue8m0 or ue4m3; None without block scales."""
     a_scale_byte: int = 0
+    """First byte of a's scales in the words that hold them."""
     b_scale_byte: int = 0
+    """First byte of b's scales in the words that hold them."""
 
     @property
     def depth(self) -> int:

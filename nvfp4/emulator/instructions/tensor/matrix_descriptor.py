@@ -30,7 +30,7 @@ a B200 accepts."""
 
 @dataclass(frozen=True)
 class MatrixDescriptor:
-    """address, leading, stride: in bytes. swizzle: the code of bits 61-63."""
+    """A decoded matrix descriptor. Offsets are in bytes."""
 
     address: int
     leading: int
@@ -40,6 +40,7 @@ class MatrixDescriptor:
     absolute: bool
     reserved: int
     swizzle: int
+    """Code of bits 61-63."""
 
     @property
     def tile_swizzle(self) -> int:

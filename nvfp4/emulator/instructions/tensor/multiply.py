@@ -68,16 +68,19 @@ _SCALE_COLUMNS = 2
 
 @dataclass(frozen=True)
 class _Form:
-    """The form of an instruction, from its opcode and operands. group: CTAs that execute it.
-    scale_vector: scales of a row, None without. a_inside: whether a is in tensor memory. mask,
-    accumulate: the indices of these operands, -1 where there is no mask."""
+    """The form of an instruction, from its opcode and operands."""
 
     group: int
+    """Number of CTAs that execute it together."""
     kind: str
     scale_vector: int | None
+    """Scales of a row; None without block scales."""
     a_inside: bool
+    """Whether a is in tensor memory."""
     mask: int
+    """Index of the operand with disabled lanes; -1 without one."""
     accumulate: int
+    """Index of the operand enable-input-d."""
 
 
 @instruction("tcgen05.mma")
@@ -158,21 +161,22 @@ def _scale_vector(site: Site, kind: str) -> int:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The effect of an instruction with certain operands in each CTA that executes it.
-
-    rows, columns_of_b: that a CTA has. spans: parts of d: (columns of tensor memory, lanes, columns
-    of d). a_lanes: where rows of a lie in tensor memory. columns: all that is touched there: (what,
-    first, count). problem: what is wrong: (kind of error, message); a kind of None is for what is
-    not emulated.
-    """
+    """The effect of an instruction with certain operands in each CTA that executes it."""
 
     shape: InstructionDescriptor
     rows: int = 0
+    """Rows of d that a CTA has."""
     columns_of_b: int = 0
+    """Columns of b that a CTA has."""
     spans: tuple[tuple[slice, Array, slice], ...] = ()
+    """Parts of d: (columns of tensor memory, lanes, columns of d)."""
     a_lanes: Array | None = None
+    """Lanes of tensor memory that hold the rows of a."""
     columns: tuple[tuple[str, int, int], ...] = ()
+    """All columns of tensor memory that are accessed: (what, first, count)."""
     problem: tuple[type[EmulatorError] | None, str] | None = None
+    """(kind of error, message) of an invalid instruction. The kind is None if it is only not
+    emulated."""
 
 
 @lru_cache(maxsize=2048)

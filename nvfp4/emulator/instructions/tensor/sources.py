@@ -19,28 +19,28 @@ from nvfp4.emulator.state.tile_swizzles import TileSwizzles, swizzle_name
 
 @dataclass(frozen=True)
 class Plan:
-    """The place of a matrix in the shared memory of any CTA: offsets of its 16-byte chunks,
-    int64[rows, chunks of a row], or transposed [K, chunks of rows]; or what is wrong with it.
-
-    problem: (kind of error, message, hint); a kind of None is for what is not emulated.
-    """
+    """The place of a matrix in the shared memory of any CTA, or what is wrong with it."""
 
     descriptor: MatrixDescriptor
     offsets: Array
+    """Offsets of its 16-byte chunks, int64[rows, chunks of a row]; transposed [K, chunks of
+    rows]."""
     transposed: bool
     element_bytes: int
     problem: tuple[type[errors.EmulatorError] | None, str, str | None] | None = None
+    """(kind of error, message, hint). The kind is None if it is only not emulated."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A matrix of one CTA for each lane of a team. starts: of the CTAs' shared memory in the
-    batch's. defined: whether each row of each matrix is, bool[lanes, rows]; None for all."""
+    """A matrix of one CTA for each lane of a team."""
 
     team: Team
     plan: Plan
     starts: Array
+    """Where the CTAs' shared memory starts in the batch's."""
     defined: Array | None
+    """Whether each row of each matrix is defined, bool[lanes, rows]; None if all are."""
 
     def fetch(self, which: Array) -> Array:
         """The matrices of some lanes now: unsigned[lanes, rows, elements of K]."""

@@ -45,10 +45,11 @@ words = ("what", "place", "moves")
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause by its code. arguments: fill the text of the code; see ``texts``."""
+    """A cause by its code."""
 
     code: str
     arguments: dict[str, Argument] = field(default_factory=dict)
+    """Values that fill the text of the code; see ``texts``."""
 
     @property
     def text(self) -> str:
@@ -89,11 +90,12 @@ Predict = Callable[[int, Array], Array]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A cause and what follows from it. exact: the output must be equal bit for bit."""
+    """A cause and its consequences."""
 
     cause: Cause
     predict: Predict
     exact: bool = False
+    """Whether the output must be equal bit for bit."""
 
 
 @dataclass(frozen=True)

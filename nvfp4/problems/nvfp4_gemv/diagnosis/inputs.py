@@ -30,15 +30,16 @@ def packed_of(codes: Array) -> Array:
 
 @dataclass(frozen=True)
 class Operands:
-    """Raw bytes that a kernel may read for some rows of one batch.
-
-    a: uint8 [rows, k//2]; b: uint8 [k//2]; sfa: uint8 [rows, k//16]; sfb: uint8 [k//16].
-    """
+    """Raw bytes that a kernel may read for some rows of one batch."""
 
     a: Array
+    """uint8 [rows, k//2]."""
     b: Array
+    """uint8 [k//2]."""
     sfa: Array
+    """uint8 [rows, k//16]."""
     sfb: Array
+    """uint8 [k//16]."""
 
     def exact(self) -> Array:
         """Return the result before it is rounded: float64 [rows]."""
@@ -57,19 +58,22 @@ class Operands:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The raw storage of every input: uint8, contiguous.
-
-    a [l, m, k//2], b [l, 128, k//2], sfa [l, m, k//16], sfb [l, 128, k//16]; sfa_permuted and
-    sfb_permuted flat. c: float64 [m, l], what it held before the call.
-    """
+    """The raw storage of every input: uint8, contiguous."""
 
     a: Array
+    """[l, m, k//2]."""
     b: Array
+    """[l, 128, k//2]."""
     sfa: Array
+    """[l, m, k//16]."""
     sfb: Array
+    """[l, 128, k//16]."""
     sfa_permuted: Array
+    """Flat."""
     sfb_permuted: Array
+    """Flat."""
     c: Array
+    """The contents of c before the call, float64 [m, l]."""
 
     def operands(self, batch: int, rows: Array) -> Operands:
         """Return the operands of some rows."""
