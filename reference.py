@@ -271,9 +271,10 @@ def ref_kernel(data: input_t) -> output_t:
 def check_implementation(
     data: input_t, output: output_t, expected: output_t | None = None
 ) -> tuple[bool, str]:
-    """Whether the contest would accept an output, and a message that shows the first mismatches.
+    """Return whether the contest would accept an output, and a message that shows the first
+    mismatches.
 
-    expected: of ``ref_kernel``, which otherwise runs again.
+    expected: the result of ``ref_kernel``, if it is known.
     """
     ref = ref_kernel(data) if expected is None else expected
     if not isinstance(output, torch.Tensor):

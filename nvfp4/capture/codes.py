@@ -50,12 +50,15 @@ def error_name(code: int) -> str:
 
 
 def error_text(code: int) -> str:
-    """Return what cudaGetErrorString says."""
+    """Return the text that cudaGetErrorString returns for a code."""
     return _TEXTS.get(code, f"error {code}")
 
 
 class CudaError(Exception):
-    """The error that a function of the CUDA runtime returns. message: more than its text says."""
+    """The error that a function of the CUDA runtime returns.
+
+    message: says more than the text of its code.
+    """
 
     def __init__(self, code: Code, message: str = "") -> None:
         super().__init__(message or error_text(code))

@@ -109,12 +109,16 @@ def _protect(start: int, nbytes: int, access: int) -> None:
 
 
 class EmulatedGpu(Owner):
-    """spaces: of the cases so far, the current one last."""
+    """The emulated GPU, as seen by the process of the submission.
+
+    spaces: the address spaces of the cases so far, the current one last.
+    """
 
     elsewhere = True
 
     def __init__(self, link: Link, memory: Memory, path: str) -> None:
-        """memory: all that launches may touch. path: the submission's."""
+        """Connect to the executor. memory: all memory that launches may touch. path: the
+        submission's file."""
         self._link = link
         self._memory = memory
         self._path = path
@@ -168,7 +172,7 @@ class EmulatedGpu(Owner):
         self._ask(gpu_messages.AddNote(kernel, _listed(note)))
 
     def variable(self, ptx: str, name: str) -> Buffer:
-        """Return a variable of a module, which has no memory in this process."""
+        """Return a variable of a module. It has no memory in this process."""
         found = self._ask_of_text(ptx, lambda text: gpu_messages.FindVariable(text, name))
         assert isinstance(found, gpu_messages.Found)
         buffer = Buffer(name, found.address, found.nbytes)
@@ -264,7 +268,7 @@ class EmulatedGpu(Owner):
         return any(each.address <= address < each.end for each in self._variables)
 
     def _of_the_gpu(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of a range whose contents the executor may have."""
+        """Return the parts of a range whose contents the executor may hold."""
         held = [(each.address, each.end) for each in self.spaces[-1:]]
         held += [(address, address + nbytes) for address, nbytes in self._known]
         return [(max(a, start), min(b, end)) for a, b in held if a < end and start < b]
@@ -354,7 +358,7 @@ class EmulatedGpu(Owner):
         ]
 
     def _place(self) -> list[int]:
-        """Line and column of the submission's innermost frame."""
+        """Return the line and column of the submission's innermost frame."""
         frame: Any = sys._getframe(1)
         while frame is not None:
             code = frame.f_code

@@ -1,5 +1,7 @@
-"""CUDA graphs. While one is captured, launches and copies are kept and not done; a replay does them
-in order. There is one capture at a time.
+"""CUDA graphs.
+
+While a graph is captured, launches and copies are recorded instead of executed; a replay executes
+them in order. Only one capture is possible at a time.
 """
 
 from collections.abc import Callable

@@ -6,23 +6,25 @@ from nvfp4.capture import stream_order
 
 
 class Owner:
-    """The owner of device memory: this process, or by a subclass another one. The function that
-    reads or sets memory raises what a method raises. elsewhere: whether contents lie in another
-    process."""
+    """The owner of device memory: this process, or another one in a subclass.
+
+    Functions that read or set memory raise the errors of these methods. elsewhere: whether the
+    contents are in another process.
+    """
 
     elsewhere = False
 
     def reads(self, address: int, nbytes: int) -> None:
-        """Host code is about to use contents."""
+        """Prepare for host code that is about to use contents."""
 
     def wrote(self, address: int, nbytes: int) -> None:
-        """Host code has set these bytes, perhaps to what they were."""
+        """Note that host code has set these bytes, perhaps to the same values."""
 
     def opens(self, address: int, nbytes: int) -> None:
-        """Host code is about to touch memory through its address."""
+        """Prepare for host code that is about to access memory through its address."""
 
     def put(self, address: int, data: bytes) -> None:
-        """Set bytes, which this process may have no memory for."""
+        """Set bytes, which this process need not have memory for."""
         ctypes.memmove(address, data, len(data))
 
     def get(self, address: int, nbytes: int) -> bytes:

@@ -39,7 +39,7 @@ class _Finder(MetaPathFinder):
         return spec
 
     def remove(self) -> None:
-        """Wait no longer."""
+        """Stop waiting for the import."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -21,7 +21,7 @@ class Interception:
         self._stop = ExitStack()
 
     def _run(self, launch: Launch) -> None:
-        """Run a launch, now that it is its turn."""
+        """Run a launch whose turn has come."""
         raise NotImplementedError
 
     def _variable(self, ptx: str, name: str) -> Buffer:

@@ -1,4 +1,5 @@
-"""A kernel that can be launched: as much of its PTX as that needs, and what CUDA refuses."""
+"""A kernel that can be launched: the parts of its PTX that a launch needs, and what CUDA
+refuses."""
 
 import ctypes
 import math
@@ -89,8 +90,8 @@ def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
 
 @contextmanager
 def examined(kernel: Kernel, examine: Examine) -> Iterator[None]:
-    """Context for calls that raise CudaError about a kernel. If the kernel cannot be judged at all,
-    that error is raised instead."""
+    """Run calls that raise CudaError about a kernel. If the kernel cannot be judged at all, raise
+    that error instead."""
     try:
         yield
     except CudaError:
@@ -107,10 +108,11 @@ def dynamic_shared_said(kernel: Kernel, device: Device) -> int:
 
 
 def dynamic_shared_limit(kernel: Kernel, device: Device) -> int:
-    """Bytes that a launch may have. A kernel with more than 48 KiB of static ones has all of the
-    block's without asking, though CUDA says that it has none.
+    """Return the bytes of dynamic shared memory that a launch may have.
 
-    Source: scripts/fidelity/static_shared.cu on an H100, CUDA 13.0, driver 580, 2026-11-23.
+    A kernel with more than 48 KiB of static shared memory can use all that a block may have without
+    asking, although CUDA reports 0. Source: scripts/fidelity/static_shared.cu on an H100, CUDA
+    13.0, driver 580, 2026-11-23.
     """
     static = kernel.resources.shared_bytes
     if kernel.shared_asked_for is None and static > device.attributes[_DEFAULT_SHARED]:
@@ -121,7 +123,7 @@ def dynamic_shared_limit(kernel: Kernel, device: Device) -> int:
 def refuse_as_cuda_does(
     kernel: Kernel, device: Device, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
 ) -> None:
-    """Raise CudaError for a launch that cannot be, with CUDA's code for it.
+    """Raise CudaError for an invalid launch, with CUDA's code for it.
 
     Source: scripts/fidelity/launch_errors.cu on an H200, CUDA 13.0, driver 580, 2026-11-21. Older
     releases say cudaErrorInvalidConfiguration for some of them.
@@ -164,10 +166,10 @@ def largest_cluster(kernel: Kernel) -> int:
 
 
 def refuse_clusters(kernel: Kernel, device: Device, grid: Dim3, asked: Dim3) -> None:
-    """Raise CudaError for a launch whose clusters cannot be. asked: by the launch; (1, 1, 1) is
-    for none.
+    """Raise CudaError for a launch with invalid clusters.
 
-    Source: cuLaunchKernelEx and cuLaunchKernel on an H100, driver 580, 2026-11-23.
+    asked: the clusters of the launch; (1, 1, 1) if it asks for none. Source: cuLaunchKernelEx and
+    cuLaunchKernel on an H100, driver 580, 2026-11-23.
     """
     cluster = asked if asked != (1, 1, 1) else kernel.cluster or asked
     invalid, name = Code.INVALID_CLUSTER_SIZE, kernel.name
@@ -293,7 +295,7 @@ def required_cluster(ptx: str, kernel: str) -> Dim3 | None:
 
 
 def _directive(name: re.Pattern[str], ptx: str, kernel: str) -> list[int] | None:
-    """Return the numbers behind a directive of a kernel."""
+    """Return the numbers after a directive of a kernel."""
     found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
     numbers = name.search(found[1]) if found else None
     return [int(each) for each in numbers[1].split(",")] if numbers else None

@@ -41,7 +41,8 @@ class Patches:
         self.set(owner, name, make(vars(owner)[name]))
 
     def override(self, owner: type, name: str, make: Callable[[Any], Any]) -> None:
-        """Set `owner.name` to `make(original)`, which may be inherited; only the first time."""
+        """Set `owner.name`, which may be inherited, to `make(original)`, unless that was done
+        before."""
         if not any(each is owner and held == name for each, held, _ in self._replaced):
             self.set(owner, name, make(getattr(owner, name)))
 

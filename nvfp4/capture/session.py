@@ -10,10 +10,10 @@ from nvfp4.records.launch_errors import UnsupportedCall
 
 
 class Session:
-    """Compiled code lives as long as the process, so one session of a front end serves all its
-    interceptions, one after the other: `begin` and `end` say which is on.
+    """A session of a front end, which serves all its interceptions, one after the other.
 
-    memory: what launches may touch. examine: see `records.launch`.
+    There is one, because compiled code lives as long as the process; `begin` and `end` turn it on
+    and off. memory: what launches may touch. examine: see `records.launch`.
     """
 
     def __init__(self, front_end: str) -> None:
@@ -94,12 +94,12 @@ class Session:
 
     @property
     def trial(self) -> bool:
-        """Whether launches only try out a configuration."""
+        """Whether launches are only trials of a configuration."""
         return self._trials > 0
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """Launches of the with block are trials."""
+        """Mark the launches of the with block as trials."""
         self._trials += 1
         try:
             yield
@@ -107,6 +107,6 @@ class Session:
             self._trials -= 1
 
     def note(self, note: Note) -> None:
-        """Attach a note to the next launch that is no trial, once."""
+        """Attach a note once, to the next launch that is not a trial."""
         if note not in self._notes:
             self._notes.append(note)

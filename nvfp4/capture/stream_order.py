@@ -71,8 +71,8 @@ def launched(stream: int, kernel: str, reads: bool = True) -> None:
 
 
 def follows_a_kernel(stream: int) -> bool:
-    """Whether nothing lies between the last kernel of a stream and what comes next there, so that a
-    programmatic launch may begin while it runs."""
+    """Return whether a programmatic launch may begin while the stream's last kernel runs, because
+    nothing is between them."""
     return stream in _kernel_last
 
 
@@ -87,7 +87,7 @@ def record(event: int, stream: int) -> None:
 
 
 def wait(stream: int, event: int) -> None:
-    """Record that a stream waits for an event; for nothing, if that was never recorded."""
+    """Record that a stream waits for an event; an event that was never recorded changes nothing."""
     interrupt()
     _join(_before[stream], _recorded.get(event, {}))
 
@@ -112,7 +112,7 @@ def synchronize_event(event: int) -> None:
 
 def unordered(current: int) -> list[Unordered]:
     """Return the kernels that may run before the caller's work is done, and those that may still
-    run when what is in the current stream has ended."""
+    run after the current stream's work has ended."""
     known = _known(current)
     return list(dict.fromkeys(_early)) + [
         last

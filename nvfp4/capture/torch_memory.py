@@ -14,7 +14,7 @@ from typing import Any
 from nvfp4.records.launch import Buffer, View
 
 _REMEMBERED = 64
-"""Freed tensors, for messages."""
+"""Number of freed tensors that are remembered for messages."""
 
 
 class LiveTensors:
@@ -90,7 +90,8 @@ def _torch() -> Any:
 
 
 class _TensorTypes(dict[type, bool]):
-    """Whether a type is a tensor's; asked of the type, as isinstance would run foreign code."""
+    """Tell whether a type is a tensor's. The type is asked, as isinstance would run foreign
+    code."""
 
     def __missing__(self, kind: type) -> bool:
         self[kind] = issubclass(kind, _torch().Tensor)
@@ -105,8 +106,8 @@ remember = _live_tensors.remember
 class ProcessMemory:
     """Registered buffers, and the CPU tensors of this process.
 
-    Registered buffers take precedence: a tensor's storage that overlaps one, say because it covers
-    a whole mapping, is left out, as it would hide the end of the buffer.
+    Registered buffers take precedence. A tensor's storage that overlaps one, for instance because
+    it covers a whole mapping, is left out, as it would hide the end of the buffer.
     """
 
     def __init__(self) -> None:
@@ -144,7 +145,8 @@ class ProcessMemory:
 
 
 _most_bytes = 256 << 20
-"""Bytes of an allocation filled with noise; the rest of it takes no memory until used."""
+"""Limit on the bytes of an allocation that are filled with noise; the rest takes no memory until
+used."""
 
 
 def put_noise(address: int, size: int) -> None:

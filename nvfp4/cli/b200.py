@@ -11,8 +11,8 @@ _memory_bytes_per_us = 8e6
 """8 TB/s, the memory bandwidth of a B200 by its datasheet."""
 
 _warp_instructions_per_us = 148 * 4 * 1.5e3
-"""The 4 warp schedulers of each of 148 multiprocessors issue one instruction a cycle, at 1.5
-GHz."""
+"""Warp instructions a microsecond: the 4 schedulers of each of 148 multiprocessors issue one a
+cycle, at 1.5 GHz."""
 
 _tensor_cycles_per_us = 148 * 1.5e3
 """Cycles of all tensor cores together, one for each of 148 multiprocessors, at 1.5 GHz."""
@@ -34,10 +34,10 @@ _numbers = (
     "ctas_run",
     "ctas_total",
 )
-"""Counts that are numbers where they are there; of some thread blocks, not all are known."""
+"""The counts that must be numbers if present; a sample of thread blocks lacks some."""
 
 _plain = (bool, str, float, list[str], dict[str, float])
-"""Types of what the judge writes: a flag, a name, a count, or several of them."""
+"""Types of the judge's values: a flag, a name, a count, or several of these."""
 
 
 def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] | None:
@@ -74,7 +74,7 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
 
 
 predicted_note = "predicted by a model, not measured (docs/model.md)"
-"""The note on a column of ``predicted_text``."""
+"""The legend of a column with ``predicted_text``."""
 
 
 def predicted_text(us: float | None, gpu: str | None) -> str:
@@ -86,7 +86,7 @@ def predicted_text(us: float | None, gpu: str | None) -> str:
 
 
 bound_note = "a bound, not a time: no B200 runs them in less"
-"""The note on a column of ``bound_us``."""
+"""The legend of a column with ``bound_us``."""
 
 
 def bound_us(counts: Sequence[Mapping[str, Any] | None]) -> float | None:

@@ -44,7 +44,7 @@ def check_and_show(path: Path, case: str | None, invocation: Invocation) -> int:
 
 
 def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
-    """Whether the shape that decides is right, and the first fault; then what only warns."""
+    """Shows whether the deciding shape is right, with the first fault; then the warnings."""
     if render.is_brief(verdict) or not verdict.tests:
         render.show_briefly(console, verdict)
         return

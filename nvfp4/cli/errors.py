@@ -16,8 +16,9 @@ json_schema = 4
 
 
 class SetupError(Exception):
-    """Nothing was judged: one sentence says why, ``hint`` what to do about it. code: for programs,
-    see docs/codes.md.
+    """Nothing was judged: the message says why, ``hint`` what to do about it.
+
+    code: for programs, see docs/codes.md.
     """
 
     code = "setup"
@@ -29,7 +30,7 @@ class SetupError(Exception):
 
 
 passed, failed, setup = 0, 1, 2
-"""setup: nothing could be judged."""
+"""Exit codes; setup: nothing could be judged."""
 
 unclear = 3
 """No fault was found, but not everything could be judged. For nvfp4 compare: it is unclear which
@@ -40,7 +41,7 @@ unread = 141
 
 
 def error_object(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
-    """Return the documented JSON object where nothing was judged."""
+    """Return the documented JSON object for a command that judged nothing."""
     return {"schema": json_schema, "error": {"code": code, "message": message, "hint": hint}}
 
 

@@ -17,7 +17,7 @@ class Command(click.Command):
     """A command whose epilog is examples, a line each."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes them as they are, not wrapped."""
+        """Writes the examples as they are, not wrapped."""
         if self.epilog:
             with formatter.section("Examples"):
                 for line in self.epilog.strip().splitlines():
@@ -51,7 +51,7 @@ class Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs a command; what ends it becomes an exit code and at most one sentence."""
+        """Runs a command and turns its end into an exit code and at most one sentence."""
         exits.listen()
         try:
             return super().invoke(ctx)
@@ -78,7 +78,7 @@ class Commands(click.Group):
 
 
 def _end_unread(error: OSError) -> NoReturn:
-    """Ends a command whose output cannot be written; any other error goes on."""
+    """Ends a command whose output cannot be written; passes on any other error."""
     if not isinstance(error, BrokenPipeError) and error.errno not in _no_room:
         raise error
     # What is left in the buffers must not fail once more when Python ends.

@@ -85,7 +85,7 @@ def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:
 
 
 def _ability(device: Device) -> str:
-    """Return a sentence on what can be judged here."""
+    """Return a sentence on what can be judged on this machine."""
     if device.kind != "cuda":
         return (
             "Correctness can be judged here; times need a GPU. torch runs on the CPU, as a CUDA "

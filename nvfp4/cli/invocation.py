@@ -1,4 +1,4 @@
-"""Judges for a command: options in, verdict out, exit code."""
+"""The course of a command that judges: from options to verdict and exit code."""
 
 import json
 from collections.abc import Callable
@@ -116,7 +116,7 @@ def judge(
 
 
 def check_output(output: Path | None) -> None:
-    """Finds out before judging that the file cannot be written."""
+    """Checks before judging that the file can be written."""
     if output is None:
         return
     existed = output.exists()

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from nvfp4.cli.text import one_line, visible
 
 longest_parsed_bytes = 4 << 20
-"""A larger file is not parsed; only its import shows mistakes."""
+"""A larger file is not parsed; its mistakes appear only when it is imported."""
 
 _longest_line = 160
 
@@ -35,7 +35,7 @@ class Mistake:
 
     @property
     def text(self) -> str:
-        """The text as compilers print it: place and message, the line, a caret, the hint."""
+        """The text in the style of compilers: place and message, the line, a caret, the hint."""
         parts = one_line(self.file), self.line, self.column
         place = ":".join(str(each) for each in parts if each)
         lines = [f"{place}: {self.message}"]
@@ -90,7 +90,7 @@ def _syntax_mistake(file: str, content: bytes, error: SyntaxError) -> Mistake:
 
 
 def _unreadable(content: bytes) -> str | None:
-    """Why Python cannot decode the file; None where it can."""
+    """Return why Python cannot decode the file; None if it can."""
     if b"\0" in content:
         return f"byte {content.index(0):,} is zero"
     try:
@@ -131,6 +131,6 @@ def _raw_line(content: bytes, number: int | None) -> str:
 
 
 def _line(content: bytes, number: int | None) -> str | None:
-    """Return a line of the file as it can be shown, None where there is none."""
+    """Return a line of the file in printable form; None if there is none."""
     text = _raw_line(content, number)
     return visible(text.expandtabs(1))[:_longest_line] or None

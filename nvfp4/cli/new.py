@@ -46,8 +46,8 @@ def rungs() -> dict[str, Path]:
 
 
 def rung_text(name: str) -> str:
-    """Return the source of a rung, whose number may be left out. Raises SetupError, with names like
-    it, where there is none."""
+    """Return the source of a rung, whose number may be left out. Raises SetupError with similar
+    names if there is none."""
     wanted = name.removeprefix("ladder/").removesuffix(".py")
     unnumbered = {re.sub(r"/\d+_", "/", name): path for name, path in rungs().items()}
     known = unnumbered | rungs()

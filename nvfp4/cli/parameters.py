@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SecondsType(click.FloatRange):
-    """A number of seconds between two bounds; neither nan nor inf."""
+    """A number of seconds between two bounds; not nan or inf."""
 
     name = "seconds"
 
@@ -202,7 +202,7 @@ log_option = click.option(
     callback=lambda context, parameter, given: not given,
     help="Do not keep the verdict in the history; see nvfp4 log.",
 )
-"""--no-log, as whether the verdict is kept."""
+"""--no-log; passed on as whether the verdict is kept."""
 
 
 batch_options = _all(

@@ -20,7 +20,8 @@ leaderboard = "nvfp4_gemv"
 _names_its_leaderboard = re.compile(r"(?:#|//)!POPCORN\s+leaderboards?\s+(.+)", re.IGNORECASE)
 _largest_file_bytes = 4 << 20
 _extras = "extras.py"
-"""The file of a user's problem with what the contest's files do not say; see docs/problems.md."""
+"""The file in a user's problem that adds what the contest's files do not say; see
+docs/problems.md."""
 
 
 class ProblemError(SetupError):
@@ -85,7 +86,7 @@ class Problem:
 
     @property
     def check_case(self) -> str:
-        """The case that is checked first: the cheapest one, where the extras name none."""
+        """The case that is checked first: by default the cheapest one."""
         return self.cases[0] or min(self.tests, key=lambda line: shape_of(line).elements)
 
     @property
@@ -94,8 +95,8 @@ class Problem:
         return ("contest", "full") if self.draws_full_range else ("contest",)
 
     def chosen(self, given: Sequence[str], among: list[str]) -> list[str]:
-        """Return the lines of the cases that the user names, see `case`; all of these without any.
-        Raises SetupError, also if there are none."""
+        """Return the lines of the cases that the user names (see `case`); without any, all of
+        these. Raises SetupError, also if there are none."""
         found = [self.case(each, among) for each in given] or among
         if not found:
             kind = "tests" if among is self.tests else "benchmarks"
@@ -155,7 +156,7 @@ def package_path() -> dict[str, str]:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the message of an error, on one line and cut."""
+    """Return the message of an error on one line of limited length."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
@@ -277,7 +278,8 @@ def _listed(path: Path) -> list[tuple[str, str]]:
 
 
 def problems_below(folder: Path) -> dict[str, Path]:
-    """Leaderboards of a checkout: every folder with a task.yml that names a reference."""
+    """Return the leaderboards of a checkout: every folder with a task.yml that names a
+    reference."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("task.yml")):
         name = leaderboard_of(path.parent)
@@ -294,7 +296,7 @@ def data_file(name: str) -> Path:
 
 
 def known_problems() -> dict[str, Path]:
-    """Folders by leaderboard: that of the package, and those that were added."""
+    """Return the folders by leaderboard: that of the package, and those that were added."""
     try:
         content = json.loads(data_file("problems.json").read_text(encoding="utf-8"))
         added = {str(name): Path(folder) for name, folder in content.items()}

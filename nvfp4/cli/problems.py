@@ -19,7 +19,7 @@ from nvfp4.cli.text import roughly
 from nvfp4.records.options import Options
 
 _widest = 60
-"""Characters of a column; longer sizes are left out."""
+"""Width of a column; longer sizes are left out."""
 
 _columns = {"name": 0, "tests": 0, "benchmarks": 0, "cases": 1, "ranked by": 2, "without a GPU": 0}
 """The columns of the list with their ranks; see ``Column``."""
@@ -72,9 +72,12 @@ def _row(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _without_gpu(problem: Problem) -> str:
-    """About how long tests and benchmarks take without a GPU, or for how many of them there is
-    time: by the cases that were judged here last, or by the speed that the extras give. Empty where
-    neither is known."""
+    """Return about how long tests and benchmarks take without a GPU, or for how many of them there
+    is time.
+
+    It goes by the last judgement of these cases on this machine, or by the speed that the extras
+    give. Empty if neither is known.
+    """
     pace = Pace()
     with suppress(HistoryError):
         known = History().emulated(problem.name)

@@ -1,15 +1,16 @@
-"""Text that a submission may have written, as a terminal may show it."""
+"""Escapes control characters in text that a submission may have written."""
 
 import json
 import unicodedata
 from typing import Any
 
 most_lines = 40
-"""Longest message that is shown."""
+"""Most lines of a message that are shown."""
 
 
 def visible(text: str) -> str:
-    r"""Control and format characters, but line breaks and tabs, become escapes such as \x1b."""
+    r"""Replace control and format characters, except line breaks and tabs, by escapes such as
+    \x1b."""
     return "".join(
         c if c in "\n\t" or unicodedata.category(c)[0] != "C" else ascii(c)[1:-1] for c in text
     )
@@ -21,7 +22,8 @@ def one_line(text: str) -> str:
 
 
 def visible_json(text: str | None) -> Any:
-    """Return the value of a JSON text with every string visible; None for what is no JSON."""
+    """Return the value of a JSON text with control characters in strings visible; None if it is not
+    JSON."""
     try:
         return visible_parts(json.loads(text or "null"))
     except (ValueError, RecursionError):
@@ -29,7 +31,7 @@ def visible_json(text: str | None) -> Any:
 
 
 def visible_parts(value: Any) -> Any:
-    """Return a value of JSON with every string visible."""
+    """Return a value of JSON with control characters in strings visible."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, list):
@@ -48,7 +50,7 @@ def first_lines(text: str) -> list[str]:
 
 
 def microseconds(value: float | None) -> str:
-    """Return a time with the digits that mean something; a dash for None."""
+    """Return a time with its significant digits; a dash for None."""
     if value is None:
         return "-"
     digits = 3 if value < 100 else 1 if value < 1000 else 0
@@ -71,7 +73,7 @@ def roughly(value: float) -> str:
 
 
 def percent(part: float | None, whole: float | None) -> str:
-    """Return a share; a dash where one of the two is unknown or nothing."""
+    """Return a share in percent; a dash if one of the two is unknown or zero."""
     if not part or not whole:
         return "-"
     share = part / whole

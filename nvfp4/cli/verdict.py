@@ -76,7 +76,7 @@ class TestResult:
     emulated: bool = False
     """Whether it launched kernels that were emulated, as the judge says."""
     unverified: str | None = None
-    """See ``BenchmarkResult``, as for the next two."""
+    """See ``BenchmarkResult``."""
     dropped: list[str] = field(default_factory=list)
     elapsed_s: float | None = None
 
@@ -100,12 +100,12 @@ class BenchmarkResult:
     best_us: float | None = None
     worst_us: float | None = None
     batched_us: float | None = None
-    """A call of many queued back to back, by the judge's own clock."""
+    """Time of a call among many queued back to back, by the judge's own clock."""
     bytes: int | None = None
     """The least that a kernel must move."""
     floor_us: float | None = None
     sol_us: float | None = None
-    """Published by the problem, like the next."""
+    """The speed of light, as published by the problem."""
     b200_floor_us: float | None = None
     elements: int | None = None
     """The number of elements that instruction counts are divided by."""
@@ -119,7 +119,7 @@ class BenchmarkResult:
     failure: failures.Failure | None = None
     output: str | None = None
     unverified: str | None = None
-    """Why counts may leave out work, or that there were few calls; None if neither is so."""
+    """Why counts may leave out work or are of few calls; None otherwise."""
     full_range: str | None = None
     """Whether a call with full-range inputs was right, pass or fail; None if there was none."""
     dropped: list[str] = field(default_factory=list)
@@ -144,7 +144,7 @@ def _fill_failure(result: TestResult | BenchmarkResult) -> None:
 
 @dataclass(frozen=True)
 class Score:
-    """Means over the benchmarks, geometric ones but for the last field."""
+    """Means over the benchmarks, geometric unless a field says otherwise."""
 
     geomean_us: float | None
     """None unless every benchmark was timed and passed."""
@@ -184,7 +184,7 @@ class Verdict:
     alone: str | None = None
     """How the submission failed when it was run by itself."""
     alone_too_long: bool = False
-    """Whether it did not end then."""
+    """Whether it did not end in time when it was run by itself."""
     mistake: Mistake | None = None
     """Why none of it could be judged."""
     interrupted: bool = False
@@ -210,8 +210,8 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the leaderboard would take it; full-range tests only warn, but for one that is
-        wrong because of earlier calls."""
+        """Whether the leaderboard would accept the submission. Full-range tests only warn, unless
+        one is wrong because of earlier calls."""
         judged = bool(self.tests or self.benchmarks) and not self.interrupted
         benchmarks_passed = all(each.status == "pass" for each in self.benchmarks)
         return judged and not self.mistake and self.full_range_only_warns and benchmarks_passed
@@ -223,8 +223,8 @@ class Verdict:
 
     @property
     def full_range_only_warns(self) -> bool:
-        """Whether the tests that decide passed, and no full-range one shows more than its inputs
-        do."""
+        """Whether the deciding tests passed, and failed full-range tests show nothing but trouble
+        with their inputs."""
         passed = all(test.status == "pass" for test in self._deciding_tests)
         return passed and not self.keeps_state
 
@@ -247,8 +247,8 @@ class Verdict:
 
     @property
     def decider(self) -> TestResult | BenchmarkResult | None:
-        """The case by which the verdict has not passed: of those that decide the first that failed,
-        else the first that could not be judged; None if it is no case."""
+        """The case that keeps the verdict from passing: the first deciding case that failed, else
+        the first that could not be judged; None if no case does."""
         deciding = [each for each in self.results if each.failure and not self.only_warns(each)]
         deciding.sort(key=lambda each: each.status != "fail")
         return deciding[0] if deciding else None
@@ -324,8 +324,8 @@ def _plain(result: TestResult | BenchmarkResult) -> dict[str, Any]:
 
 
 def _decides(test: TestResult) -> bool:
-    """Return whether it shows more than that full-range inputs are too much: an output that earlier
-    calls decide, or no result where there must be one."""
+    """Return whether a failed test shows more than trouble with full-range inputs: an output that
+    depends on earlier calls, or a missing result."""
     return test.failure is not None and test.failure.code in ("output.state", no_result.code)
 
 
@@ -369,7 +369,7 @@ _of_a_rewritten_kernel = {
 
 
 def read_retargeted(text: str | None) -> list[dict[str, Any]]:
-    """Return the rewritten kernels; values that describe none are left out."""
+    """Return the rewritten kernels; invalid values are left out."""
     found = visible_json(text)
     kernels = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     wanted = _of_a_rewritten_kernel.items()
@@ -449,7 +449,8 @@ def read_benchmark(
 
 
 def _of_any_case(values: dict[str, str], key: str) -> dict[str, Any]:
-    """Return the values of any case. One that was written twice may have been dropped once."""
+    """Return the values that are not of a single case. One that was written twice may have been
+    dropped once."""
     dropped = values.get(f"{key}.dropped", "").split(",")
     return {
         "error_share": number(values, f"{key}.error_share"),
@@ -469,8 +470,10 @@ def _full_range(said: str | None) -> str | None:
 
 
 def _failure(values: dict[str, str], key: str, not_judged: failures.Failure) -> failures.Failure:
-    """Return the failure that the judge wrote of a case that has not passed; of code UNKNOWN if it
-    was dropped, ``not_judged`` if the case has no status."""
+    """Return the failure that the judge wrote of a case that has not passed.
+
+    Its code is UNKNOWN if it was dropped. It is ``not_judged`` if the case has no status.
+    """
     told = failures.read_failure(visible_json(values.get(f"{key}.failure")))
     return told or (failures.Failure(failures.UNKNOWN) if f"{key}.status" in values else not_judged)
 

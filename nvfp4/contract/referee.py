@@ -30,13 +30,13 @@ class CasePlan:
     expected: Tree
     """The tree that custom_kernel returns, packed."""
     room_bytes: int
-    """The most that an output may have, in steps of 256 bytes a tensor."""
+    """Limit on the bytes of an output, in steps of 256 bytes for each tensor."""
     least_bytes: int = 0
     """See ``Published``."""
     checks_shape: bool = True
     """Whether the problem's checker refuses any other structure or shape."""
     noise: frozenset[int] = frozenset()
-    """Those outputs whose contents do not matter: they hold noise before a call."""
+    """Those of `outputs` whose contents do not matter: they hold noise before a call."""
     strict_inputs: bool = False
     """Whether a submission that writes to another input fails; otherwise it is only reported."""
 
@@ -47,13 +47,13 @@ class Drawn:
 
     tree: Tree
     storages: list[torch.Tensor]
-    """Flat uint8 tensors, where the judge computes."""
+    """Flat uint8 tensors on the device where the judge computes."""
     contents: Any = None
     """Data of the referee about these inputs."""
 
     @property
     def data(self) -> Any:
-        """The inputs as custom_kernel gets them."""
+        """Inputs as custom_kernel gets them."""
         return build(self.tree, self.storages)
 
 

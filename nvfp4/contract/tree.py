@@ -47,7 +47,7 @@ class Leaf:
     offset: int = 0
     """In elements, from the start of the storage."""
     dimensions: list[list[str]] = field(default_factory=list)
-    """For messages: what an index counts and what the size is called, by dimension."""
+    """For messages: by dimension, what an index counts and the name of the size."""
 
     @property
     def itemsize(self) -> int:
@@ -110,8 +110,8 @@ class Tree:
 def _of_name(
     name: str, dimensions: dict[str, tuple[tuple[str, str], ...]]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the words for a name. ``b1`` and ``a[3]`` take those of b and a unless they have their
-    own."""
+    """Return the words for the dimensions of a name. ``b1`` and ``a[3]`` take those of b and a
+    unless they have their own."""
     plain = re.sub(r"\[\d+\]|\d+", "", name)
     return dimensions.get(name, dimensions.get(plain, ()))
 
@@ -217,7 +217,7 @@ def flatten(
 
 
 class _Flattened:
-    """A class, since a nested function that calls itself keeps the tensors that it knows until
+    """Flattens data. It is a class because a nested recursive function would keep its tensors until
     Python collects garbage."""
 
     def __init__(self, on_host: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -135,7 +135,7 @@ class Gpu:
         window: Any,
         progress: Callable[[float], None] = lambda share: None,
     ) -> None:
-        """window: what bytes travel in. progress: see ``Launch``."""
+        """Open a session. window: memory in which bytes are exchanged. progress: see ``Launch``."""
         emulator.forget_modules()
         self._memory = memory
         self._window = np.frombuffer(window, np.uint8)

@@ -372,7 +372,8 @@ class SubmissionProcess:
         return self._after_refusal(failed) if failure.code == "process.sys_exit" else failed
 
     def _timed_out(self, timeout_s: float) -> SubmissionFailed:
-        """Return the failure with what else took the time, and where the call hangs."""
+        """Return the failure of a request that timed out, with the time spent on other work and the
+        place of the hang."""
         loads = isinstance(self._asked, Load)
         message = f"{'its import' if loads else 'custom_kernel'} did not finish within "
         message += f"{timeout_s:.3g} s"

@@ -76,8 +76,8 @@ _FASTER = 4.8 / 3.35
 
 
 def _scaled(curve: Curve) -> Curve:
-    """Return the curve of memory that is faster by `_FASTER`, which takes as many more bytes in
-    flight to saturate."""
+    """Return the curve of a memory that is faster by `_FASTER`, and needs more bytes in flight to
+    saturate by the same factor."""
     return tuple((round(nbytes * _FASTER), gbps * _FASTER) for nbytes, gbps in curve)
 
 

@@ -202,8 +202,10 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
 def _global_use(
     gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float
 ) -> Use:
-    """Return the use of an access to global memory. A load that leaves nothing in L1
-    fetches again the bytes that other thread blocks have fetched."""
+    """Return the use of an access to global memory.
+
+    A load that bypasses L1 fetches again the bytes that other thread blocks have fetched.
+    """
     busy = max(_words(each), access.lines / gpu.l1_lines)
     busy *= min(1.0, access.requests / executions)
     if each.name in _GLOBAL_STORES:

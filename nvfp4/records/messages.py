@@ -146,8 +146,8 @@ class CloseQueue:
 
 @dataclass(frozen=True)
 class Connect:
-    """To a worker without a GPU: emulate one by the executor behind the socket that comes with it,
-    at once or never."""
+    """To a worker without a GPU: use the executor behind the socket that is sent along as the GPU.
+    This must be the first request."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class RequestState:
 
 
 class StateWriter:
-    """Writes the state of the process with this folder, where a judge waits for it."""
+    """Writes the state of this process to a folder if a judge waits for it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _state_name if "NVFP4_DEADLINE" in os.environ else None

@@ -43,7 +43,8 @@ _SMALLER = ("e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2")
 
 @rule("cvt")
 def narrow_conversion(s: Sequence, target: Target) -> bool:
-    """Pairs of narrow floats: to f16x2, from two f32, from f16x2 or bf16x2."""
+    """Rewrite conversions of pairs of narrow floats: to f16x2, from two f32, from f16x2 or
+    bf16x2."""
     narrow = [t for t in s.types if t in _BYTES or t in _SMALLER]
     if s.has("rs"):
         if target.has_tensor_memory:

@@ -1,5 +1,5 @@
-"""Architectures that PTX is rewritten for, and the instructions of later ones that nothing can take
-the place of, by name."""
+"""Architectures that PTX is rewritten for, and the instructions of later ones that have no
+replacement there, by name."""
 
 import re
 from collections.abc import Callable

@@ -135,7 +135,7 @@ class Runner:
         return tensor
 
     def targets(self, buffers: SharedBuffers) -> list[torch.Tensor]:
-        """Return the tensors in which the judge reads an output."""
+        """Return the tensors from which the judge reads an output."""
         flat = parts(self.output, buffers.tensors[output_name])
         return tensors_of(build(self.output, flat))
 

@@ -16,7 +16,7 @@ OLDEST = "compute_75"
 """Default architecture of the contest's nvcc and NVRTC, CUDA 13.0, without an option."""
 _OF_THE_GPU = ("native", "all", "all-major")
 _SUFFIXES = ("", "f", "a")
-"""Suffixes of architectures; the driver prefers the later ones."""
+"""Suffixes of architectures, in the order of the driver's preference, the most preferred last."""
 
 
 class Image(NamedTuple):
@@ -36,8 +36,10 @@ class Image(NamedTuple):
 
 
 def split_architectures(words: Iterable[str]) -> tuple[list[str], list[Image]]:
-    """nvcc's arguments without those that choose an architecture, and the images that those ask
-    for, which may be native or all; empty where the choice is nvcc's own.
+    """Return nvcc's arguments without those that choose an architecture, and the images that these
+    ask for, which may be native or all.
+
+    The images are empty if the choice is left to nvcc.
     """
     others: list[str] = []
     images: list[Image] = []
@@ -66,8 +68,11 @@ def _virtual(name: str) -> str:
 
 
 def fits(words: Iterable[str], number: int) -> bool:
-    """Whether a GPU runs something that nvcc's arguments ask for, or they name no architecture.
-    number: the GPU's architecture, such as 90."""
+    """Return whether a GPU can run what nvcc's arguments ask for; true if they name no
+    architecture.
+
+    number: the GPU's architecture, such as 90.
+    """
     _, images = split_architectures(words)
     return not images or any(runs_on(each.made, divmod(number, 10)) for each in images)
 
@@ -127,8 +132,10 @@ _LACKS = re.compile(
 
 
 def advice(errors: str, virtual: str, capability: Capability) -> str | None:
-    """Return what to do about a compiler's errors that come of an architecture without a suffix.
-    virtual: that of the image that the GPU loads."""
+    """Return advice on compilers' errors that are caused by an architecture without a suffix.
+
+    virtual: the architecture of the image that the GPU loads.
+    """
     number = "{}{}".format(*capability)
     if virtual.endswith("a") or not _LACKS.search(errors):
         return None

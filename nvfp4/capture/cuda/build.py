@@ -44,7 +44,7 @@ class Source:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether nvcc compiles it."""
+        """Whether the file is compiled by nvcc."""
         return self.name.endswith((".cu", ".cuh"))
 
 
@@ -185,7 +185,7 @@ class _Compilation:
         return ["runtime.cpp", "slim_torch/slim_torch.cpp" if self.slim else "torch_cuda.cpp"]
 
     def _written(self) -> list[tuple[int, Source, Path]]:
-        """Each source with its number and the file that has its text."""
+        """Write the text of each source to a file; yields its number, the source and the file."""
         files = []
         for number, source in enumerate(self.request.sources):
             path = source.path
@@ -197,7 +197,7 @@ class _Compilation:
 
     @property
     def _suffixed(self) -> str:
-        """The device's own architecture."""
+        """The device's own architecture, with its suffix."""
         return "compute_{}{}a".format(*self.request.capability)
 
     # Steps

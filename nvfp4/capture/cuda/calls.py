@@ -63,14 +63,16 @@ def launch(
 
 
 _workspace_bytes = 256
-"""Its size and a barrier, as `cooperative_groups/details/driver_abi.h` has them; %envreg1 and
-%envreg2 are the upper and the lower half of its address."""
+"""Size of the workspace with its barrier, as in `cooperative_groups/details/driver_abi.h`. %envreg1
+and %envreg2 hold the upper and the lower half of its address."""
 
 
 @functools.cache
 def _workspace(runtime: CudaRuntime) -> int:
-    """Return the word that grid.sync() counts in; at the same address for all launches, since it is
-    part of the PTX that runs."""
+    """Return the address of the word that grid.sync() counts in.
+
+    It is the same for all launches, since it is part of the PTX that runs.
+    """
     return runtime.allocate(_workspace_bytes, "a grid's barrier")
 
 

@@ -47,7 +47,7 @@ _HINTS = {
     r"ptxas": "the PTX manual has an instruction's types and the architectures that have it",
     r"\bexpected\b": "look for what is missing at the end of the line before, too",
 }
-"""Hints by a pattern of what a compiler says; the first that matches counts."""
+"""Hints by a pattern of the compiler's message; the first match counts."""
 
 
 class CompileError(CaptureError, RuntimeError):
@@ -94,8 +94,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def remembered(key: str, make: Callable[[Path], dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
-    """Return a folder of the cache and the description of its contents that `make` returned, now
-    or in an earlier call. Raises CompileError with its "error" and "hint", which are cached too.
+    """Return a folder of the cache, and the description of its contents that `make` returned now or
+    earlier.
+
+    Raises CompileError if the description has an "error", which is cached with its "hint".
     """
     folder = cache_folder() / key
     record = folder / "made.json"
@@ -109,10 +111,10 @@ def remembered(key: str, make: Callable[[Path], dict[str, Any]]) -> tuple[Path, 
 
 
 def compiled_once(tools: Toolchain, identity: str, name: str, command: Sequence[str]) -> Path:
-    """Return the file `name` that a host compiler makes of C++ beside this file; kept for later.
+    """Return the file `name` that a host compiler makes of the C++ beside this file, and keep it.
 
-    identity: what the file depends on besides the sources and the compilers. command: all but the
-    output. Raises CompileError.
+    identity: what the file depends on besides sources and compilers. command: the command without
+    its output. Raises CompileError.
     """
     digest = hashlib.sha256(own_identity(tools) + f"{name} {identity}".encode()).hexdigest()
     folder = cache_folder() / f"own-{digest[:16]}"
@@ -199,8 +201,11 @@ def by_source(said: str, work: Path) -> str:
 
 
 def _source_of(lines: Sequence[str], number: int) -> str | None:
-    """File and line that a line of PTX comes from. A statement of inline assembly is one line of
-    the source, and code of a library belongs to the line that it was inlined into."""
+    """Return the file and line that a line of PTX comes from.
+
+    All of a statement of inline assembly counts as one line of the source. Code of a library
+    belongs to the line that it was inlined into.
+    """
     files = {found[1]: found[2] for line in lines if (found := _FILE.match(line))}
     callers: dict[tuple[str, ...], tuple[str, ...]] = {}
     place: tuple[str, ...] = ()

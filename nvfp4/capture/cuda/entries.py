@@ -1,4 +1,5 @@
-"""The Python functions that C++ calls by name: what each takes from 64-bit words and gives back.
+"""The Python functions that C++ calls by name, and how their arguments and results are passed as
+64-bit words.
 
 RUNTIME: the address that C++ calls.
 """
@@ -51,10 +52,11 @@ _ALWAYS = {
 
 
 def entry(name: str | None = None, gives: Any = None) -> Callable[[Any], Any]:
-    """Return a function that C++ can call. It takes the runtime, numbers, and strings where it says
-    so; more words than it takes are not looked at. It raises CudaError for what CUDA refuses.
+    """Decorate a function so that C++ can call it.
 
-    name: other than its own. gives: see `_Entry`.
+    The function takes the runtime, numbers, and strings where its annotations say so; further words
+    are ignored. It raises CudaError for what CUDA refuses. name: its name in C++ if different.
+    gives: see `_Entry`.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -108,7 +108,7 @@ def _joined(sources: list[str], caller: Path) -> str:
 
 
 def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: bool) -> str:
-    """Return a PYBIND11_MODULE for functions that C++ declares."""
+    """Return the text of a PYBIND11_MODULE for functions that C++ declares."""
     if functions is None:
         return ""
     if isinstance(functions, str):

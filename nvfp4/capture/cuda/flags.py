@@ -63,7 +63,7 @@ def kept(flags: Iterable[str] | str | None) -> list[str]:
 
 
 def register_limit(flags: Iterable[str] | str | None) -> list[str]:
-    """-maxrregcount for ptxas, where the flags have it."""
+    """Return the value of -maxrregcount for ptxas if the flags have it."""
     values = [value for name, value in options(single_words(flags), _REGISTER_LIMITS) if name]
     return [f"-maxrregcount={value}" for value in values[:1]]
 
@@ -75,7 +75,7 @@ _LIBRARY_OF_CUDA = re.compile(
 
 
 def linked(flags: Iterable[str] | str | None) -> list[str]:
-    """Linker flags without the libraries of CUDA, whose functions are not those of a GPU here."""
+    """Return linker flags without CUDA's libraries, whose functions the judge provides here."""
     return [word for word in single_words(flags) if not _LIBRARY_OF_CUDA.fullmatch(word)]
 
 
@@ -97,7 +97,7 @@ def own_variable(name: str) -> str | None:
 
 
 def with_own_flags(words: Iterable[str]) -> tuple[str, ...]:
-    """Return nvcc's arguments, with those that the submission passes by the environment."""
+    """Return nvcc's arguments with those that the submission sets in the environment."""
     before, after = (shlex.split(own_variable(name) or "") for name in _OF_NVCC)
     return (*before, *words, *after)
 

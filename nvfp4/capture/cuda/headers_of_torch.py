@@ -1,4 +1,4 @@
-"""Torch's own headers, for what the slim ones beside this file do not have."""
+"""Torch's own headers, used for what the slim headers lack."""
 
 import functools
 import re
@@ -27,15 +27,17 @@ _USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|c10|torch)\b")
 
 
 def binds_as_ours_cannot(source: str) -> bool:
-    """Return whether a source may bind two functions to one name, or an operator whose schema is
-    missing or has defaults or arguments by name."""
+    """Return whether a source may use bindings that ours do not support: two functions with one
+    name, or an operator whose schema is missing or has defaults or named arguments."""
     names = _BOUND.findall(source)
     return len(names) > len(set(names)) or any(map(_NOT_OURS.search, _LIBRARY.findall(source)))
 
 
 def torch_may_know(errors: str, sources: Iterable[str]) -> bool:
-    """Whether what a compiler misses may be in torch's headers, by its messages. A name that is
-    neither a macro nor behind a namespace is not, unless a source takes in torch's namespaces.
+    """Return whether torch's headers may contain what a compiler did not find, by its messages.
+
+    They cannot contain a name that is neither a macro nor in a namespace, unless a source uses
+    torch's namespaces.
     """
     using = any(_USING.search(text) for text in sources)
     missing = [
@@ -63,7 +65,7 @@ def identity() -> str:
 
 
 def include_paths() -> list[Path]:
-    """Torch's headers."""
+    """Return the folders of torch's headers."""
     import torch
 
     root = Path(torch.__file__).parent / "include"

@@ -70,7 +70,8 @@ def start(
 
 
 def refuse_other_ways(put: Put) -> list[Callable[[], None]]:
-    """Adapt each package once it is imported; returns what forgets those that are not yet."""
+    """Adapt each package once it is imported. Returns functions that cancel this for packages not
+    imported yet."""
     put(ctypes.CDLL, "__init__", _refusing_libraries(ctypes.CDLL.__init__))
     return [when_imported(name, functools.partial(adapt, put)) for name, adapt in _ADAPTERS.items()]
 
@@ -80,8 +81,11 @@ def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
 
 
 def _refusing_libraries(original: Callable[..., None]) -> Callable[..., None]:
-    """ctypes.CDLL that refuses CUDA's own libraries to a submission, which packages look for a GPU
-    with, and what nvcc built for a GPU, whose launches would do nothing."""
+    """Wrap ctypes.CDLL so that it refuses two kinds of libraries to a submission.
+
+    They are CUDA's own, with which packages look for a GPU, and those that nvcc built for a GPU,
+    whose launches would do nothing.
+    """
 
     @functools.wraps(original)
     def init(self: Any, name: Any = None, *args: Any, **kwargs: Any) -> None:

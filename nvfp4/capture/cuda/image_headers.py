@@ -79,8 +79,7 @@ _FAMILIES = (
 
 
 def cutlass_folders() -> tuple[Path, ...]:
-    """Return the include folders of CUTLASS's C++ headers on this machine; none where it has
-    none."""
+    """Return the include folders of CUTLASS's C++ headers; none if it is not installed."""
     for root in _cutlass_roots():
         for include in (root / "include", root):
             if (include / "cutlass/cutlass.h").is_file():
@@ -113,9 +112,11 @@ def _release() -> tuple[int, ...]:
 
 
 def refuse_if_missing(errors: str, toolkit: Path) -> None:
-    """Raise NotInstalled if a compiler's errors are due to a header that the image has and this
-    machine lacks: it is missing or older, or `library_headers` has only a few of its types.
-    toolkit: the folder of its headers.
+    """Raise NotInstalled if a compiler's errors are due to a header of the contest's image that
+    this machine lacks.
+
+    The header may be missing, older, or one of `library_headers`, which have only a few of its
+    types. toolkit: the folder of the toolkit's headers.
     """
     for found in _NO_FILE.finditer(errors):
         _refuse(found["name"], found["where"])

@@ -120,7 +120,7 @@ class CudaRuntime(Session):
         return error.code
 
     def refuse(self, code: Code, message: str) -> Code:
-        """Return the code of a driver's error; driver functions store no last error."""
+        """Return the code of a driver error; driver functions store no last error."""
         if code == Code.NOT_SUPPORTED:
             refused(message)
         self.errors.said.pop(code, None)
@@ -175,7 +175,7 @@ class CudaRuntime(Session):
     # Modules
 
     def loading(self, built: Built | None) -> None:
-        """Set the build that modules belong to which this thread registers from now on."""
+        """Assign the modules that this thread registers from now on to a build."""
         self._loading.built, self._loading.registered = built, 0
 
     def register_module(self) -> int:

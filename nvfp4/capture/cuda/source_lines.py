@@ -22,7 +22,7 @@ _LEAST_CHARACTERS = 6
 
 
 def texts(given: Strings) -> list[str]:
-    """Return each of what was given to one of torch's functions."""
+    """Return the texts in an argument of one of torch's functions."""
     if given is None:
         return []
     return [given] if isinstance(given, (str, Path)) else [str(each) for each in given]

@@ -35,7 +35,7 @@ class Toolchain:
 
     @property
     def identity(self) -> str:
-        """Identify the compilers, as others make other code."""
+        """Return a hash that identifies the compilers, since other compilers make other code."""
         return f"{self.nvcc} {self.version} {self.host_compiler} {python_include()}"
 
     @property

@@ -39,8 +39,8 @@ def install(runtime: HostRuntime) -> Patches:
 def compiling_for(arch: str, install_more: Callable[[Patches], None]) -> Patches:
     """Hook CuTe DSL so that it compiles for `arch` from now on and keeps the PTX.
 
-    Raises ImportError without CuTe DSL and UnsupportedVersion, one of its kind, where the
-    installed version does not fit.
+    Raises ImportError without CuTe DSL, and UnsupportedVersion, which is an ImportError, for a
+    version that does not fit.
     """
     versions.check()
     patches = Patches()
@@ -76,8 +76,11 @@ _DESCRIPTOR_BYTES = 128
 
 
 def _take_descriptors(patches: Patches) -> None:
-    """Take pointers to tensor maps as versions before 4.6 did: later ones refuse those whose
-    alignment their type does not show. What the address is, the emulator sees."""
+    """Accept pointers to tensor maps as versions before 4.6 did.
+
+    Later versions refuse pointers whose type does not show the alignment; the emulator checks the
+    address itself.
+    """
     import cutlass.cute as cute
     from cutlass.cute.nvgpu import cpasync
 

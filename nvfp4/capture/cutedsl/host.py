@@ -74,8 +74,10 @@ class HostRuntime(CudaRuntime):
     def refuse_launch(
         kernel: Kernel, device: Device, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
     ) -> None:
-        """Raise CudaError for shared memory and clusters that cannot be. The executor refuses
-        blocks and grids, with the line of the launch."""
+        """Raise CudaError for shared memory and clusters that are not possible.
+
+        The executor refuses invalid blocks and grids, with the line of the launch.
+        """
         refuse_too_much_shared(kernel, device, shared_bytes)
         refuse_clusters(kernel, device, grid, cluster)
 

@@ -65,7 +65,8 @@ def _real_load(libraries: Sequence[str]) -> Any:
 def _load(
     texts: tuple[str, ...], translate: Translate, real: Any, pending: list[BaseException]
 ) -> Callable[..., int]:
-    """cudaLibraryLoadData for the translated text; an exception waits in `pending`."""
+    """Do what cudaLibraryLoadData does with the translated text; an exception is stored in
+    `pending`."""
 
     def load(library: int, code: int, *_: Any) -> int:
         try:
@@ -89,7 +90,7 @@ def _load(
 
 
 def _raising(pending: list[BaseException], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Loads libraries and raises what a callback had to swallow."""
+    """Wrap a loader of libraries so that it raises the exception that a callback stored."""
 
     def load_library(self: Any, *args: Any) -> Any:
         pending.clear()

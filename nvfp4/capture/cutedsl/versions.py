@@ -29,7 +29,8 @@ def unsupported(reason: str) -> UnsupportedVersion:
 
 
 def check() -> None:
-    """Raise UnsupportedVersion before 4.3.5. Versions later than the newest tried may work."""
+    """Raise UnsupportedVersion for a version before 4.3.5. Versions later than the newest tested
+    one may work."""
     if version_numbers(installed()) < version_numbers(OLDEST):
         raise unsupported(f"it is older than {OLDEST}")
 

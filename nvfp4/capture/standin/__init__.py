@@ -94,9 +94,10 @@ def adopt(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def host_view(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a CPU tensor on the memory of a CUDA tensor: what `adopt` undoes. Nothing is copied.
+    """Return a CPU tensor on the memory of a CUDA tensor, which reverses `adopt`.
 
-    Raises RuntimeError unless the stand-in is installed; a CPU tensor is returned as it is.
+    Nothing is copied. Raises RuntimeError unless the stand-in is installed; a CPU tensor is
+    returned as it is.
     """
     _require_installed()
     return as_cpu(tensor) if tensor.is_cuda else tensor

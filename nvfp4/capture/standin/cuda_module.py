@@ -102,7 +102,7 @@ def _synchronize(device: Any = None) -> None:
 
 
 def _require_cuda(device: Any) -> None:
-    """Raise ValueError for a device that is none of CUDA's, RuntimeError for a second one."""
+    """Raise ValueError unless the device is a CUDA device, and RuntimeError for a second one."""
     if device is not None and getattr(indexed(device), "type", device) != "cuda":
         raise ValueError(f"Expected a cuda device, but got: {device}")
 
@@ -112,7 +112,8 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _exchange_device(index: int) -> int:
-    """Return the device that was current; a negative index, of a CPU tensor, changes nothing."""
+    """Set the current device and return the previous one. A negative index, as of a CPU tensor,
+    changes nothing."""
     if index >= 0:
         _require_cuda(index)
     return 0

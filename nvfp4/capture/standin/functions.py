@@ -1,7 +1,7 @@
-"""Torch's functions that C++ carries out by asking CUDA itself: replaced by ones that need not ask.
+"""Replacements for torch's functions that would ask CUDA itself in C++.
 
-Most are replaced only to give a device its index: "cuda" becomes "cuda:0" before C++ asks which
-device is the current one.
+Most are replaced only to give a device its index: "cuda" becomes "cuda:0", so that C++ does not ask
+for the current device.
 """
 
 import functools
@@ -36,7 +36,7 @@ def indexed(device: Any) -> Any:
 
 
 def replace_functions(patches: Patches) -> None:
-    """Replace what needs it in torch and torch.Tensor."""
+    """Replace the functions of torch and torch.Tensor that would ask CUDA."""
     from torch.utils import _device
 
     # This set of functions holds the originals and is kept; a device context looks them up in it.
@@ -72,7 +72,8 @@ def _with_indexed_device(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_index(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that makes tensors. Pinned memory is plain memory."""
+    """Wrap a function that makes tensors, so that it accepts every name of the device and ignores
+    pinned memory."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -123,7 +124,7 @@ def _type(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Tensor.__dlpack__ without waiting for a stream."""
+    """Return Tensor.__dlpack__ without its wait for a stream."""
 
     def call(self: torch.Tensor, *, stream: Any = -1, **kwargs: Any) -> Any:
         return original(self, stream=-1 if self.is_cuda else stream, **kwargs)

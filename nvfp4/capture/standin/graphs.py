@@ -1,5 +1,7 @@
-"""torch.cuda's graphs on the stand-in. An operator that makes tensors runs when it is captured, so
-that there are some, and again at each replay.
+"""torch.cuda's graphs on the stand-in.
+
+An operator that makes tensors runs when it is captured, so that its results exist, and again at
+each replay.
 """
 
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from nvfp4.capture.standin.memory import as_cpu, as_cuda, tell_written
 from nvfp4.capture.standin.streams import current_stream
 
 UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
-"""Operators that set nothing."""
+"""Operators that leave memory uninitialised."""
 
 OVERWRITING = (
     *("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"),
@@ -26,7 +28,7 @@ _READING = ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique
 
 
 class CUDAGraph:
-    """torch.cuda.CUDAGraph. What is captured keeps the tensors that its operators made."""
+    """torch.cuda.CUDAGraph. It keeps the tensors that captured operators made."""
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._steps: list[graphs.Step] | None = None
@@ -147,7 +149,7 @@ def _zeros(value: Any) -> Any:
 
 
 def _waits(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> bool:
-    """Whether a copy is one between host and device that waits."""
+    """Return whether this is a copy between host and device that waits."""
     return not non_blocking and not (target.is_cuda and source.is_cuda)
 
 

@@ -34,7 +34,7 @@ _METADATA = (
 _ONLY_SHAPES = (*_VIEWS, *_METADATA, "resize_")
 
 _ALLOCATING = ("empty", "new_empty", "resize_", "set_")
-"""Operators that put nothing into a stream."""
+"""Operators that only allocate and put no work into a stream."""
 
 # These take tensors of other devices.
 _INDEXING = (
@@ -89,7 +89,7 @@ def operator(name: str) -> Any:
 
 
 def _registered(key: str) -> list[str]:
-    """Return the operators that have a kernel of their own for a dispatch key."""
+    """Return the operators that have their own kernel for a dispatch key."""
     names = torch._C._dispatch_get_registrations_for_dispatch_key(key)
     return [name.removeprefix(_NAMESPACE) for name in names if name.startswith(_NAMESPACE)]
 
@@ -269,7 +269,8 @@ def cpu_for(device: torch.device) -> torch.device:
 
 
 def require_one_device(values: Any) -> None:
-    """RuntimeError, as on a GPU, for CUDA tensors together with CPU tensors that are no scalars."""
+    """Raise RuntimeError, as on a GPU, for CUDA tensors together with CPU tensors other than
+    scalars."""
     for value in values:
         if isinstance(value, torch.Tensor):
             if value.device.type != "cuda" and value.dim() > 0:
@@ -282,7 +283,7 @@ def require_one_device(values: Any) -> None:
 
 
 def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
-    """Raise RuntimeError, as on a GPU, for what only the CPU's kernels do."""
+    """Raise RuntimeError, as on a GPU, for arguments that only the CPU's kernels accept."""
     if not args or not isinstance(args[0], torch.Tensor):
         return
     first, base = args[0], name.partition(".")[0].rstrip("_")

@@ -37,7 +37,7 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 def strided_view(
     tensor: torch.Tensor, size: Any, stride: Any, offset: int | None = None
 ) -> torch.Tensor:
-    """`tensor.as_strided` below autograd; the CPU's kernel moves no data and asks no device."""
+    """Do `tensor.as_strided` below autograd. The CPU's kernel moves no data and needs no device."""
     return _as_strided.redispatch(CPU_KEY, tensor, size, stride, offset)
 
 
@@ -70,7 +70,7 @@ def _labelled(memory: torch.Tensor, tensor: torch.Tensor, device_type: int) -> t
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """Return an unset CUDA tensor at an address that torch's allocator could give it."""
+    """Return an uninitialised CUDA tensor with the alignment of torch's allocator."""
     nbytes = tensor.untyped_storage().nbytes()
     if not nbytes or tensor.data_ptr() % _ALIGNMENT == 0:
         return tensor

@@ -27,7 +27,7 @@ _BLOCK = {torch.float8_e4m3fn: 16, torch.float8_e8m0fnu: 32}
 _OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _ROWS_AT_ONCE = 512
 _LEAST_DEPTH = 256
-"""Elements of k from which on a product in float32 is faster than one in float64."""
+"""Least number of elements along k for which a product in float32 is faster than one in float64."""
 
 
 def scaled_mm(
@@ -73,8 +73,8 @@ def scaled_mm(
 
 
 def multiply_fp4_here() -> None:
-    """Have `torch._scaled_mm` multiply FP4 by `scaled_mm` from now on, where the GPU is older than
-    Blackwell and cannot."""
+    """Let `torch._scaled_mm` multiply FP4 by `scaled_mm` if the GPU is older than Blackwell and
+    cannot do it."""
     if torch.cuda.get_device_capability() < (10, 0):
         torch._scaled_mm = _either
 
@@ -93,7 +93,8 @@ def _check(
     scale_result: torch.Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> None:
-    """Torch's own rules for CUDA, which it applies to meta tensors, and what is not done here."""
+    """Check torch's own rules for CUDA, which it applies to meta tensors, and refuse what is not
+    supported here."""
     shapes = [
         torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="meta")
         for each in (mat1, mat2, scale_a, scale_b)
@@ -159,7 +160,8 @@ def _depth_in_float32(operand: torch.Tensor, *scales: torch.Tensor) -> int:
 def _decoded(
     operand: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype, rows: slice = slice(None)
 ) -> torch.Tensor:
-    """Rows of an operand [rows, k] as floats, multiplied by its block scales if it has some."""
+    """Return the rows of an operand [rows, k] as floats, multiplied by its block scales if there
+    are any."""
     chosen = operand[rows]
     if operand.dtype == torch.float4_e2m1fn_x2:
         codes = chosen.view(torch.uint8)
@@ -175,7 +177,7 @@ def _decoded(
 
 
 def unblocked(scales: torch.Tensor, rows: int, blocks: int) -> torch.Tensor:
-    """Scales [rows, blocks] from the layout of 128x4 tiles, padded to whole tiles."""
+    """Return scales [rows, blocks] from the layout of 128x4 tiles, padded to whole tiles."""
     row_tiles, block_tiles = -(-rows // 128), -(-blocks // 4)
     tiles = scales.view(torch.uint8).reshape(row_tiles, block_tiles, 32, 4, 4)
     by_row = tiles.permute(0, 3, 2, 1, 4).reshape(row_tiles * 128, block_tiles * 4)
@@ -183,10 +185,10 @@ def unblocked(scales: torch.Tensor, rows: int, blocks: int) -> torch.Tensor:
 
 
 def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """float64 values to a narrower type, to the nearest, ties to even, in one rounding.
+    """Round float64 values to a narrower type once, to nearest even.
 
-    Torch goes through float32. Rounding to odd on the way there keeps what the second rounding
-    must know: whether anything was cut off.
+    Torch goes through float32. Rounding to odd on the way keeps the information that the second
+    rounding needs: whether anything was cut off.
     """
     single = values.to(torch.float32)
     if dtype == torch.float32:

@@ -15,9 +15,9 @@ _CHOSEN = [0.0] * 3
 
 
 def try_once(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Autotuner._bench that runs the first configurations until one works, each once.
+    """Replace Autotuner._bench: run the first configurations until one works, each once.
 
-    A configuration that runs is run as a trial: what it leaves in memory stays, as on a GPU.
+    A configuration runs as a trial: what it leaves in memory stays, as on a GPU.
     """
 
     def bench(self: Any, *args: Any, config: Any, **meta: Any) -> Any:
@@ -56,13 +56,14 @@ def _run_once(call: Callable[[], None], *_: Any, **__: Any) -> list[float]:
 
 
 def without_disk(self: Any, key: Any, configs: Any, bench: Callable[[], None]) -> bool:
-    """Autotuner.check_disk_cache that neither uses timings of other machines nor leaves any."""
+    """Replace Autotuner.check_disk_cache by one that neither uses timings of other machines nor
+    stores any."""
     bench()
     return False
 
 
 def with_note(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Autotuner.run whose launch says which configuration it has."""
+    """Replace Autotuner.run by one whose launch is noted with its configuration."""
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         inner = self.fn
@@ -80,7 +81,7 @@ def with_note(session: Session, original: Callable[..., Any]) -> Callable[..., A
 
 
 class _Noting:
-    """Takes the place of the tuned kernel while a tuner runs."""
+    """Stands in for the tuned kernel while a tuner runs."""
 
     def __init__(self, session: Session, tuner: Any, kernel: Any) -> None:
         self._session = session

@@ -23,7 +23,8 @@ MOST_THREADS = 1024
 
 
 class DeviceIndex(int):
-    """0, but another key for another architecture: Triton keeps compiled kernels by device."""
+    """The device index 0, but with a different hash for each architecture, since Triton keeps
+    compiled kernels by device."""
 
     def __new__(cls, arch: str) -> DeviceIndex:
         index = super().__new__(cls, 0)
@@ -209,7 +210,7 @@ class Launcher:
             exit_hook(launch_metadata)
 
     def _scratch(self, kind: str, grid: tuple[int, int, int], ctas: int, stream: int) -> Any:
-        """Memory for what the compiler keeps beside the tensors, from the user's allocator."""
+        """Return memory for the compiler's scratch space, from the user's allocator."""
         nbytes = getattr(self._metadata, f"{kind}_scratch_size", 0)
         if not nbytes:
             return None

@@ -40,8 +40,8 @@ def unsupported(version: str, reason: str) -> UnsupportedVersion:
 
 
 def _replace(patches: Patches, session: Session) -> Any:
-    """Return the driver; everything else is patched. Raises AttributeError where something is
-    missing."""
+    """Patch Triton and return the driver to use. Raises AttributeError if this version of Triton
+    lacks something."""
     import triton.testing
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime.autotuner import Autotuner
@@ -63,7 +63,7 @@ def _replace(patches: Patches, session: Session) -> Any:
 
 
 def _told(loading: Any, original: Callable[[Any], None]) -> Callable[[Any], None]:
-    """CompiledKernel._init_handles that tells the driver which kernel it loads."""
+    """Wrap CompiledKernel._init_handles so that it tells the driver which kernel it loads."""
 
     def initialise(self: Any) -> None:
         loading.kernel = self
@@ -76,7 +76,7 @@ def _told(loading: Any, original: Callable[[Any], None]) -> Callable[[Any], None
 
 
 class _Refusing:
-    """A driver that can do nothing but say why."""
+    """A driver whose every function raises the reason why it cannot work."""
 
     def __init__(self, error: UnsupportedVersion) -> None:
         self.__error = error

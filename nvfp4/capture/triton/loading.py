@@ -44,7 +44,8 @@ def _loading(
     translate: Translate,
     explain: Callable[[str], None],
 ) -> Callable[[Any], None]:
-    """CompiledKernel._init_handles that loads translated PTX where the target is another's."""
+    """Return a CompiledKernel._init_handles that loads translated PTX if the kernel was compiled
+    for another target."""
 
     def load(self: Any) -> None:
         if self.module is not None or self.metadata.target != target:

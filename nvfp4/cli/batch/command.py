@@ -22,7 +22,7 @@ from nvfp4.cli.history.judgements import keep_printed
 
 
 def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
-    """Judges files and those of folders, and returns the exit code. Raises SetupError."""
+    """Judges files and those in folders, and returns the exit code. Raises SetupError."""
     if options.resume and options.jsonl is None:
         hint = "Name the file of the batch that is to go on: --jsonl OUT --resume."
         raise SetupError("--resume needs --jsonl", hint, "usage")

@@ -1,4 +1,5 @@
-"""Judges submissions by `nvfp4 eval --json`, a process each, whichever thread or machine asks."""
+"""Judges submissions by `nvfp4 eval --json`, each in its own process, on behalf of any thread or
+machine."""
 
 import contextlib
 import json
@@ -36,7 +37,7 @@ class Candidate:
     sha256: str
     content: bytes
     paths: list[Path] = field(default_factory=list)
-    """The files that have them; messages name the first."""
+    """The files with these contents; messages name the first."""
 
     @property
     def name(self) -> str:
@@ -116,7 +117,10 @@ class Stopped(Exception):
 
 
 class EvalProcesses:
-    """arguments: options of `nvfp4 eval`. limit_s: of each submission, None for no limit."""
+    """Runs judgements as processes.
+
+    arguments: options of `nvfp4 eval`. limit_s: seconds for each submission; None for no limit.
+    """
 
     def __init__(self, arguments: Sequence[str], limit_s: float | None = None) -> None:
         self._arguments = list(arguments)
@@ -229,7 +233,7 @@ class EvalProcesses:
 
 
 def _end(processes: Sequence[Process]) -> None:
-    """Lets processes that still run clear away, then kills them, and waits."""
+    """Let running processes clean up, then kill them and wait for them."""
     end(processes, _stop_s)
     for process in processes:
         process.wait()
@@ -254,14 +258,15 @@ def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
 
 
 def crashed(message: str) -> dict[str, Any]:
-    """Return the object where the judge ended without a verdict."""
+    """Return the JSON object for a judge that ended without a verdict."""
     return error_object("batch.crashed", message, "--resume judges it again.")
 
 
 def find_files(names: Sequence[Path]) -> list[Path]:
-    """Return each file, and those of each folder that end in .py, at any depth; each once, hidden
-    folders left out; a name that does not exist is left for its own line. Raises SetupError where
-    there is nothing at all.
+    """Return each named file, and the files in folders that end in .py, at any depth.
+
+    Each appears once; hidden folders are left out; a name that does not exist is kept, to get its
+    own line. Raises SetupError if nothing is found.
     """
     if not any(map(os.path.lexists, names)):
         raise SetupError(f"{names[0]} does not exist", "Name files, or folders of submissions.")

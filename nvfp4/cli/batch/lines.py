@@ -43,7 +43,7 @@ def line_of(
 
 
 def failure_of(line: Line) -> tuple[str, str] | None:
-    """Code and message of what failed first, None for what passed."""
+    """Return code and message of the first failure; None for a file that passed."""
     if line["passed"]:
         return None
     if "error" in line:

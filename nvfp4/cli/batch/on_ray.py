@@ -27,7 +27,7 @@ def judge_in_a_process(candidate: Candidate, kind: str, options: BatchOptions) -
 
 
 class RayCluster:
-    """kind: cuda or cpu."""
+    """The judgements of a Ray cluster. kind: cuda or cpu."""
 
     def __init__(self, options: BatchOptions, judge: Judge = judge_in_a_process) -> None:
         """Connects to the cluster. Raises SetupError."""

@@ -28,13 +28,13 @@ class Tally:
         self.causes: Counter[str] = Counter()
         """Failed files by the code of the cause."""
         self.first: dict[str, str] = {}
-        """A file for each code."""
+        """The first file with each code."""
         self.timed: list[tuple[float, Line]] = []
         """Geometric means in microseconds."""
         self.bounded: list[tuple[float, Line]] = []
-        """Times that a B200 needs at least for emulated benchmarks."""
+        """The least times on a B200 of emulated benchmarks."""
         self.judged = self.wanted = 0
-        """Contents since the batch began."""
+        """Number of contents judged since the batch began."""
         self.gpus: str | None = None
         """A sentence on how the GPUs spent the time."""
         self.started = time.monotonic()
@@ -145,7 +145,7 @@ def _outcomes(tally: Tally) -> str:
 
 
 def summarise(console: Console, tally: Tally, out: Path | None, stopped: bool) -> None:
-    """The best files, the failed ones by cause, and what came of all in one sentence."""
+    """Return the best files, the failed files by cause, and a closing sentence."""
     best = _least(tally.timed)
     if best:
         floors = [percent(line["score"]["floor_geomean_us"], us) for us, line in best]

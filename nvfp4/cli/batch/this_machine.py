@@ -37,7 +37,7 @@ class Place:
 
 
 class ThisMachine:
-    """kind: cuda or cpu."""
+    """The judgements on this machine. kind: cuda or cpu."""
 
     def __init__(self, options: BatchOptions) -> None:
         """Find the places. Raises SetupError."""
@@ -95,8 +95,8 @@ class GpuTime:
 
     @contextmanager
     def during(self, name: str, what: str) -> Iterator[None]:
-        """Count that something runs for a GPU of this name while the block runs: judging or
-        loading. Building counts for all GPUs."""
+        """Count that a judgement or a loading of one runs for a GPU of this name inside the block.
+        Building counts for all GPUs."""
         self.count(name, what, 1)
         try:
             yield

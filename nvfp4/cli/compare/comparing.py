@@ -42,7 +42,7 @@ _counts = {
 def show_changes(
     console: Console, labels: Sequence[str], specs: Sequence[str], changes: list[list[Change]]
 ) -> None:
-    """A table of all files but the first against the first, and a sentence for each."""
+    """Shows a table that compares all files with the first, and a sentence for each."""
     rows = [(label, index) for label in range(len(changes)) for index in range(len(specs) + 1)]
     shapes = [*(str(shape_of(each)) for each in specs), "geometric mean"]
     found = [changes[label][index] for label, index in rows]
@@ -106,7 +106,7 @@ def _count(counts: dict[str, Any] | None, name: str) -> str:
 
 
 class _Wrong(Exception):
-    """A file failed, or could not be judged."""
+    """A file failed or could not be judged."""
 
     def __init__(self, label: str, verdict: Verdict) -> None:
         super().__init__(label)

@@ -1,4 +1,5 @@
-"""Whether one submission is faster than another, by what both took in each of several rounds."""
+"""Statistics: whether one submission is faster than another, by the times of both in several
+rounds."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class Change:
     """The change as a share of the first time."""
     low: float
     high: float
-    """Ends of the interval of the change."""
+    """Upper end of the interval of the change."""
     baseline_us: float
     file_us: float
     """Geometric means over the rounds."""
@@ -61,7 +62,7 @@ def _change(baseline: Sequence[float], file: Sequence[float]) -> Change:
 
 
 def word_of(middle: float, low: float, high: float) -> Word:
-    """Return the verdict of a logarithm of a ratio and the ends of its interval.
+    """Return the verdict, given the logarithm of a ratio and its interval.
 
     same: the whole interval lies within the threshold. faster, slower: the whole interval lies on
     one side of zero and the estimate beyond the threshold. unclear: neither.

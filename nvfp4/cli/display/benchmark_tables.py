@@ -87,7 +87,7 @@ def b200_columns(
 
 
 def _names(benchmarks: list[BenchmarkResult]) -> str:
-    """Return the heading of the cases."""
+    """Return the heading of the column with the cases."""
     return shape_of(benchmarks[0].spec).names if benchmarks else "case"
 
 
@@ -199,7 +199,7 @@ _tensor_columns = (
 
 
 def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:
-    """Return a column that marks the counts which may leave out work; none if no count does."""
+    """Return a column that marks counts which may leave out work; none if no count does."""
     if not any(each.emulation and each.unverified for each in benchmarks):
         return []
     cells = ["unverified" if each.unverified else "all" for each in benchmarks]
@@ -252,7 +252,7 @@ styles = {
 
 
 def status_text(status: str) -> Text:
-    """pass, fail, skipped or unclear, in its colour."""
+    """Return pass, fail, skipped or unclear, in its colour."""
     return Text(status, style=styles.get(status, ""))
 
 

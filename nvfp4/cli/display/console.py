@@ -1,4 +1,5 @@
-"""Where text goes: a terminal of some width, or a file or pipe, where no line is wrapped."""
+"""Output of text: to a terminal of a certain width, or to a file or pipe, where lines are not
+wrapped."""
 
 import sys
 import textwrap
@@ -40,7 +41,8 @@ def new_console(stderr: bool = False) -> Console:
 
 
 def columns_of(console: Console) -> int | None:
-    """Return the width of the terminal; None if there is none: lines may have any length."""
+    """Return the width of the terminal; None if there is none, in which case lines may have any
+    length."""
     return console.width if console.is_interactive else None
 
 
@@ -50,9 +52,8 @@ def rule_of(console: Console) -> str:
 
 
 def say(console: Console, text: Text | str = "", style: str = "") -> None:
-    """Prints text as it is, not as markup: wrapped between words on a terminal, where an indented
-    line stays indented, and not elsewhere.
-    """
+    """Prints text as it is, not as markup. On a terminal it is wrapped between words, and indented
+    lines stay indented."""
     line = Text(text, style=style) if isinstance(text, str) else text
     indent = len(line.plain) - len(line.plain.lstrip(" "))
     if console.is_interactive and line.cell_len > console.width > 4 * indent > 0:
@@ -74,7 +75,8 @@ class Column:
     cells: Sequence[Text | str]
     """One for each row."""
     rank: int = 0
-    """0 for a column that is always shown; of the others the highest rank is dropped first."""
+    """0 for a column that is always shown; otherwise columns with the highest rank are dropped
+    first."""
     right: bool = True
     """Whether cells are aligned to the right."""
     note: str = ""
@@ -137,7 +139,7 @@ def legend(columns: Sequence[Column], width: int | None) -> str:
 
 
 def show_table(console: Console, heading: str, columns: Sequence[Column]) -> None:
-    """A table that fits the screen, with its heading above and its legend below."""
+    """Shows a table that fits the screen, with its heading above and its legend below."""
     width = columns_of(console)
     shown = fitted(columns, width)
     say(console, heading, "bold")

@@ -24,7 +24,7 @@ _refreshes_per_second = 4
 def observed(
     console: Console, clock: Callable[[], float] = time.monotonic, brief: bool = False
 ) -> Iterator[Observer]:
-    """An observer that shows on the console where the judgement is. brief: nothing that stays."""
+    """Return an observer that shows the progress on the console. brief: show nothing that stays."""
     progress = Progress(console, clock, brief)
     if not console.is_interactive:
         yield progress
@@ -49,7 +49,8 @@ def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[No
 
 
 class Progress(Observer):
-    """Shows the progress of a judgement. clock: see time.monotonic. brief: nothing that stays."""
+    """Shows the progress of a judgement. clock: see time.monotonic. brief: show nothing that
+    stays."""
 
     def __init__(self, console: Console, clock: Callable[[], float], brief: bool = False) -> None:
         self._console, self._clock, self._brief = console, clock, brief
@@ -82,8 +83,8 @@ class Progress(Observer):
         return Text(f"{', '.join(told)}: {now}", style="dim", no_wrap=True, overflow="ellipsis")
 
     def _left(self) -> str:
-        """Return how long the phase will take from now on, by the cases that have passed; where
-        that is unknown or too long, the time that it has."""
+        """Return how long the phase will still take, going by the cases that passed; the time left
+        to it if that is unknown or longer."""
         limit_s = max(0.0, self._ends_s - self._clock())
         every = [self._pace.expected_s(shape_of(line).elements) or 0.0 for line in self._lines]
         left_s = sum(s for number, s in enumerate(every) if number not in self._done)

@@ -18,7 +18,7 @@ _plain_columns = 100
 
 
 def show_verdict(console: Console, verdict: Verdict) -> None:
-    """Tables, unless one sentence says as much."""
+    """Shows a verdict as tables, unless one sentence is enough."""
     (show_briefly if is_brief(verdict) else show)(console, verdict)
 
 
@@ -31,7 +31,7 @@ def plain_text(verdict: Verdict) -> str:
 
 
 def show(console: Console, verdict: Verdict) -> None:
-    """Tables of tests and benchmarks, the score, failures, warnings, and the verdict last."""
+    """Shows tables of tests and benchmarks, the score, failures, warnings, and the verdict last."""
     if verdict.tests:
         show_table(console, "Tests", benchmark_tables.tests_columns(verdict.tests))
         say(console, benchmark_tables.error_line(verdict) or "")
@@ -98,7 +98,7 @@ def benchmark_line(benchmark: BenchmarkResult) -> Text:
 
 
 def is_brief(verdict: Verdict) -> bool:
-    """Return whether a table would say the same in every row."""
+    """Return whether every row of a table would be the same."""
     tests = verdict.tests
     alike = len(tests) > 1 and len({_same(each) for each in tests}) == 1
     failed = all(each.status == "fail" for each in tests)
@@ -106,7 +106,7 @@ def is_brief(verdict: Verdict) -> bool:
 
 
 def returned_wrongly(test: TestResult) -> bool:
-    """Return whether custom_kernel returned what is no output of any test."""
+    """Return whether custom_kernel returned something that is not a valid output of any test."""
     return test.failure is not None and test.failure.code == "contract.returned"
 
 
@@ -134,7 +134,7 @@ def show_briefly(console: Console, verdict: Verdict) -> None:
 
 
 def alike_lines(tests: list[TestResult]) -> Iterator[Text]:
-    """Yield the failure that all tests have, in the words of the first."""
+    """Yield the failure that all tests share, with the message of the first."""
     first = tests[0]
     where = f"the first at {shape_of(first.spec)} with {first.inputs} inputs"
     yield Text(f"all {len(tests)} tests failed alike, {where}", style="bold red")

@@ -14,11 +14,11 @@ noticeable = 0.02
 
 _bad_ratio = 1.5
 _shared_share = 1 / 16
-"""A share of all distinct bytes that are read. A read of fewer is of data that threads share and
-load again and again: it is judged by how often."""
+"""Reads of a smaller share of all distinct bytes are taken to be of data that threads share and
+load repeatedly; they are judged by how often that happens."""
 
 _too_often = 0.3
-"""The share of all sectors that loads of data shared by all rows may take."""
+"""Largest share of all sectors that repeated loads of shared data may take."""
 
 _threads_to_spare = 16 * 32 * 148
 """A read may be repeated by at least this many threads: 16 warps on each SM of a B200."""
@@ -218,7 +218,7 @@ def _is_shared(read: ReadCost, context: _Context) -> bool:
 
 
 def _distinct(read: ReadCost) -> float:
-    """Bytes that are read at least once."""
+    """Return the bytes that are read at least once."""
     return read.requested_bytes / max(read.times, 1.0)
 
 
@@ -254,7 +254,7 @@ def _decoding(line: LineCost, context: _Context) -> Iterator[Advice]:
 
 
 def _bit_work(opcodes: dict[str, int]) -> int:
-    """Instructions with which values are decoded by hand."""
+    """Return the number of instructions that may decode values by hand."""
     kinds = ("and", "or", "xor", "shl", "shr", "bfe", "bfi", "lop3", "selp", "cvt", "setp")
     return sum(count for opcode, count in opcodes.items() if opcode.split(".")[0] in kinds)
 

@@ -35,7 +35,7 @@ from nvfp4.records.options import Options
 from nvfp4.records.prediction import read_prediction
 
 instructions_a_launch = 4_000_000
-"""Warp instructions after which a launch is a sample: it takes two seconds to emulate them."""
+"""Warp instructions after which a launch is only sampled: emulating them takes two seconds."""
 
 staged_name = "submission.py"
 
@@ -44,7 +44,7 @@ widest_sentence = 100
 
 @dataclass(frozen=True)
 class Explained:
-    """A call of a shape."""
+    """The explanation of a call of one shape."""
 
     spec: str
     shape: Shape
@@ -59,10 +59,10 @@ class Explained:
 def explain_and_show(
     submission: Path, cases: Sequence[str], options: Options, shown: Shown, as_json: bool
 ) -> int:
-    """Explain a call of each case, show it, return the exit code: 1 if a call failed, 3 if only
-    what is not emulated or the time was why.
+    """Explain a call of each case, show it, and return the exit code: 1 if a call failed, 3 if only
+    for what is not emulated or for lack of time.
 
-    cases: as the user names them; the first benchmark without any. Raises SetupError.
+    cases: as the user names them; without any, the first benchmark. Raises SetupError.
     """
     described, content = read_submission(submission)
     problem = find_problem(options.problem, submission)

@@ -10,14 +10,14 @@ from nvfp4.cli.text import microseconds
 from nvfp4.records.costs import Code, Kernel, LineCost
 
 narrowest_source = 24
-"""Columns that a line of source gets however narrow the terminal is."""
+"""Least number of columns for a line of source on a narrow terminal."""
 
 _shown_callers = 4
 _shown_savings = 5
 _folded = "  ..."
 
 _code_columns = 18
-"""Columns in front of PTX and SASS, whose counts stand below those of the source."""
+"""Width of the columns before PTX and SASS, so that counts are aligned with those of the source."""
 
 legend = """\
 share: of the kernel's warp instructions; instr: how many warps issue there; sectors: of 32
@@ -91,8 +91,8 @@ def _tensor_cores(kernel: Kernel) -> str:
 
 
 def listing(kernel: Kernel, file: str, name: str, source: list[str], shown: Shown) -> Iterator[str]:
-    """Yield the lines of a file that cost something, and the others folded. name: what the user
-    calls it. source: the file's lines."""
+    """Yield the lines of a file that cost something, with the others folded. name: its name for the
+    user. source: the file's lines."""
     yield f"{' '.join([' line', *_columns(kernel)])} | {name}"
     by_line = {each.line: each for each in kernel.lines if each.file == file and each.line}
     last = 0
@@ -112,7 +112,7 @@ def listing(kernel: Kernel, file: str, name: str, source: list[str], shown: Show
 
 
 def _columns(kernel: Kernel) -> dict[str, Callable[[LineCost], str]]:
-    """Cells by their headings, which are as wide; behind the line's number."""
+    """Return cells as wide as their headings, to stand after the line number."""
     total = max(kernel.instructions, 1)
     columns: dict[str, Callable[[LineCost], str]] = {
         " share": lambda line: f"{line.instructions / total:.1%}",
@@ -128,8 +128,10 @@ def _columns(kernel: Kernel) -> dict[str, Callable[[LineCost], str]]:
 
 
 def savings(kernels: list[Kernel], several: bool) -> Iterator[str]:
-    """Yield the predicted time if a line cost nothing, for the lines with the largest part of it.
-    An unchanged time means that another limit takes the line's place."""
+    """Yield the predicted time without the cost of a line, for the lines that cost most.
+
+    If the time does not change, another limit takes the line's place.
+    """
     timed = [
         (kernel, line)
         for kernel in kernels

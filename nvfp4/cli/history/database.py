@@ -58,7 +58,7 @@ class Entry:
 
     id: int
     judged_at: float
-    """Seconds since 1970."""
+    """Unix time in seconds."""
     path: str
     """The path as given; bytes that are no text are escaped."""
     sha256: str
@@ -75,7 +75,7 @@ class Entry:
     kind: str | None
     """cuda or cpu."""
     device: str | None
-    """Its name, or the architecture that kernels were emulated as."""
+    """Name of the device, or the architecture that kernels were emulated for."""
     flush: str | None
     """None without a GPU."""
     elapsed_s: float | None
@@ -150,7 +150,7 @@ class History:
             return int(row.lastrowid or 0)
 
     def entries(self, most: int = -1) -> list[Entry]:
-        """Return the newest judgements first. most: how many, all if it is negative."""
+        """Return the newest judgements first. most: how many; all if negative."""
         columns = ", ".join([*_columns, _computed])
         query = f"SELECT {columns} FROM judgements ORDER BY id DESC LIMIT ?"
         return [
@@ -272,9 +272,8 @@ def _entry(row: Sequence[Any], **computed: Any) -> Entry:
 
 
 def recorded(named: str | Path, history: History | None = None) -> Record | None:
-    """Return the judgement that a number names; None where it is a file's name. Raises HistoryError
-    where no judgement has the number.
-    """
+    """Return the judgement with the number in a name; None if the name is a file's. Raises
+    HistoryError if no judgement has that number."""
     text = str(named)
     if not (text.isascii() and text.isdecimal()) or Path(text).is_file():
         return None

@@ -1,4 +1,4 @@
-"""Verdicts on their way into the history and out of it, and how people and programs read it."""
+"""Stores verdicts in the history and shows them again, for people and programs."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from nvfp4.records.failures import read_failure, read_findings
 from nvfp4.records.prediction import read_prediction
 
 off_variable = "NVFP4_NO_LOG"
-"""An environment variable: any value but 0 or the empty string switches the history off."""
+"""Environment variable that switches the history off with any value but 0 or the empty string."""
 
 
 def keep(verdict: Verdict, content: bytes, history: History | None = None) -> int | None:
@@ -52,19 +52,19 @@ def keep(verdict: Verdict, content: bytes, history: History | None = None) -> in
 
 
 def keep_printed(printed: dict[str, Any], content: bytes) -> None:
-    """Keep the verdict of an object that `nvfp4 eval --json` prints; an error is no verdict."""
+    """Keep the verdict in an object of `nvfp4 eval --json`; an error is not kept."""
     if "error" not in printed:
         keep(_verdict(printed), content)
 
 
 def benchmarks_key(lines: list[str], problem: str = leaderboard) -> str:
-    """Return which cases were judged: geometric means over the same ones can be compared."""
+    """Return a key of the judged cases: geometric means with the same key can be compared."""
     cases = ", ".join(str(shape_of(line)) for line in lines)
     return cases if problem == leaderboard else f"{problem}: {cases}"
 
 
 def entry_values(verdict: Verdict) -> dict[str, Any]:
-    """Return the fields of `cli.history.database.Entry` but its id."""
+    """Return the fields of `cli.history.database.Entry` except its id."""
     device = verdict.device
     return {
         "judged_at": time.time(),
@@ -102,9 +102,8 @@ T = TypeVar("T")
 
 
 def kept_verdict(record: Record) -> Verdict:
-    """Return the verdict as it was when it was kept, with every text visible. Raises HistoryError
-    for an object that is none.
-    """
+    """Return a verdict as it was when it was kept, with control characters visible. Raises
+    HistoryError if the object is not a verdict."""
     try:
         return _verdict(visible_parts(record.verdict_object))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
@@ -168,7 +167,7 @@ def show_log(history: History, most: int, as_json: bool) -> None:
 
 
 def _log_columns(entries: Sequence[Entry], usual: str) -> list[Column]:
-    """usual: the contest's benchmarks, which need no mention."""
+    """Return the columns of the log. usual: the contest's benchmarks, which are not mentioned."""
     outcomes = [Text(each.outcome, style=_styles.get(each.outcome, "")) for each in entries]
     tests = [f"{each.tests_passed}/{each.tests}" if each.tests else "" for each in entries]
     times = [microseconds(each.geomean_us) if each.geomean_us else "" for each in entries]
@@ -217,7 +216,8 @@ def show_record(record: Record) -> None:
 
 
 def show_source(record: Record) -> None:
-    """Writes the submission's text byte for byte; to a terminal only what it may show."""
+    """Writes the submission's text byte for byte; on a terminal, with control characters
+    visible."""
     if sys.stdout.isatty():
         click.echo(visible(record.content.decode("utf-8", "replace")), nl=False)
     else:

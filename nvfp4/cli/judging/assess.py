@@ -1,4 +1,4 @@
-"""The course of a judgement: the submission by itself, the tests, then the benchmarks."""
+"""The course of a judgement: the submission alone, the tests, then the benchmarks."""
 
 import hashlib
 import os
@@ -44,7 +44,7 @@ judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeo
 interrupted = "not judged: interrupted"
 
 _part_bytes = 3 << 30
-"""Memory that a judge of large benchmarks and its processes may take."""
+"""Memory that a judge of large benchmarks may take with its processes."""
 
 _least_shared = 8
 """Fewer tests than this are not worth a second judge."""
@@ -96,7 +96,8 @@ class Plan:
 
     @property
     def all_tests(self) -> list[str]:
-        """Every test on the contest's inputs, every one on full-range inputs, the second look."""
+        """Return every test on the contest's inputs, every one on full-range inputs, and the second
+        look."""
         suffixes = {"contest": "", "full": full_range_suffix}
         tests = [line + suffixes[each] for each in self.inputs for line in self.tests]
         return [*tests, *self.second_look]
@@ -112,7 +113,7 @@ _kinds = {
 
 
 def read_submission(submission: Path) -> tuple[Submission, bytes]:
-    """Path and hash of the file, and its bytes. Raises SetupError where it cannot be read."""
+    """Return path and hash of the file, and its bytes. Raises SetupError if it cannot be read."""
     try:
         kind = submission.stat().st_mode
         if not stat.S_ISREG(kind):
@@ -152,8 +153,8 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
 
 
 def _mark_tests_without_kernels(verdict: Verdict) -> None:
-    """Mark tests without a kernel unverified if a benchmark has one, because they do not test
-    it."""
+    """Mark tests without a kernel as unverified if a benchmark has one, since they do not test the
+    kernel."""
     if not any(each.emulation for each in verdict.benchmarks):
         return
     for number, test in enumerate(verdict.tests):
@@ -210,8 +211,8 @@ Read = Callable[..., Result]
 
 @dataclass
 class _Listener:
-    """Tells the observer of the device, and of each case when it begins and once it is complete;
-    tells the pace how long that took."""
+    """Tells the observer about the device and the beginning and end of each case, and the pace
+    about its duration."""
 
     observer: Observer
     lines: list[str]

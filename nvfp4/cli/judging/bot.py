@@ -27,7 +27,7 @@ import_timeout_s = 120.0
 """The bot's limit for the one run of the submission by itself."""
 
 grace_s = 10.0
-"""eval.py reports by itself at its time limit; it is killed if it has not ended this much later."""
+"""Seconds that eval.py gets to report after its time limit, before it is killed."""
 
 stop_s = 3.0
 """Seconds for eval.py to end its worker and delete its files, before it is killed."""
@@ -36,10 +36,10 @@ look_s = 0.2
 """Seconds between two looks at what a silent process is doing."""
 
 longest_wait_s = 60.0
-"""A wait without a limit is one of several of these."""
+"""Longest single wait; a wait without a limit is a series of these."""
 
 longest_line_bytes = 64 << 10
-"""More than any line that eval.py writes: the rest of a longer one is left out."""
+"""Limit on a line, larger than any that eval.py writes; the rest of a longer line is dropped."""
 
 OnResult = Callable[[str, str], "bool | None"]
 """A callback for each result; True ends the run."""
@@ -73,7 +73,7 @@ class ProcessResult:
     failure."""
 
     def take(self, key: str, value: str) -> bool:
-        """Notes a result; False for one that would undo a failure."""
+        """Note a result; return False for one that would undo a failure."""
         if self.values.get(key) == "fail":
             return False
         self.values[key] = value
@@ -86,8 +86,9 @@ class ProcessResult:
         on_result: OnResult | None = None,
         look: Callable[[], None] | None = None,
     ) -> bool:
-        """Notes what comes through a result pipe until the writer is gone or the time is up; looks
-        now and then while nothing comes. False where on_result ended it.
+        """Note the results that come through a pipe, until the writer is gone or the time is up.
+
+        Checks now and then while nothing comes. Returns False if on_result ended the run.
         """
         for key, value in _results(fd, deadline, look):
             if self.take(key, value) and on_result and on_result(key, value):
@@ -148,8 +149,10 @@ class Bot:
         on_result: OnResult | None = None,
         on_activity: Callable[[str], None] | None = None,
     ) -> ProcessResult:
-        """``python eval.py MODE CASEFILE``; on_result gets every result as it is written,
-        on_activity what the submission is busy with, now and then.
+        """Run ``python eval.py MODE CASEFILE``.
+
+        on_result gets every result as it is written; on_activity is told now and then what the
+        submission is busy with.
         """
         with self._staged() as folder:
             case_file = _write_cases(folder, cases)
@@ -174,9 +177,12 @@ class Bot:
         on_activity: Callable[[str], None] | None = None,
         at_once: bool = True,
     ) -> ProcessResult:
-        """``run_eval`` by several judges, each with a part of the cases. Returns what one judge of
-        all cases would have written. at_once: whether all begin now, else when the first judge has
-        emulated a kernel: what is timed must be alone."""
+        """Do ``run_eval`` with several judges, each for a part of the cases. Returns what one judge
+        of all cases would have written.
+
+        at_once: whether all begin now; otherwise they begin once the first judge has emulated a
+        kernel, as timing needs the machine to itself.
+        """
         whole, lock = ProcessResult(exit_code=0, stderr=""), threading.Lock()
         numbers = [list(range(len(cases)))[part::parts] for part in range(parts)]
         may_begin, ended_early = threading.Event(), threading.Event()
@@ -258,9 +264,10 @@ class Bot:
 
     @contextmanager
     def _staged(self) -> Iterator[Path]:
-        """A flat folder with the submission and the problem's files.
+        """Make a flat folder with the submission and the problem's files.
 
-        Beside it is one for temporary files, so that everything a run makes goes with it.
+        A second folder beside it takes temporary files, so that everything a run makes is deleted
+        with it.
         """
         both = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         folder = both / "flat"

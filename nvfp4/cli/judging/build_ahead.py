@@ -21,14 +21,13 @@ from pathlib import Path
 from nvfp4.cli.judging.bot import Bot, stop_running
 
 _GIB_EACH, _MOST_GIB = 5, 12
-"""GiB of memory: what g++ and both halves of nvcc take when they run at once, and the most that a
-build may take.
-"""
+"""GiB that g++ and both halves of nvcc need when they run at once, and the most that a build may
+take."""
 
 _GIB_OF_A_JUDGEMENT = 6
 
 _CORES_EACH = 1.5
-"""Mean use of cores over a build, whose last step, the host's code, is a single process."""
+"""Mean number of cores used by a build, whose last step, the host's code, is a single process."""
 
 _CORES_OF_A_JUDGEMENT = 4
 
@@ -47,7 +46,7 @@ def builds(content: bytes) -> bool:
 
 
 def room(gpus: int = 1) -> tuple[int, int]:
-    """Return how many builds, one at least, have cores beside judgements on ``gpus`` GPUs, and the
+    """Return how many builds (at least one) have cores beside judgements on ``gpus`` GPUs, and the
     GiB that each may take such that the judgements keep theirs."""
     cores = core_count() - _CORES_OF_A_JUDGEMENT * gpus
     many = max(1, int(cores / _CORES_EACH))
@@ -59,7 +58,7 @@ def _free_gib(gpus: int) -> int:
 
 
 class BuildAhead:
-    """Builds submissions ahead. As a context manager it ends all builds at its exit."""
+    """Builds submissions ahead. The context manager ends all builds at its exit."""
 
     def __init__(self, capabilities: Iterable[str | None], gpus: int = 1) -> None:
         """capabilities: of the GPUs that judge, such as 9.0. Without any there is nothing to do:
@@ -96,8 +95,11 @@ class BuildAhead:
             self._running.discard(threading.get_ident())
 
     def _wait_for_memory(self) -> None:
-        """Wait until the builds before have taken what they need and enough is left, or none runs:
-        memory of a virtual machine may grow as it is taken."""
+        """Wait until earlier builds have taken the memory they need and enough is left, or until
+        none runs.
+
+        Memory of a virtual machine may grow as it is taken.
+        """
         if self._running:
             self._stopped.wait(_RISE_S)
         while self._running and _free_gib(self._gpus) < _GIB_EACH:

@@ -1,5 +1,8 @@
-"""Benchmarks beside the tests: of emulated kernels nothing is timed that could be disturbed. On a
-GPU their judge is only started then, and waits until the tests are over."""
+"""Runs benchmarks beside the tests.
+
+Emulated kernels are not timed, so nothing is disturbed. On a GPU the judge of benchmarks is only
+started then, and waits until the tests are over.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class Held:
 
 
 class _Turn(AbstractContextManager[None]):
-    """Entered, by each judge of a part, when judges may judge."""
+    """Held by each judge of a part of the cases, from when judges may judge."""
 
     def __init__(self, given: threading.Event) -> None:
         self._given = given
@@ -65,8 +68,8 @@ class _Turn(AbstractContextManager[None]):
 
 
 class BesideTests:
-    """Runs benchmarks from ``start`` on, if that is called before ``finish``. At the end of its
-    with block none runs or waits."""
+    """Runs benchmarks beside the tests, from ``start`` on if that is called before ``finish``. At
+    the end of its with block none is left."""
 
     def __init__(
         self,
@@ -91,8 +94,11 @@ class BesideTests:
             self.abandon()
 
     def start(self, judges: bool) -> None:
-        """Start, if there is a core to spare; called once the judging device is known. judges: do
-        not wait for a turn to judge, because kernels are emulated."""
+        """Start the benchmarks if there is a core to spare. Called once the judging device is
+        known.
+
+        judges: do not wait for a turn, because kernels are emulated.
+        """
         if judges:
             self._may_judge.set()
         if self._future is None and (os.cpu_count() or 1) > 1:
@@ -113,7 +119,7 @@ class BesideTests:
                 self._future.result()
 
     def finish(self, verdict: Verdict) -> None:
-        """Waits for the results and puts them into the verdict. Raises what it raised."""
+        """Wait for the results and put them into the verdict. Raises the errors of the run."""
         assert self._future, "it has started"
         self._held.release()
         self._may_judge.set()

@@ -1,7 +1,7 @@
-"""This command's judges as processes: forked from one that has loaded torch, ended, and cleared
-away by a janitor should the command be killed.
+"""The judges of this command as processes.
 
-Where nothing can be forked, a judge is a process like any other.
+They are forked from one that has loaded torch, and cleared away by a janitor if the command is
+killed. If nothing can be forked, a judge is started like any process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nvfp4.cli.problem import bundled_folder
 from nvfp4.records.processes import FOLDER_VARIABLE, ForkedProcess, ForkServer, passed_on
 
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
-"""Variables that a library reads as it is loaded."""
+"""Variables that a library reads when it is loaded."""
 
 _slow_packages = ("cutlass", "triton")
 _set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
@@ -88,8 +88,10 @@ class _JudgeServer:
         environment: dict[str, str],
         files: Mapping[str, int],
     ) -> ForkedProcess:
-        """A judge with these arguments. files: that it gets, by the variables that tell it their
-        numbers. Raises NoServer."""
+        """Return a judge with these arguments.
+
+        files: files that it inherits, by the variables that hold their numbers. Raises NoServer.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         read_fd, write_fd = os.pipe()
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -125,7 +127,7 @@ def _packages(folder: Path) -> tuple[str, ...]:
 
 
 def prepare(folder: Path, environment: dict[str, str]) -> None:
-    """Begins to load what ``start`` would wait for."""
+    """Begin to load what ``start`` would have to wait for."""
     with suppress(NoServer):
         _JudgeServer.of(environment, _packages(folder))
 
@@ -133,8 +135,10 @@ def prepare(folder: Path, environment: dict[str, str]) -> None:
 def start(
     arguments: list[str], folder: Path, environment: dict[str, str], files: Mapping[str, int]
 ) -> Process:
-    """Starts a judge in a folder; see ``judge.entry``. files: that it gets, by the variables that
-    tell it their numbers, such as POPCORN_FD."""
+    """Start a judge in a folder; see ``judge.entry``.
+
+    files: files that it inherits, by the variables that hold their numbers, such as POPCORN_FD.
+    """
     with suppress(NoServer):
         return _JudgeServer.of(environment, _packages(folder)).fork(
             arguments, folder, environment, files
@@ -161,12 +165,14 @@ kill -KILL -"$1"
 chmod -R u+rwx "$2"
 rm -rf "$2"
 """
-"""A command that is killed closes its end of the pipe without writing to it."""
+"""Shell command that waits for the end of a pipe: a command that is killed closes it without
+writing to it."""
 
 
 @contextmanager
 def watched(process: Process, folder: Path) -> Iterator[None]:
-    """Should this command be killed inside, the process's session ends and the folder goes."""
+    """Make sure that the process's session and the folder are removed if this command is killed
+    inside the block."""
     janitor = subprocess.Popen(
         ["sh", "-c", _wait, "sh", str(process.pid), str(folder)],
         stdin=subprocess.PIPE,

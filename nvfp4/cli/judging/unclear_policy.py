@@ -22,9 +22,9 @@ class Refusal:
     code: str
     """The code of the case, which is skipped."""
     words: str
-    """The beginning of its message."""
+    """The beginning of the case's message."""
     way_out: str
-    """What would help."""
+    """Advice on what would help."""
 
 
 _elsewhere = "on a GPU it can be judged"

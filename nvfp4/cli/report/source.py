@@ -16,7 +16,7 @@ from nvfp4.records.costs import all_lines
 from nvfp4.records.options import Options
 
 longest_source = 600_000
-"""Characters of all sources of a report together: it stays under 3 MB."""
+"""Limit on the characters of all sources of a report together, which keeps it under 3 MB."""
 
 _longest_line = 400
 _costly = 3
@@ -111,7 +111,7 @@ def _add_costs(lines: list[SourceLine], explained: Explained) -> None:
 
 
 def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:
-    """Line, kind and text of what was found in the submission's own file."""
+    """Return line, kind and text of everything found in the submission's own file."""
     own = (staged_name, name)
     if verdict.mistake and verdict.mistake.line:
         yield verdict.mistake.line, "failure", verdict.mistake.message

@@ -20,7 +20,7 @@ class Subject:
     record: Record
     """The judgement as the history has it; its id is 0 if it was not kept."""
     verdict: Verdict
-    """With every text visible."""
+    """The verdict with control characters visible."""
 
 
 def load_subjects(names: Sequence[str], invocation: Invocation) -> list[Subject]:

@@ -27,7 +27,7 @@ _Kind = tuple[str, int, int | None]
 """Opcode, bytes at each address, bytes between the addresses of neighbouring threads."""
 
 _NOTICEABLE_IDLE = 0.02
-"""Share of a block's lanes. Fewer idle lanes are not charged to a branch."""
+"""Branches that leave a smaller share of a block's lanes idle than this are not charged for it."""
 
 _FARTHEST = 64
 """Blocks that are searched for the branch that has divided a warp."""

@@ -260,9 +260,11 @@ def _differences(
     touched: list[Buffer],
     cause: errors.EmulatorError,
 ) -> list[Difference]:
-    """Return the buffers that differ when run in the world of an order. differs: whether it also
-    runs in that order. Raises `cause` if one run faults and the other does not, or at another
-    place."""
+    """Return the buffers that differ when the launch runs in the world of an order.
+
+    differs: whether it also runs in that order. Raises `cause` if only one of the runs faults, or
+    they fault at different places.
+    """
     kept = state.memory.kept
     written = (buffer for buffer, _ in kept.values())
     first = {b.address: (b, contents(b).copy()) for b in (*touched, *written)}
@@ -292,8 +294,8 @@ def _place_of(fault: errors.EmulatorError | None) -> object:
 
 
 def _same(a: Array, b: Array, rounds: bool, name: str) -> bool:
-    """Whether two uint8[nbytes] are equal, but for rounding if `rounds`. name: of the buffer, which
-    says what is in it, or not."""
+    """Return whether two uint8[nbytes] are equal, except for rounding if `rounds`. name: name of
+    the buffer, which may tell its type."""
     if np.array_equal(a, b):
         return True
     if not rounds:
@@ -393,7 +395,7 @@ def overwriting_blocks(kernel: CompiledKernel) -> frozenset[int]:
 
 
 def _overwrites(instruction: Instruction) -> bool:
-    """Whether it is an exchange, or a store that others see at once."""
+    """Return whether it is an exchange, or a store that others see at once."""
     return _orders_arrivals(instruction) and (
         instruction.parts[0] == "st" or "exch" in instruction.parts
     )

@@ -264,10 +264,11 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
 
 
 class BulkGroups:
-    """Bulk copies that complete no mbarrier, by the lane that has issued them.
+    """Bulk copies that complete no mbarrier, by the lane that issued them.
 
-    stores: the first one that the lane has not waited for. open: lanes with some that are in no
-    group. committed: of each group since the first, the engine's clock at its latest copy.
+    stores: the first store that the lane has not waited for. open: lanes with copies that are not
+    in a group yet. committed: for each group since that store, the engine's clock at its latest
+    copy.
     """
 
     def __init__(self, batch: Batch) -> None:

@@ -372,10 +372,10 @@ Formula = tuple[str, int, str]
 def _as_meant(
     at: LaneSite, view: View, index: tuple[int, ...]
 ) -> tuple[tuple[int, ...], list[Formula]]:
-    """The index as the kernel probably meant it, and how it came about if that is clear.
+    """Return the index that the kernel probably meant, and how it was computed if that is clear.
 
-    A batch too many is the same place as a row past the last one of the last batch. The latter is
-    more common; it is clear where another of the CTA's numbers is that of the batch.
+    An index one batch too far is the same place as a row past the end of the last batch. The latter
+    is more common; it is certain if another of the CTA's numbers equals that of the batch.
     """
     order = view.outermost_first()
     cta = at.batch.coordinates(at.lane)[0]

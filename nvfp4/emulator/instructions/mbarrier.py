@@ -49,7 +49,8 @@ class Waits:
 
 
 _ARRIVALS = frozenset(("arrive", "arrive_drop", "expect_tx", "complete_tx"))
-"""Operations that threads may execute on mbarriers of other CTAs; waits are for their own."""
+"""Operations that threads may execute on mbarriers of other CTAs; they may wait only on their
+own."""
 
 
 def _objects(site: Site, ex: Execution, address: Array) -> tuple[Array, Array, Array]:

@@ -48,7 +48,7 @@ def mov(site: Site) -> Action:
 
 
 def _pack(parts: Sequence[Array], bits: int) -> Array:
-    """The first part is the lowest."""
+    """Pack the parts into one value, the first part lowest."""
     dtype = REGISTER_DTYPES[f"b{bits}"]
     width = dtype.type(bits // len(parts))
     total = parts[-1].astype(dtype)

@@ -384,7 +384,7 @@ class GlobalRaces:
         return self._note(note_reads, address, nbytes, who, atomic, nc)
 
     def writes(self, address: Array, data: Array, who: Who) -> Found:
-        """Write data[lane, byte] to watched buffers; as `note_writes`."""
+        """Write data[lane, byte] to watched buffers; see `note_writes`."""
         return self._note(note_writes, address, data, who)
 
     def _note(

@@ -121,9 +121,10 @@ class Hazards:
         self._landing = late
 
     def find(self, address: Array, nbytes: int, waited: Array) -> tuple[int, str] | None:
-        """Return the first of these accesses to bytes that a launch is yet to write, and whose.
+        """Return the first of these accesses that touches bytes which a launch is yet to write, and
+        that launch's kernel.
 
-        waited: for each access, whether its thread has waited for the launch before this one.
+        waited: for each access, whether its thread has waited for the previous launch.
         """
         start = address.astype(np.int64)
         for launch, part in self._parts:

@@ -141,7 +141,7 @@ def _by_kernel(kernel: Kernel, data: input_t) -> output_t:
 
 
 _agrees: dict[torch.Size, bool] = {}
-"""Whether the kernel's first result was right, by the shape of a."""
+"""Whether the kernel's first result for each shape of a was right."""
 
 
 def expected_output(data: input_t) -> output_t:

@@ -74,7 +74,8 @@ _MODIFIERS = " ".join(("sync", "aligned", "b32", *_REGISTERS, *_REPETITIONS))
 
 
 def _reach(at: LaneSite, address: int, fragment: Fragment, what: str) -> tuple[int, int]:
-    """(first lane, first column) of a warp's access. Faults where it may not reach them."""
+    """Return (first lane, first column) of a warp's access. Faults if the warp may not access
+    these."""
     lane, column = split_address(address)
     thread = at.lane % at.batch.grid.threads
     own = thread // _WARP_LANES % 4 * _WARP_LANES

@@ -158,9 +158,9 @@ class Mismatch:
         return self.matches(hypothesis, columns).reshape(l, m).T
 
     def explain(self, hypothesis: Hypothesis, tried: int) -> Explanation | None:
-        """Return how much the hypothesis explains, if that can hardly be luck.
+        """Return what the hypothesis explains; None if that may be luck.
 
-        tried: how many hypotheses of its kind there are, each of which luck could favour.
+        tried: number of hypotheses of the same kind that are tried, since each may succeed by luck.
         """
         got, predicted = [], []
         for batch, rows in enumerate(np.flatnonzero(column) for column in self.wrong.T):
