@@ -32,7 +32,7 @@ from nvfp4.records.source import show_as
 class Emulation(Interception):
     """Runs captured launches and keeps their reports; a context manager that uninstalls.
 
-    launches: one LaunchReport a launch, in order. costs: of launches since `count_by_line`.
+    launches: a LaunchReport for each launch, in order. costs: of launches since `count_by_line`.
     """
 
     def __init__(self, arch: str, check: bool) -> None:
@@ -99,14 +99,16 @@ class Emulation(Interception):
         self._worlds.forget_all_but(self._memory.known())
 
     def count_by_line(self, most_instructions: int | None) -> None:
-        """Let each later launch leave its cost in `costs` instead of a report. A launch ends after
-        so many warp instructions. None: leave reports again."""
+        """Let each later launch leave its cost in `costs` instead of a report.
+
+        most_instructions: warp instructions after which a launch ends; None to leave reports again.
+        """
         self.costs.clear()
         self._most_instructions = most_instructions
 
     def output(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a CPU tensor on the memory of the stand-in's tensor that a call returns. Raises
-        the finding on which its contents depend."""
+        """Return a CPU tensor on the memory of an output of the stand-in. Raises the finding that
+        its contents depend on, if any."""
         seen = standin.host_view(tensor)
         for run in byte_runs(seen):
             self.refuse_what_differs(*run)

@@ -37,7 +37,7 @@ class KernelCost:
     """(warp instructions, file, line) for each line of the PTX that has instructions."""
 
     def report(self) -> LaunchReport:
-        """The counts that can be scaled from the CTAs that ran to all of them."""
+        """Return the counts that scale from the CTAs that ran to all of them."""
         return LaunchReport(
             kernel=self.entry,
             grid=self.grid,
@@ -59,8 +59,9 @@ class KernelCost:
 
 
 def merged(costs: list[KernelCost]) -> list[KernelCost]:
-    """One entry for each kernel, in the order of first launches: those of equal code are added up,
-    and the grid and block are the first one's.
+    """Return one entry for each kernel, in the order of first launches.
+
+    Launches of equal code are added up; grid and block are those of the first.
     """
     found: dict[tuple[str, str], KernelCost] = {}
     for cost in costs:
@@ -106,7 +107,7 @@ def _line_sum(one: LineCost, other: LineCost) -> LineCost:
 _TENSOR = ("tensor_products", "tensor_cycles", "tensor_bytes")
 _READ = ("requested_bytes", "distinct_bytes")
 ADDED = ("requests", "sectors", "least_sectors", "passes", "least_passes", "repeats", "moves")
-"""The counts of accesses, of a line as of an instruction."""
+"""The counts of accesses that a line and an instruction have in common."""
 
 
 def _access_sum(one: AccessCost, other: AccessCost) -> AccessCost:

@@ -145,7 +145,7 @@ def _outcomes(tally: Tally) -> str:
 
 
 def summarise(console: Console, tally: Tally, out: Path | None, stopped: bool) -> None:
-    """Return the best files, the failed files by cause, and a closing sentence."""
+    """Show the best files, the failed files by cause, and a closing sentence."""
     best = _least(tally.timed)
     if best:
         floors = [percent(line["score"]["floor_geomean_us"], us) for us, line in best]

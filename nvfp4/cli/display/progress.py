@@ -24,7 +24,7 @@ _refreshes_per_second = 4
 def observed(
     console: Console, clock: Callable[[], float] = time.monotonic, brief: bool = False
 ) -> Iterator[Observer]:
-    """Return an observer that shows the progress on the console. brief: show nothing that stays."""
+    """Yield an observer that shows the progress on the console. brief: show nothing that stays."""
     progress = Progress(console, clock, brief)
     if not console.is_interactive:
         yield progress

@@ -111,7 +111,7 @@ def _add_costs(lines: list[SourceLine], explained: Explained) -> None:
 
 
 def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:
-    """Return line, kind and text of everything found in the submission's own file."""
+    """Yield line, kind and text of everything found in the submission's own file."""
     own = (staged_name, name)
     if verdict.mistake and verdict.mistake.line:
         yield verdict.mistake.line, "failure", verdict.mistake.message

@@ -185,7 +185,8 @@ _LANES: dict[str, tuple[type[Unsigned], type[Unsigned], str]] = {
 
 
 def _loop_of(name: str) -> Any:
-    """The loop of an entry of `_LANES`, in this file's name, by which Numba finds its cache."""
+    """Return the loop of an entry of `_LANES`, compiled under this file's name, by which Numba
+    finds its cache."""
     expression = _LANES[name][2]
     words = sorted(set(re.findall(r"\b[abc]\b", expression)))
     lane = re.sub(r"\b([abc])\b", r"\1[i]", expression)
@@ -201,12 +202,12 @@ _LOOPS = {name: _loop_of(name) for name in _LANES}
 
 @cache
 def kernel(name: str) -> LaneFunction:
-    """The compiled function `name`, on raw bits. NaN results of f16 and f32 are canonical."""
+    """Return the compiled function `name` on raw bits. NaN results of f16 and f32 are canonical."""
     return _on_lanes(_LOOPS[name], _LANES[name][1])
 
 
 def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: int) -> LaneFunction:
-    """A loop over flat arrays, flags and the result as a function of arrays of any shape."""
+    """Turn a loop over flat arrays, flags and the result into a function of arrays of any shape."""
 
     def function(*words: Array) -> Array:
         shape = common_shape(words)
@@ -256,7 +257,8 @@ def rounding(mode: str) -> Iterator[None]:
 
 
 def _unary(source: types.Type, target: types.Type, build: Callable[[Any, Any], Any]) -> Any:
-    """An intrinsic of one value. build: from LLVM's builder and the value to the result."""
+    """Return an intrinsic of one value. build: makes the result from LLVM's builder and the
+    value."""
 
     @intrinsic
     def function(typing_context: Any, value: Any) -> Any:
@@ -318,7 +320,7 @@ def take(table, codes, out):  # type: ignore[no-untyped-def]
 
 
 def lookup(table: Array) -> Callable[[Array], Array]:
-    """A function of uint8 lanes: `table[i]`, of 256 entries."""
+    """Return a function of uint8 lanes that looks up `table[i]` among 256 entries."""
 
     def looked_up(lanes: Array) -> Array:
         out = np.empty(lanes.size, table.dtype)

@@ -71,7 +71,7 @@ def _cvt(m: Modifiers) -> Op:
 
 
 def integer_to_integer(source: Type, target: Type, clamp: bool) -> Callable[[Array], Array]:
-    """Truncation, extension by the source's sign, or with `clamp` saturation."""
+    """Return a conversion by truncation, extension with the sign, or with `clamp` saturation."""
     raw = REGISTER_DTYPES[target.register]
     low = max(np.iinfo(source.value).min, np.iinfo(target.value).min)
     high = min(np.iinfo(source.value).max, np.iinfo(target.value).max)
@@ -168,7 +168,7 @@ def float_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Array]
 
 
 def saturate_f64(word: Array) -> Array:
-    """float64 bits clamped to [0, 1]; NaN and -0 give +0."""
+    """Clamp float64 bits to [0, 1]; NaN and -0 give +0."""
     value = word.view(np.float64)
     with np.errstate(all="ignore"):
         return np.where(value > 0, np.minimum(value, 1.0), 0.0).view(np.uint64)
@@ -185,7 +185,7 @@ def _widen(source: Type, target: Type) -> Callable[[Array], Array]:
 
 
 def _f16_to_f64(a: Array) -> Array:
-    """Exact; a NaN keeps its sign and payload, as in the other conversions with f64."""
+    """Convert exactly; a NaN keeps its sign and payload, as in other conversions with f64."""
     result = to_float64(a, TYPES["f16"]).view(np.uint64)
     sign = (a & np.uint16(0x8000)).astype(np.uint64) << np.uint64(48)
     payload = (a & np.uint16(0x3FF)).astype(np.uint64) << np.uint64(42)
@@ -194,7 +194,8 @@ def _f16_to_f64(a: Array) -> Array:
 
 
 def _narrow_nan(word: Array, form: Format) -> Array:
-    """f64 NaN bits cut to f16 or bf16: sign and the upper payload stay, the quiet bit is set."""
+    """Cut f64 NaN bits to f16 or bf16: the sign and the upper payload stay, and the quiet bit is
+    set."""
     sign = (word >> np.uint64(63)) * np.uint64(form.sign)
     payload = (word & np.uint64(2**52 - 1)) >> np.uint64(52 - form.mantissa)
     quiet = np.uint64(form.largest + 1 | form.smallest_normal >> 1)
@@ -250,7 +251,8 @@ def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array
 
 
 def _packed(m: Modifiers, rules: Rules, target: Type, source: Type) -> Op:
-    """A pair from two f32 (the first becomes the upper lane), or from another pair."""
+    """Return the Op that makes a pair, from two f32 (the first becomes the upper lane) or from
+    another pair."""
     form = FORMATS.get(target.name.removesuffix("x2"))  # None for ue8m0
     if source.name == "f32":
         to_lane = _scale_lane(source, rules) if form is None else _narrow_lane(source, form, rules)
@@ -275,7 +277,8 @@ def _packed(m: Modifiers, rules: Rules, target: Type, source: Type) -> Op:
 
 
 def _lanes(word: Array, type_: Type) -> tuple[Array, Array]:
-    """Low and high lane of a packed word, each in the smallest integer dtype that holds it."""
+    """Return the low and high lane of a packed word, each in the smallest integer dtype that holds
+    it."""
     width = 4 if type_.name == "e2m1x2" else 8 * type_.value.itemsize
     mask = word.dtype.type(2**width - 1)
     low, high = word & mask, (word >> word.dtype.type(width)) & mask
@@ -290,7 +293,7 @@ def _join(low: Array, high: Array, type_: Type) -> Array:
 
 
 def _lane_value(source: Type) -> Callable[[Array], Array]:
-    """Lane bits to float64 for a scalar float, a lane of a pair, or ue8m0."""
+    """Return a conversion of lane bits to float64: of a scalar float, a pair, or ue8m0."""
     if source.name == "ue8m0x2":
         return lambda a: np.where(a == 0xFF, np.nan, np.ldexp(1.0, a.astype(np.int32) - 127))
     form = FORMATS[source.name.removesuffix("x2")]
@@ -313,7 +316,8 @@ def _narrow_lane(source: Type, form: Format, rules: Rules) -> Callable[[Array], 
 
 
 def _scale_lane(source: Type, rules: Rules) -> Callable[[Array], Array]:
-    """A power of two from |value|: rounded down (rz) or up (rp), limited to 2**-127 .. 2**127."""
+    """Return a conversion of magnitudes to powers of two: rounded down (rz) or up (rp), and limited
+    to 2**-127 .. 2**127."""
     value_of = _lane_value(source)
 
     def lane(a: Array) -> Array:

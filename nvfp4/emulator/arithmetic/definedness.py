@@ -24,7 +24,7 @@ Lane = tuple[int, int, int]
 
 
 def spread(where: Array, dtype: np.dtype[Any]) -> Array:
-    """A shadow of a class: all bits where `where` holds."""
+    """Return a shadow of a class with all bits set where `where` holds."""
     if dtype == np.bool_:
         return where
     return np.where(where, np.array(-1).astype(dtype), dtype.type(0))
@@ -65,7 +65,7 @@ def copied(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ..
 
 
 def rule_of(op: Op) -> Rule:
-    """The rule of a lane instruction."""
+    """Return the rule of a lane instruction."""
     mnemonic, *parts = op.opcode.split(".")
     types = [TYPES[part] for part in parts if part in TYPES]
     found = _rule(op, mnemonic, parts, types)
@@ -163,7 +163,8 @@ def _lane_by_lane(op: Op, type_: Type) -> Rule | None:
 
 
 def _from_lanes(lanes: Sequence[Sequence[Lane]], bits: int, dtype: np.dtype[Any]) -> Rule:
-    """lanes: for each lane of the result, `bits` wide, what it is made from."""
+    """Return a rule for results made of lanes. lanes: for each lane of the result, `bits` wide, its
+    source."""
 
     def rule(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ...]:
         result: Array = np.zeros(1, dtype)

@@ -28,7 +28,7 @@ def kind(type_: Type) -> str:
 
 
 def format_of(type_: Type) -> formats.Format:
-    """The format of one lane of f16, bf16, f32 or a pair of them."""
+    """Return the format of one lane of f16, bf16, f32 or a pair of them."""
     return (
         {"f": formats.F16, "b": formats.BF16}[type_.name[0]]
         if type_.value.itemsize == 2
@@ -84,7 +84,7 @@ def _exact(name: str, words: tuple[Array, ...], form: formats.Format) -> Array:
 
 
 def saturate(word: Array, form: formats.Format) -> Array:
-    """Clamped to [0, 1]; NaN and -0 give +0."""
+    """Clamp to [0, 1]; NaN and -0 give +0."""
     one = word.dtype.type(form.one)
     inside = np.minimum(word, one)
     infinity = word.dtype.type(form.sign - form.smallest_normal)
@@ -92,7 +92,7 @@ def saturate(word: Array, form: formats.Format) -> Array:
 
 
 def rectify(word: Array, form: formats.Format) -> Array:
-    """Negative numbers and -0 replaced by +0; NaN stays (and is canonical by then)."""
+    """Replace negative numbers and -0 by +0; NaN, canonical by then, stays."""
     return np.where((word & word.dtype.type(form.sign)) != 0, word.dtype.type(0), word)
 
 
@@ -128,9 +128,9 @@ def _f64(name: str) -> Callable[..., Array]:
 
 
 def keep_nan(result: Array, *sources: Array) -> Array:
-    """f64 `result` with the first NaN among the sources in its place, made quiet.
+    """Replace f64 results by the first NaN among the sources, made quiet.
 
-    The f64 unit hands NaNs on; which of several wins is fixed for each instruction.
+    The f64 unit passes NaNs on; which of several wins is fixed for each instruction.
     """
     for word in reversed(sources):
         result = np.where(np.isnan(word.view(np.float64)), word | QUIET_F64, result)
@@ -161,7 +161,7 @@ def finish(
     relu: bool = False,
     mode: str = "rn",
 ) -> Callable[..., Array]:
-    """`function` (of mnemonic `name`) on one lane's bits, with the modifiers applied."""
+    """Return `function` (of mnemonic `name`) on one lane's bits, with the modifiers applied."""
     form = format_of(type_)
     raw = np.dtype(f"u{type_.value.itemsize}")
     if ftz and form is formats.F32 and mode == "rn" and name in SOURCES:
@@ -189,7 +189,7 @@ def finish(
 
 
 def widen(word: Array, type_: Type) -> Array:
-    """f16 or bf16 bits as f32 bits; exact."""
+    """Convert f16 or bf16 bits to f32 bits, exactly."""
     if type_.name == "bf16":
         return word.astype(np.uint32) << np.uint32(16)
     with np.errstate(all="ignore"):
@@ -243,7 +243,7 @@ def _sign_only(m: Modifiers) -> Op:
 
 
 def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
-    """abs or neg. A NaN becomes canonical; in f64 it stays, sign included, and becomes quiet."""
+    """Return abs or neg. A NaN becomes canonical; in f64 it keeps its sign and becomes quiet."""
     raw = np.dtype(f"u{type_.value.itemsize}")
     sign = raw.type(1 << (8 * raw.itemsize - 1))
     clear = raw.type(~sign)
@@ -281,7 +281,7 @@ Function = Callable[..., Any]
 
 
 def _correctly_rounded(m: Modifiers, function: Function, count: int, mode: str) -> Op:
-    """A correctly rounded operation of the host's FPU in f32 or f64."""
+    """Return a correctly rounded operation of the host's FPU in f32 or f64."""
     ftz, type_ = m.flag("ftz"), m.type("f32", "f64")
     raw = REGISTER_DTYPES[type_.register]
 
@@ -296,7 +296,7 @@ def _correctly_rounded(m: Modifiers, function: Function, count: int, mode: str) 
 
 
 def _approximate(m: Modifiers, function: Function, count: int, *types: str) -> Op:
-    """A function of float64 values, rounded to the nearest value of the type."""
+    """Return a function of float64 values that is rounded to the nearest value of the type."""
     ftz, type_ = m.flag("ftz"), m.type(*types)
     base = TYPES[type_.name.removesuffix("x2")]
     form = formats.FORMATS.get(base.name)

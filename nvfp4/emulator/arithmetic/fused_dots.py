@@ -36,8 +36,8 @@ _NO_SCALE = 1000
 
 @lru_cache(maxsize=16)
 def _table(name: str) -> tuple[Array, Array, Array]:
-    """(significands, exponents, whether it is neither infinite nor NaN) of the codes of a format of
-    up to 16 bits."""
+    """Return (significands, exponents, whether finite) of all codes of a format of up to 16
+    bits."""
     fmt = FORMATS[name]
     codes = np.arange(2 << (fmt.exponent + fmt.mantissa))
     return _split(codes, fmt)
@@ -103,7 +103,7 @@ def _shifted(value, by):  # type: ignore[no-untyped-def]
 
 @loop
 def _length(value):  # type: ignore[no-untyped-def]
-    """How many bits a positive integer has."""
+    """Return the number of bits of a positive integer."""
     bits = 0
     while value:
         value >>= 1

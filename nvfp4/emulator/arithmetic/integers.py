@@ -13,7 +13,8 @@ PACKED = ("u16x2", "s16x2")
 
 
 def _uniform(m: Modifiers, type_: Type, count: int, function: Callable[..., Any]) -> Op:
-    """An integer op of `count` sources and one result, all of `type_`, `function` on values."""
+    """Return an integer Op of `count` sources and one result, all of `type_`, with `function` on
+    values."""
     return m.op("integer", [type_.register] * count, [type_.register], on_values(function, type_))
 
 
@@ -63,7 +64,8 @@ def _multiply(m: Modifiers) -> Op:
 def _product_op(
     m: Modifiers, product: Callable[[Array, Array], Array], type_: Type, result: Type
 ) -> Op:
-    """mul, or mad with a third source, which is added. product: of values of `type_`."""
+    """Return a mul Op, or mad with a third source, which is added. product: function of values of
+    `type_`."""
     adds = m.mnemonic.startswith("mad")
     dtype, raw = type_.value, REGISTER_DTYPES[result.register]
 
@@ -83,7 +85,7 @@ _OF_ONE_TYPE: dict[str, tuple[int, tuple[str, ...], Callable[..., Any]]] = {
     "abs": (1, SIGNED, lambda type_: np.abs),
     "neg": (1, SIGNED, lambda type_: np.negative),
 }
-"""How many sources there are, their types, and the function of values of a type."""
+"""Number of sources, their types, and the function on values of a type."""
 
 
 @instruction(*_OF_ONE_TYPE, types=INTEGERS)
@@ -94,9 +96,9 @@ def _of_one_type(m: Modifiers) -> Op:
 
 
 def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
-    """Quotient truncated toward zero and remainder with the dividend's sign.
+    """Return the quotient, truncated toward zero, and the remainder, with the dividend's sign.
 
-    By zero, where PTX leaves the result open, both are all ones, as on the device.
+    Division by zero, which PTX leaves open, gives all ones for both, as on the device.
     """
     unsigned = np.dtype(f"u{type_.bits // 8}")
     if type_.name[0] == "u":

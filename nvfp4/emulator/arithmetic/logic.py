@@ -162,7 +162,8 @@ def _brev(m: Modifiers) -> Op:
 
 
 def _field_number(number: Array, bits: int) -> Array:
-    """A bit field's position or length: one byte of the operand; all of it for 64-bit words."""
+    """Return a bit field's position or length: one byte of the operand, or all of it for 64-bit
+    words."""
     return number & np.uint32(255) if bits == 32 else np.minimum(number, np.uint32(64))
 
 
@@ -228,7 +229,8 @@ COMPARABLE = INTEGERS + UNTYPED + FLOATS
 
 
 def _float_comparison(name: str) -> Comparison:
-    """The comparison of values; a name in -u is true of NaN, the others are not."""
+    """Return a comparison of values. A name that ends in u is true for NaN, the others are
+    false."""
     if name == "num":
         return lambda a, b: ~(np.isnan(a) | np.isnan(b))
     if name == "nan":

@@ -69,11 +69,11 @@ class Modifiers:
         return default
 
     def operands(self, least: int) -> int:
-        """How many sources the text names, at least `least`, which is also the default."""
+        """Return how many sources the text names: at least `least`, which is also the default."""
         return max(least, self._sources or least)
 
     def refuse(self, why: str) -> UnsupportedInstruction:
-        """The error for modifiers that do not go together."""
+        """Return the error for modifiers that contradict each other."""
         return UnsupportedInstruction(f"{self.opcode} is not emulated: {why}")
 
     def type(self, *names: str) -> Type:

@@ -44,7 +44,7 @@ class Lowered:
     """
 
     def __init__(self, program: syntax.Program, check: bool, memory: bool) -> None:
-        """check: watch registers that may be unset. memory: also watch what loads bring in."""
+        """check: watch registers that may be unset. memory: also track undefined bits of loads."""
         self.program = program
         self.classes = [register.cls for register in program.registers]
         self.specials: dict[str, int] = {}
@@ -69,7 +69,7 @@ class Lowered:
             self._watch(unsure)
 
     def _watch(self, unsure: set[int]) -> None:
-        """Give shadows to these registers, and to those that their values are passed on to."""
+        """Give shadows to these registers, and to those that receive their values."""
         passes = [(self.passed_on(i), self.effects[i][1]) for i in range(len(self.actions))]
         grows = True
         while grows:
@@ -147,7 +147,7 @@ class Lowered:
         return Action(op.kind, sources, results, op.function, pure=True, rule=rule)
 
     def passages(self) -> dict[int, list[Passage]]:
-        """By register that has a shadow, the instructions that may give it undefined bits."""
+        """For each register with a shadow, the instructions that may give it undefined bits."""
         found: dict[int, list[Passage]] = {}
         for i, action in enumerate(self.actions):
             if action is None:

@@ -23,7 +23,7 @@ def _bytes(cls: str) -> int:
 
 
 class Values:
-    """Writes expressions. names: the objects that they mention, constants among them."""
+    """Writes expressions. names: the objects that they refer to, including constants."""
 
     def __init__(self, lowered: Lowered) -> None:
         self.lowered = lowered
@@ -37,7 +37,7 @@ class Values:
         return name
 
     def constant(self, value: Any, cls: str) -> str:
-        """A (1,) array; equal constants share one."""
+        """Return the expression for a (1,) array; equal constants share one."""
         key = (cls, int(value))
         if key not in self._constants:
             array = np.array([value]).astype(REGISTER_DTYPES[cls])
@@ -45,7 +45,7 @@ class Values:
         return self._constants[key]
 
     def integer(self, value: int, cls: str) -> str:
-        """An integer, cut to a register class."""
+        """Return the expression for an integer, cut to a register class."""
         if cls == "pred":
             return self.constant(value != 0, cls)
         return self.constant(value & ((1 << (8 * _bytes(cls))) - 1), cls)
@@ -78,7 +78,8 @@ class Values:
         raise PtxSyntaxError("an operand cannot be read as a value")
 
     def shadow(self, source: Source) -> str:
-        """Which bits of a source are undefined, in the class in which the instruction wants it."""
+        """Return the expression for the undefined bits of a source, in the class that the
+        instruction expects."""
         operand, cls = source.operand, source.cls
         if isinstance(operand, syntax.Not):
             operand = operand.operand
@@ -88,7 +89,7 @@ class Values:
         return self.constant(0, cls)
 
     def address(self, memory: syntax.Memory) -> str:
-        """A uint64 array; an address held in 32 bits wraps at 32 bits."""
+        """Return the expression for a uint64 array; an address held in 32 bits wraps at 32 bits."""
         base = memory.base
         if isinstance(base, Integer):
             return self.integer(base.value + memory.offset, "b64")
@@ -113,24 +114,24 @@ class Values:
 
 
 def guard_of(instruction: syntax.Instruction) -> str | None:
-    """The predicate that guards an instruction: `r5` or `~r5`."""
+    """Return the predicate that guards an instruction: `r5` or `~r5`."""
     if not isinstance(instruction.guard, syntax.Register):
         return None
     return f"{'~' if instruction.negated else ''}r{instruction.guard.index}"
 
 
 def execution(guard: str | None) -> str:
-    """The expression for the Execution that an instruction gets: batch, group and guard."""
+    """Return the expression for the Execution of an instruction: batch, group and guard."""
     return f"Execution(batch, group, {guard})"
 
 
 def call(targets: Sequence[str], value: str) -> str:
-    """Call a function; its results, a tuple, go to the targets."""
+    """Return statements that call a function and assign its results, a tuple, to the targets."""
     return f"{', '.join(targets)}, = {value}"
 
 
 def conditional(register: int, value: str, when: str | None) -> str:
-    """Set a register, or only those lanes of it where `when` holds."""
+    """Return statements that set a register, or only its lanes where `when` holds."""
     if when is not None:
         value = f"select({when}, {value}, r{register})"
     return f"r{register} = {value}"
@@ -151,7 +152,8 @@ class Shadows:
         self.origins = undefined.Origins(self.lowered.passages(), names, program.code)
 
     def call(self, index: int, guard: str | None) -> str | None:
-        """A call for the shadows of an instruction's results; None if they are all defined."""
+        """Return the call that computes the shadows of an instruction's results; None if they are
+        all defined."""
         action = self.lowered.actions[index]
         if action is None:
             return None
@@ -205,7 +207,7 @@ class Shadows:
     # --- where values matter --------------------------------------------------------------
 
     def checks(self, index: int, instruction: syntax.Instruction) -> list[str]:
-        """Note undefined bits in what an instruction needs defined."""
+        """Return statements that note undefined bits in operands that must be defined."""
         action = self.lowered.actions[index]
         if not self.lowered.shadows or (action is not None and action.pure):
             return []
@@ -228,7 +230,8 @@ class Shadows:
         return found
 
     def after_store(self, index: int, action: Action, stored: str) -> list[str]:
-        """Keep the shadows of what has been stored, and check what has left the thread."""
+        """Return statements that keep the shadows of stored values, and check those that leave the
+        thread."""
         checks: list[str] = []
         for source in action.sources:
             if passes_on(action, source):
@@ -252,7 +255,7 @@ class Shadows:
         return [f"{name}.check({here}, {self.values.shadow(source)})"]
 
     def _register(self, operand: syntax.Operand) -> int:
-        """The register that an operand is, or -1."""
+        """Return the index of the register that an operand is, or -1."""
         if isinstance(operand, syntax.Not):
             operand = operand.operand
         return operand.index if isinstance(operand, syntax.Register) else -1

@@ -166,7 +166,7 @@ class _Lines:
             self.lines[place].reads.append(read)
 
     def _idle(self) -> None:
-        """Charge the lanes that do nothing to the branches that have divided their warps."""
+        """Charge idle lanes to the branches that divided their warps."""
         before: dict[int, list[int]] = defaultdict(list)
         for block in self.blocks:
             for successor in block.successors:
@@ -186,7 +186,7 @@ class _Lines:
         return 1 - int(self.tally.lanes[index]) / (32 * warps) if warps else 0.0
 
     def _divider(self, block: Block, before: dict[int, list[int]]) -> Instruction | None:
-        """The nearest branch in front of a block at which warps diverged."""
+        """Return the nearest branch before a block at which warps diverged."""
         seen: set[int] = set()
         front: Iterable[int] = before[block.index]
         while front and len(seen) < _FARTHEST:

@@ -72,9 +72,9 @@ class Worlds:
 
     @contextmanager
     def entered(self, order: Order, spans: list[Buffer]) -> Iterator[None]:
-        """Have these ranges of live memory hold what they hold in the world of an order.
+        """Give these ranges of live memory their contents in the world of an order.
 
-        Bytes that have changed since then, through the host, are the same in all worlds.
+        Bytes that the host has changed since then are the same in all worlds.
         """
         undo = []
         for span in spans:
@@ -114,7 +114,7 @@ class Worlds:
 
 
 def _overlap(a: Buffer, b: Buffer) -> Buffer | None:
-    """The addresses in both."""
+    """Return the addresses in both ranges."""
     start, end = max(a.address, b.address), min(a.end, b.end)
     return Buffer(a.name, start, end - start) if start < end else None
 
@@ -135,11 +135,12 @@ Kept = Mapping[int, tuple[Buffer, Array]]
 Run = Callable[[Order], LaunchState]
 
 FindOther = Callable[[errors.Seen, list[Buffer]], tuple[errors.Related | None, LaunchState]]
-"""Runs the launch once more; gets a race and the buffers that are written."""
+"""Runs the launch once more, given a race and the buffers that are written, to find the race's
+other place."""
 
 _ORDERS, _NOISES = 4, 3
-"""Orders, and contents of uninitialised memory, with which a launch with findings runs, the first
-included."""
+"""Number of orders, and of contents of uninitialised memory, with which a launch with findings
+runs, the first included."""
 _NAMED = 3
 
 _OUTPUT = "c"
@@ -196,7 +197,7 @@ def compare_orders(
 def _name_both_places(
     find_other: FindOther, state: LaunchState, causes: list[errors.EmulatorError]
 ) -> None:
-    """Add the other place to the race that is to blame; memory stays as it is."""
+    """Add the other place to the race that is to blame; leaves memory as it is."""
     for cause in causes:
         if cause.seen is None or cause.related:
             continue
@@ -323,7 +324,8 @@ def _floats(raw: Array, dtype: str) -> Array:
 
 
 def _close(a: Array, b: Array) -> bool:
-    """Whether numbers differ by what sums of a different order may: 1 % of the largest."""
+    """Return whether numbers differ by no more than sums of different order may: 1 % of the
+    largest."""
     differ = np.flatnonzero(a != b)
     x, y = a[differ].astype(np.float64), b[differ].astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):

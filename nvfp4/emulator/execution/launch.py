@@ -60,8 +60,8 @@ _SAMPLED_TOGETHER = 16
 _LEAST_SEEN_S = 2.0
 """After how many seconds it is known how long the other CTAs of a launch will take."""
 _LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
-"""Limits on another run of a launch without a finding, or of a kernel that has run out of time
-before: in seconds, or in multiples of the first run if that is longer."""
+"""Limits on repeating a launch without a finding, or a kernel that ran out of time before: in
+seconds, or in multiples of the first run if that is longer."""
 
 
 def launch(
@@ -120,10 +120,10 @@ class _Runs:
         self._first_s = 0.0
 
     def first(self) -> tuple[LaunchState, Array]:
-        """The run in the first order, and how many warps ran each block.
+        """Run in the first order; return the state, and how many warps ran each block.
 
-        A second run follows what the first one did not record: accesses to buffers that were read
-        before their first write, and undefined bytes of memory.
+        A second run follows if the first one missed something: accesses to buffers that were read
+        before their first write, or undefined bytes of memory.
         """
         began = time.perf_counter()
         state, counts = self._run(Order())
@@ -158,7 +158,7 @@ class _Runs:
         return found, experiment.overwriting(self.compiled, counts)
 
     def again(self, order: Order) -> LaunchState:
-        """A run in another order."""
+        """Run in another order."""
         state, _ = self._run(order)
         if isinstance(state.fault, errors.RunawayKernel):
             self.module.waiting.add(self.asked.kernel)
@@ -263,8 +263,11 @@ def run_ctas(
 
 
 def _refuse_too_slow(state: LaunchState, since: float, before: int, ran: int, ctas: int) -> None:
-    """Raise TooSlow if the CTAs that are left would end after the deadline. since, before: when the
-    first batch had run, which compiles, and how many CTAs had."""
+    """Raise TooSlow if the remaining CTAs would end after the deadline.
+
+    since: when the first batch had run, which includes compiling. before: how many CTAs had run by
+    then.
+    """
     taken_s = time.monotonic() - since
     deadline = state.asked.deadline
     if deadline is None or taken_s < _LEAST_SEEN_S:
@@ -390,7 +393,7 @@ def _resident(state: LaunchState) -> int:
 
 
 def is_starved(state: LaunchState) -> bool:
-    """Whether CTAs wait for others that have not started."""
+    """Return whether CTAs wait for others that have not started."""
     return isinstance(state.fault, errors.RunawayKernel) and state.fault.starved
 
 

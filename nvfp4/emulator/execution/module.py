@@ -14,14 +14,15 @@ from nvfp4.emulator.state.memory import isolated
 from nvfp4.records.launch import Buffer
 
 KEPT: dict[str, "LoadedModule"] = {}
-"""Modules with variables, by their text: others may have the addresses of these."""
+"""Modules with variables, by their text. They are kept, since other modules may have the addresses
+of their variables."""
 
 
 class LoadedModule:
-    """Variables keep their values from launch to launch, as on a device.
+    """A loaded module. Its variables keep their values from launch to launch, as on a device.
 
-    tracked: kernels that have loaded undefined bytes, which need `memory` when they are compiled.
-    waiting: kernels whose CTAs or warps wait for each other so long that other orders tell nothing.
+    tracked: kernels that have loaded undefined bytes, and are compiled with `memory` from then on.
+    waiting: kernels whose CTAs or warps wait for each other so long that other orders show nothing.
     """
 
     def __init__(self, text: str) -> None:
@@ -40,8 +41,8 @@ class LoadedModule:
         return [f.name for f in self.syntax.functions.values() if f.entry]
 
     def kernel(self, name: str, check: bool, memory: bool = False) -> CompiledKernel:
-        """The kernel, compiled once for check and memory (see compile_kernel). Raises the errors of
-        parsing, linking and compiling."""
+        """Return the kernel, compiled once for each `check` and `memory` (see compile_kernel).
+        Raises the errors of parsing, linking and compiling."""
         key = (name, check, memory)
         if key not in self._compiled:
             if name not in self._programs:

@@ -98,8 +98,11 @@ class Scheduler:
         return self._full_runs + self._part_runs
 
     def _choose(self) -> int:
-        """The block whose group runs next. One that had to wait for its turn gets all of it: the
-        holder of a lock has more to do than one block."""
+        """Return the block whose group runs next.
+
+        A group that had to wait for its turn gets all of it: the holder of a lock needs more than
+        one block.
+        """
         self._favoured = False
         if len(self.groups) == 1:
             self._turn_began = self._steps  # no other group can run or waits for its turn
@@ -113,7 +116,7 @@ class Scheduler:
         return place
 
     def _first(self) -> int:
-        """The place whose group is to run."""
+        """Return the place whose group is to run next."""
         return min(self.groups, key=self._rank) if self._late else min(self.groups)
 
     def _rank(self, place: int) -> tuple[bool, int]:
@@ -121,8 +124,8 @@ class Scheduler:
         return late, -place if late else place
 
     def _polls_in_vain(self, place: int) -> bool:
-        """Whether this group has polled memory since it changed last, so that other groups run
-        first."""
+        """Return whether this group has polled memory since the last change, so that other groups
+        run first."""
         in_vain = self._last_run.get(place, -1) > self._changed_at
         in_vain = in_vain and self._vain_polls > self._patience
         return in_vain and self._standstill.polls(place % len(self.kernel.blocks))
@@ -248,8 +251,11 @@ class Scheduler:
     def _go_both_ways(
         self, group: Group, divergence: Divergence, block: CompiledBlock, turn: int
     ) -> bool:
-        """Have all lanes of a group compute on both ways of a branch until they meet, and keep of
-        each what its lanes have computed. False, and nothing is done, if others are on the way."""
+        """Run all lanes of a group through both ways of a branch until they meet, and keep each
+        lane's results of its own way.
+
+        Returns False, with nothing done, if other lanes are on these ways.
+        """
         ways = [way for _, way in divergence.ways]
         if any(turn + way in self.groups for way in ways if way != block.meeting):
             return False
@@ -286,7 +292,7 @@ class Scheduler:
         self.groups[place] = group
 
     def _admit(self, place: int, group: Group) -> Group | None:
-        """The lanes that the block's gate lets through; the others are held."""
+        """Return the lanes that the block's gate lets through, and hold the others."""
         block = self._block(place)
         if block.gate is None:
             return group

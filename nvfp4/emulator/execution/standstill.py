@@ -132,7 +132,7 @@ class Standstill:
         )
 
     def _loop(self, runs: Array, number: int | None = None) -> Site:
-        """The end of the block that has run most often: the branch back."""
+        """Return the end of the block that has run most often: the loop's branch."""
         if number is None or runs[number] < runs.max() // 2:
             number = int(runs.argmax())
         return self.kernel.blocks[number].end
@@ -178,7 +178,7 @@ def _is_poll(instruction: Instruction) -> bool:
 
 
 def _arrives(instruction: Instruction) -> bool:
-    """Whether it brings arrivals or bytes to an mbarrier."""
+    """Return whether an instruction adds arrivals or bytes to an mbarrier."""
     parts = instruction.parts
     if parts[0] == "mbarrier":
         return not {"arrive", "arrive_drop", "complete_tx"}.isdisjoint(parts)
@@ -221,10 +221,10 @@ def deadlock(
     barrier_before: Callable[[int], Site],
     arrivals: Sequence[tuple[Site, int]] = (),
 ) -> Deadlock:
-    """An error that names who waits, and where.
+    """Return an error that names who waits, and where.
 
-    held: (instruction, lanes held before it). barrier_before: the barrier instruction in front of a
-    block. One of the two waits: something is held, or in a barrier. arrivals: the kernel's
+    held: (instruction, lanes held before it). barrier_before: returns the barrier instruction
+    before a block. At least one thread must be held or in a barrier. arrivals: the kernel's
     instructions that arrive at mbarriers, and how many warps have executed each.
     """
     waits: list[tuple[Site, Array, str]] = []

@@ -16,7 +16,7 @@ from nvfp4.emulator.state.memory import READ, WRITTEN, in_window
 
 
 def load(ex: Execution, access: access_shape.Access, address: Array) -> list[Array]:
-    """Values read: `elements` arrays that broadcast to the group's shape."""
+    """Return the values read: `elements` arrays that broadcast to the group's shape."""
     total: list[Array] | None = None
     for space, mask in access_shape.by_space(ex, access, address):
         values = _load(ex._replace(guard=mask), access, space, address)
@@ -30,7 +30,7 @@ def load(ex: Execution, access: access_shape.Access, address: Array) -> list[Arr
 
 
 def store(ex: Execution, access: access_shape.Access, address: Array, values: list[Array]) -> None:
-    """Write `elements` values a lane."""
+    """Write `elements` values for each lane."""
     group = ex.group
     for space, mask in access_shape.by_space(ex, access, address):
         chosen = ex._replace(guard=mask).some_positions()
@@ -172,7 +172,7 @@ def _count_constants(ex: Execution, site: Site, address: Array) -> None:
 
 
 def _parameter(offset: int, what: access_shape.Access, results: list[Result]) -> Action:
-    """A kernel parameter at a known offset: the same for all threads."""
+    """Return a kernel parameter at a known offset, which is the same for all threads."""
 
     def run(ex: Execution) -> tuple[Array, ...]:
         raw = ex.batch.launch.parameters[offset : offset + what.nbytes]

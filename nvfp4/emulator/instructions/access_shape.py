@@ -89,7 +89,7 @@ def space_of(site: Site) -> str:
 
 
 def known_modifiers(site: Site, *more: str) -> None:
-    """Refuse what is neither harmless, a hint, a space, a type, nor in `more`."""
+    """Refuse modifiers other than harmless ones, hints, spaces, types, and those in `more`."""
     spaces = (part for part in site.parts if part.split("::")[0] in _SPACES)
     site.only(*_HARMLESS.split(), *spaces, site.type(), *more)
 
@@ -109,7 +109,7 @@ def elements_of(site: Site, operand: int) -> int:
 
 
 def access_of(site: Site, memory: Memory, elements: int) -> Access:
-    """The access of a site to its memory operand."""
+    """Return the access of a site to its memory operand."""
     bits = type_bits(site.type())
     if not 8 <= bits <= 64:
         raise site.unsupported(f"{site.opcode}: elements of {bits} bits are not emulated")
@@ -123,7 +123,7 @@ def access_of(site: Site, memory: Memory, elements: int) -> Access:
 
 
 def split_windows(address: Array) -> list[Part]:
-    """Generic addresses by the space that they point into."""
+    """Return generic addresses by the space that they point into."""
     if address.max() < SHARED_WINDOW:
         return [("global", None)]
     window = address >> np.uint64(WINDOW_SHIFT)

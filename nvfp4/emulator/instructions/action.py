@@ -62,8 +62,11 @@ class Site:
         self, batch: Batch, space: str, place: Array, nbytes: int, lanes: Array, writes: bool,
         atomic: bool = False, engine: bool = False,
     ) -> None:  # fmt: skip
-        """Tell the witness of a race, if there is one, what these lanes access. place: global
-        addresses, or offsets in the batch's shared memory. engine: the copy engine does it."""
+        """Tell the witness of a race, if there is one, what these lanes access.
+
+        place: global addresses, or offsets in the batch's shared memory. engine: whether the copy
+        engine accesses.
+        """
         witness, grid = batch.launch.witness, batch.grid
         if witness is None:
             return
@@ -83,7 +86,8 @@ class Site:
         return errors.UnsupportedInstruction(what, where=self.location(), hint=hint)
 
     def only(self, *known: str) -> None:
-        """Refuse modifiers but `known`, all of which may be missing; "hints" are cache hints."""
+        """Refuse modifiers other than `known`, none of which is required; "hints" stands for cache
+        hints."""
         for part in self.parts[1:]:
             if part not in known and not ("hints" in known and part.startswith(_HINTS)):
                 raise self.unsupported(f"{self.opcode}: modifier .{part} is not emulated")
@@ -231,7 +235,7 @@ class LaneSite(NamedTuple):
 def issuing_lanes(
     site: Site, ex: Execution, sources: tuple[Array, ...]
 ) -> Iterator[tuple[LaneSite, list[int]]]:
-    """(lane, its operands) of those that execute an instruction of single threads."""
+    """Yield (lane, its operands) for each lane that executes a single-thread instruction."""
     at = ex.positions()
     columns = [ex.group.spread(source)[at] for source in sources]
     for i, lane in enumerate(ex.group.lanes[at].tolist()):
@@ -331,7 +335,7 @@ def instruction(
 
 
 def builder_of(parts: tuple[str, ...]) -> Builder | None:
-    """The builder of the longest registered name that the opcode starts with."""
+    """Return the builder of the longest registered name that the opcode starts with."""
     for length in range(min(4, len(parts)), 0, -1):
         found = BUILDERS.get(".".join(parts[:length]))
         if found is not None:

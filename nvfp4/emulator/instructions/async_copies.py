@@ -46,8 +46,9 @@ class PendingCopies:
         self.committed = np.zeros(batch.grid.lane.size, np.int64)
 
     def land(self, lanes: Array, keep: int | None) -> None:
-        """Perform the copies of these lanes, except those of their `keep` newest groups; None:
-        also copies that are in no group yet.
+        """Perform the copies of these lanes, except those of their `keep` newest groups.
+
+        None: perform all, including copies that are in no group yet.
         """
         batch = self.batch
         limit = np.full(batch.grid.lane.size, -1, np.int64)
@@ -139,7 +140,7 @@ def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
 
 @instruction("cp.async.commit_group")
 def commit_group(site: Site) -> Action:
-    """Copies since the last commit become a group."""
+    """Make a group of each lane's copies since its last commit."""
 
     def run(ex: Execution) -> None:
         ex.batch.kept(PendingCopies).committed[ex.lanes()] += 1

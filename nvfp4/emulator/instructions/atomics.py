@@ -25,7 +25,7 @@ OPERATIONS = ("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "ca
 
 
 def update_of(site: Site, space: str) -> Update:
-    """(old, b, c) -> new."""
+    """Return the function (old, b, c) -> new."""
     operation = next((p for p in site.parts if p in OPERATIONS), None)
     if operation is None:
         raise site.unsupported(f"{site.opcode} names no operation")

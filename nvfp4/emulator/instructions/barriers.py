@@ -73,7 +73,7 @@ def _everybody(ex: Execution, which: Array, count: Array | None) -> bool:
 
 
 def _numbers(site: Site, ex: Execution, which: Array) -> list[tuple[int, Array]]:
-    """(barrier number, positions in the group) of the lanes that take part."""
+    """Return (barrier number, positions in the group) of the lanes that take part."""
     positions = ex.positions()
     flat = ex.group.spread(which)[positions]
     found = []
@@ -118,7 +118,7 @@ def _check_arrival(
 
 @instruction(*(f"{name}.outcome" for name in ("bar", "barrier", "bar.cta", "barrier.cta")))
 def outcome(site: Site) -> Action:
-    """Second half of bar.red: what the threads voted."""
+    """Return the result of the threads' votes, the second half of bar.red."""
     site.takes(2)
     popc = "popc" in site.parts
     every = "and" in site.parts
@@ -208,7 +208,7 @@ def fence(site: Site) -> Action:
 
 @instruction("createpolicy", operands="=b64 _? _? _? _? _?")
 def createpolicy(site: Site) -> Action:
-    """A cache policy; its 64 bits mean nothing here."""
+    """Return a cache policy, whose 64 bits have no meaning here."""
     return site.action("special", lambda ex: (np.zeros(1, np.uint64),))
 
 

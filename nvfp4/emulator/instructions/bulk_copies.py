@@ -34,8 +34,11 @@ _KNOWN = (
 
 
 class Way(NamedTuple):
-    """Indices of a copy's parts among its values: the address in shared memory that it writes, the
-    mbarrier, and the mask of CTAs that it goes to. None for a part that it does not have."""
+    """Indices of a copy's parts among its values; None for a missing part.
+
+    The parts are the address in shared memory that it writes, the mbarrier, and the mask of
+    destination CTAs.
+    """
 
     target: int
     mbar: int | None
@@ -112,8 +115,8 @@ def copy_by_lane(
 def _move(
     move: Callable[[LaneSite, list[int]], int], at: LaneSite, values: list[int], number: int
 ) -> int:
-    """Make one delivery of a copy. number: 0 for the first, which alone is counted, as the source
-    is read once for all of them."""
+    """Make one delivery of a copy. number: 0 for the first, which alone is counted, since the
+    source is read once for all."""
     if number == 0:
         return move(at, values)
     with copy_engine.uncounted(at.batch):
@@ -153,7 +156,7 @@ def _check_mbarrier(at: LaneSite, target: int, mbar: int) -> None:
 
 
 def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Array:
-    """The bytes at one end of a bulk copy, checked and counted."""
+    """Return the bytes at one end of a bulk copy, checked and counted."""
     if space == "shared":
         abroad = flag == WRITTEN and copy_engine.goes_abroad(at.site)
         offset, data = copy_engine.shared_range(at, address, nbytes, 16, abroad)
@@ -223,7 +226,7 @@ def tensor(site: Site) -> Action:
 
 @instruction("cp.async.bulk.commit_group")
 def commit_group(site: Site) -> Action:
-    """cp.async.bulk.commit_group: what a thread has issued since the last one is a group."""
+    """Make a group of what the thread has issued since its last commit."""
 
     def run(ex: Execution) -> None:
         ex.batch.kept(copy_engine.BulkGroups).commit(ex.lanes())
@@ -233,7 +236,7 @@ def commit_group(site: Site) -> Action:
 
 @instruction("cp.async.bulk.wait_group", operands="_")
 def wait_group(site: Site) -> Action:
-    """cp.async.bulk.wait_group{.read} N."""
+    """Wait until at most N groups are under way: cp.async.bulk.wait_group{.read} N."""
     groups = site.integer(0)
 
     def run(ex: Execution) -> None:

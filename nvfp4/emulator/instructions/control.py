@@ -98,7 +98,7 @@ _LONGEST_STRING = 4096
 
 
 def _bytes(at: LaneSite, address: int, nbytes: int) -> bytes:
-    """Memory at a generic address, checked byte by byte as a thread's own loads."""
+    """Return memory at a generic address, checked byte by byte like a thread's own loads."""
     found = bytearray()
     for i in range(address, address + nbytes):
         space = ("global", "shared", "local")[min(i >> WINDOW_SHIFT, 2)]
@@ -109,7 +109,7 @@ def _bytes(at: LaneSite, address: int, nbytes: int) -> bytes:
 
 
 def _string(at: LaneSite, address: int) -> str:
-    """The zero-terminated string at a generic address."""
+    """Return the zero-terminated string at a generic address."""
     out = bytearray()
     while len(out) < _LONGEST_STRING:
         byte = _bytes(at, address + len(out), 1)
@@ -120,7 +120,8 @@ def _string(at: LaneSite, address: int) -> str:
 
 
 def formatted(template: str, argument: Any) -> str:
-    """printf: argument(nbytes) gives the next argument's bytes, aligned to their size."""
+    """Format as printf does. argument(nbytes) returns the next argument's bytes, aligned to their
+    size."""
 
     def one(match: re.Match[str]) -> str:
         flags, length, kind = match.groups()
@@ -147,7 +148,7 @@ def formatted(template: str, argument: Any) -> str:
 
 @instruction("vprintf")
 def vprintf(site: Site) -> Action:
-    """`vprintf(format, arguments)`: its text goes to LaunchReport.output."""
+    """Do `vprintf(format, arguments)`; the text goes to LaunchReport.output."""
     site.takes(2, 3)
     *target, template, arguments = site.operands
     sources = [Source(Memory(o, 0), "b64") for o in (template, arguments)]  # type: ignore[arg-type]
@@ -169,7 +170,7 @@ def vprintf(site: Site) -> Action:
 
 
 def _local(at: LaneSite, offset: int, nbytes: int) -> int:
-    """An unsigned number in the lane's local memory, where the arguments of a call are."""
+    """Return an unsigned number in the lane's local memory, which holds the arguments of a call."""
     start = at.lane * at.batch.local.stride + offset
     return int.from_bytes(at.batch.local.data[start : start + nbytes].tobytes(), "little")
 

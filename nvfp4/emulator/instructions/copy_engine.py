@@ -53,9 +53,9 @@ def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
 def global_range(
     at: LaneSite, address: int, nbytes: int, flag: int, span_bytes: int | None = None
 ) -> int:
-    """Index of the one buffer that holds all bytes of a copy's range of global memory.
+    """Return the index of the buffer that holds all bytes of a copy's range of global memory.
 
-    nbytes: what is copied, for the counters; span_bytes: what is addressed, if that is more.
+    nbytes: bytes copied, for the counters. span_bytes: bytes addressed, if more.
     """
     memory, traffic = at.batch.memory, at.batch.traffic
     buffer = buffer_of(at, "copy", address, span_bytes or nbytes)
@@ -76,7 +76,7 @@ def global_range(
 
 
 def touch(at: LaneSite, index: int, address: int, nbytes: int, flag: int) -> None:
-    """Count the sectors of a range of the buffer with an index."""
+    """Count the sectors of a range in the buffer with this index."""
     batch = at.batch
     memory = batch.memory
     base = memory.sector_base(index)
@@ -91,8 +91,10 @@ def touch(at: LaneSite, index: int, address: int, nbytes: int, flag: int) -> Non
 def shared_range(
     at: LaneSite, address: int, nbytes: int, align: int, abroad: bool = False
 ) -> tuple[int, Array]:
-    """(offset, bytes) of a range of the lane's CTA's shared memory. abroad: or of that of the CTA
-    of the cluster that the address names."""
+    """Return (offset, bytes) of a range of shared memory of the lane's CTA.
+
+    abroad: whether the address may name another CTA of the cluster.
+    """
     shared = at.batch.shared
     address &= SHARED_WINDOW - 1
     check_bounds(at, f"copy of {nbytes} bytes", address, nbytes, align, abroad)
@@ -142,8 +144,10 @@ def note_all(
     site: Site, batch: Batch, offset: Array, lanes: Array, nbytes: int, flag: int,
     by_threads: bool = False,
 ) -> None:  # fmt: skip
-    """Record that the engine accesses shared bytes on behalf of lanes, and note races. by_threads:
-    the access is in the proxy of threads, which needs no fence."""
+    """Record that the engine accesses shared bytes on behalf of lanes, and note races.
+
+    by_threads: whether the access is in the proxy of threads, which needs no fence.
+    """
     if flag == WRITTEN:
         batch.traffic.shared_bytes_written += nbytes * lanes.size
     else:
@@ -209,7 +213,8 @@ def advance(batch: Batch, lanes: Array) -> None:
 
 
 def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array) -> None:
-    """complete_tx at the mbarriers of these lanes, whose copies were the latest of their CTAs."""
+    """Complete bytes at the mbarriers of these lanes, whose copies were the latest of their
+    CTAs."""
     offset = mbarrier_objects.locate(site, batch, mbar, lanes, goes_abroad(site), engine=True)
     mbarrier_objects.engine_done(batch, offset, lanes)
     mbarrier_objects.change(site, batch, offset, lanes, np.zeros_like(nbytes), -nbytes)
@@ -278,7 +283,7 @@ class BulkGroups:
         self._committed: dict[int, list[int]] = {}
 
     def add(self, at: LaneSite) -> None:
-        """A lane issues a copy."""
+        """Record that a lane issues a copy."""
         self.stores.setdefault(at.lane, at)
         self._open.add(at.lane)
         self._committed.setdefault(at.lane, [])
@@ -291,7 +296,7 @@ class BulkGroups:
             self._open.discard(lane)
 
     def wait(self, lanes: Array, left: int) -> None:
-        """These lanes wait until at most `left` of their groups are still under way."""
+        """Make these lanes wait until at most `left` of their groups are under way."""
         for lane in self._committed.keys() & set(lanes.tolist()):
             groups = self._committed[lane]
             done = groups[: len(groups) - left] if left else groups
@@ -303,7 +308,7 @@ class BulkGroups:
                 known[warp, engine] = max(known[warp, engine], done[-1])
 
     def _clocks(self, lane: int) -> tuple[Array, int]:
-        """(the clocks of a lane's cluster, the warp as which its CTA's engine acts)."""
+        """Return the clocks of a lane's cluster, and the warp that stands for its CTA's engine."""
         cluster = lane // self._batch.clusters.threads
         return self._batch.shared.clocks.known[cluster], self._batch.engine(lane) >> 5
 

@@ -55,7 +55,7 @@ def write_bytes(batch: Batch, site: Site, address: Array, lanes: Array, new: Arr
 
 
 def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane: int) -> None:
-    """A lane's copy reads `nbytes`, which are checked, at each address."""
+    """Record that a lane's copy reads `nbytes` at each address, which are checked."""
     races = batch.launch.races
     if races is not None and races.concerns(address):
         lanes = np.full(address.size, lane)
@@ -83,7 +83,7 @@ def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array) -> 
 
 
 def note_fence(batch: Batch, lanes: Array) -> None:
-    """These threads order what they did before other threads' strong loads."""
+    """Order what these threads did before the strong loads of other threads."""
     if batch.launch.races is not None and lanes.size:
         which = np.full(lanes.size, FENCES)
         warps = np.unique(lanes >> 5)
@@ -118,7 +118,7 @@ def _note(
     batch: Batch, site: Site, flag: int, nbytes: int, address: Array, lanes: Array,
     found: Found,
 ) -> None:  # fmt: skip
-    """Note what GlobalRaces has found."""
+    """Note the findings of GlobalRaces."""
     if found.early >= 0:
         _note_unpublished(batch, site, nbytes, address, lanes, found)
     bad, stamp, count = found.first, found.other, found.lanes
@@ -247,8 +247,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
 
 
 def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) -> None:
-    """Raise unless all addresses lie in the access's own space, param or const: at others a device
-    would read parameters or constants of its own."""
+    """Raise unless all addresses are in the access's own space, param or const: elsewhere a device
+    would read its own parameters or constants."""
     inside = np.zeros(requests.address.size, np.bool_)
     for buffer in batch.memory.own(access.only):
         inside |= (requests.address >= buffer.address) & (requests.address < buffer.end)
@@ -326,9 +326,9 @@ _AXES = "xyz"
 
 
 def overrun(at: LaneSite, buffer: Buffer, offset: int) -> tuple[str, str | None]:
-    """(the index that is too large and what made it so, a hint), both empty where it is not known.
+    """Return the index that is too large with its cause, and a hint; both empty if unknown.
 
-    offset: of the first byte outside, from the buffer's start.
+    offset: the first byte outside, from the buffer's start.
     """
     view = buffer.view
     index = view.index(offset) if view else None
@@ -366,7 +366,7 @@ def overrun(at: LaneSite, buffer: Buffer, offset: int) -> tuple[str, str | None]
 
 
 Formula = tuple[str, int, str]
-"""The origin of an index in words; how many indices a CTA covers; the axis of the grid."""
+"""The origin of an index in words, how many indices a CTA covers, and the axis of the grid."""
 
 
 def _as_meant(
@@ -400,7 +400,7 @@ def _as_meant(
 
 
 def _formulas(at: LaneSite, value: int) -> Iterator[Formula]:
-    """Usual ways in which a CTA and a thread make an index, those that make this one."""
+    """Yield the usual formulas of CTA and thread numbers that give an index."""
     cta, thread = at.batch.coordinates(at.lane)
     block = at.batch.launch.asked.block
     warps = math.ceil(math.prod(block) / 32)
@@ -424,7 +424,7 @@ def _plural(what: str) -> str:
 
 
 class LaunchWaits:
-    """Lanes that have waited for the launch before, and the clock at which each warp first had, 0
+    """Lanes that have waited for the previous launch, and the clock at which each warp first did; 0
     if it has not."""
 
     def __init__(self, batch: Batch) -> None:

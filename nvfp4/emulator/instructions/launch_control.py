@@ -29,7 +29,7 @@ from nvfp4.emulator.state.memory import WRITTEN
 
 _RESPONSE_BYTES = 16
 _NOTHING = 0xFFFFFFFF
-"""Value for the first CTA of a cluster that was not cancelled, which PTX leaves undefined."""
+"""Value of the first CTA of a cluster that was not cancelled, which PTX leaves undefined."""
 
 
 class _Refused:
@@ -73,7 +73,7 @@ def try_cancel(site: Site) -> Action:
 
 
 def _cancel(batch: Batch) -> Array:
-    """A response: uint8[16]."""
+    """Return a response, uint8[16]."""
     number = batch.launch.not_started.cancel()
     if number is None:
         return np.zeros(_RESPONSE_BYTES, np.uint8)

@@ -64,7 +64,7 @@ class Product:
 
     @property
     def registers(self) -> tuple[int, int, int]:
-        """How many registers hold a, b and c, or d; two elements of f16 share one."""
+        """Number of registers that hold a, b, and c or d; two elements of f16 share one."""
         sums = self.rows // (8 if self.sum == "f16" else 4)
         return self.rows * self.row_bytes // 128, self.row_bytes // 16, sums
 
@@ -80,7 +80,7 @@ def mma(site: Site) -> Action:
             raise site.unsupported(f"{site.opcode}: {len(given)} registers where {number} belong")
 
     def parts(ex: Execution, values: Arrays, warps: Array) -> list[Array]:
-        """The registers of a, b and c, [registers, warps, lanes] each."""
+        """Return the registers of a, b and c, [registers, warps, lanes] each."""
         words = np.stack([by_warp(ex.group, value)[warps] for value in values[:-1]])
         return np.split(words, (a_count, a_count + b_count))
 
@@ -162,7 +162,7 @@ def _products(form: Product, a: Array, b: Array) -> Array:
 
 @lru_cache(maxsize=16)
 def _values_of_codes(kind: str) -> Array:
-    """The values of all codes of a type of at most 16 bits, which float32 holds."""
+    """Return the values of all codes of a type of at most 16 bits, as float32."""
     codes = np.arange(1 << _ELEMENT_BITS[kind])
     if kind in FORMATS:
         with np.errstate(invalid="ignore"):  # signalling NaNs
@@ -172,7 +172,7 @@ def _values_of_codes(kind: str) -> Array:
 
 @loop
 def _spread_words(words, values, bits, table, warp, eights, registers, out):  # type: ignore[no-untyped-def]
-    """The elements of a warp's words, or its values, as out[row, k]."""
+    """Spread the elements of a warp's words, or its values, to out[row, k]."""
     per = 1 if bits == 64 else 32 // bits
     mask = np.uint32((1 << min(bits, 31)) - 1)
     for register in range(registers):
@@ -224,7 +224,7 @@ _SHAPES = {
     16: {"m16n8k8": (16, 16), "m16n8k16": (16, 32)},
     32: {"m16n8k4": (16, 16), "m16n8k8": (16, 32)},
 }
-"""By the bits of an element, rows of a and bytes of one; b has 8 columns."""
+"""For each width of an element in bits, rows of a and bytes of a row; b has 8 columns."""
 
 
 def _form(site: Site) -> Product:

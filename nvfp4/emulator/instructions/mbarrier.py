@@ -54,7 +54,7 @@ own."""
 
 
 def _objects(site: Site, ex: Execution, address: Array) -> tuple[Array, Array, Array]:
-    """(positions in the group, offsets of the mbarriers, lanes)."""
+    """Return (positions in the group, offsets of the mbarriers, lanes)."""
     positions = ex.positions()
     lanes = ex.group.lanes[positions]
     flat = ex.group.spread(address)[positions]

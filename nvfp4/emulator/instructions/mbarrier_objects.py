@@ -67,8 +67,11 @@ def locate(
     site: Site, batch: Batch, address: Array, lanes: Array, abroad: bool = False,
     engine: bool = False,
 ) -> Array:  # fmt: skip
-    """Offsets of mbarriers in the batch's shared memory. abroad: whether the instruction takes
-    those of other CTAs of the cluster. engine: it is the copy engine that uses them."""
+    """Return the offsets of mbarriers in the batch's shared memory.
+
+    abroad: whether the instruction accepts those of other CTAs of the cluster. engine: whether the
+    copy engine uses them.
+    """
     address = in_window(address)
     offset, (bad, *_) = batch.shared.visit(address, lanes, 8, 8, abroad)
     if bad >= 0:
@@ -115,7 +118,7 @@ def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Arr
 
 
 def invalidate(batch: Batch, offset: Array) -> None:
-    """mbarrier.inval: the bytes are plain memory again."""
+    """Do mbarrier.inval: the bytes are plain memory again."""
     batch.kept(_Live).words[_word(offset)] = False
     batch.shared.words()[_word(offset)] = 0
 
@@ -218,7 +221,7 @@ class _Inits:
         self.fenced = np.full(words, -1, np.int64)
 
     def note(self, offset: Array, lanes: Array) -> None:
-        """These lanes initialise mbarriers."""
+        """Record that these lanes initialise mbarriers."""
         if not self.thread.size:
             return
         word, thread = _word(offset), self.batch.clusters.thread[lanes]
@@ -228,7 +231,7 @@ class _Inits:
         self.fenced[word] = -1
 
     def fence(self, lanes: Array) -> None:
-        """These lanes execute fence.mbarrier_init."""
+        """Record that these lanes execute fence.mbarrier_init."""
         if not self.thread.size:
             return
         grid, size = self.batch.clusters, self.thread.size // self.batch.clusters.ctas
@@ -251,8 +254,10 @@ class _Inits:
 
 
 def fence_inits(batch: Batch, lanes: Array) -> None:
-    """These lanes execute fence.mbarrier_init: a barrier of the cluster tells of their mbarriers,
-    even if arrivals there are relaxed."""
+    """Record fence.mbarrier_init of these lanes.
+
+    The cluster's next barrier then announces their mbarriers, even if its arrivals are relaxed.
+    """
     batch.kept(_Inits).fence(lanes)
 
 
@@ -280,7 +285,7 @@ def _check_seen(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
 class _Heard:
     """Clocks known to the threads that arrived at each mbarrier: int32[words of shared, clocks].
 
-    of_ended: of the threads that arrived in a phase that has completed.
+    of_ended: the clocks of threads that arrived in a phase that has completed.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -295,7 +300,7 @@ def _word(offset: Array) -> Array:
 
 
 def _warps(batch: Batch, offset: Array, lanes: Array) -> tuple[Array, Array, Array]:
-    """Distinct (object, cluster, warp) of some lanes, as three arrays."""
+    """Return distinct (object, cluster, warp) of some lanes, as three arrays."""
     word = _word(offset)
     warp = lanes >> 5
     first = np.ones(lanes.size, np.bool_)
@@ -305,7 +310,7 @@ def _warps(batch: Batch, offset: Array, lanes: Array) -> tuple[Array, Array, Arr
 
 
 def release(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
-    """Remember for the race check what the arriving threads did before. relaxed: only what a fence
+    """Record for the race check what the arriving threads did before. relaxed: only what a fence
     has ordered."""
     if batch.shared.checked and lanes.size:
         word, cluster, warp = _warps(batch, offset, lanes)
@@ -316,8 +321,10 @@ def release(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
 
 
 def acquire(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
-    """These threads saw a phase complete: what came before it is known to them; relaxed: from their
-    next fence on."""
+    """Record that these threads saw a phase complete, and so know what came before it.
+
+    relaxed: they know it from their next fence on.
+    """
     if batch.shared.checked and lanes.size:
         word, cluster, warp = _warps(batch, offset, lanes)
         known = batch.shared.clocks.seen if relaxed else batch.shared.clocks.known
@@ -327,7 +334,7 @@ def acquire(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
 
 
 def engine_done(batch: Batch, offset: Array, lanes: Array) -> None:
-    """The copy engines of these lanes' CTAs completed bytes at mbarriers."""
+    """Record that the copy engines of these lanes' CTAs completed bytes at mbarriers."""
     if batch.shared.checked:
         engine = batch.engine_warps(lanes)
         word = _word(offset)

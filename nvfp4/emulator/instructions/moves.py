@@ -58,7 +58,7 @@ def _pack(parts: Sequence[Array], bits: int) -> Array:
 
 
 def _unpack(whole: Array, bits: int, width: int) -> tuple[Array, ...]:
-    """The first part is the lowest."""
+    """Split a value into parts, the first part from the lowest bits."""
     parts = split(whole, whole.shape, REGISTER_DTYPES[f"b{width}"])
     parts = parts.reshape(*whole.shape, bits // width)
     return tuple(parts[..., number].copy() for number in range(bits // width))

@@ -215,8 +215,10 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
 def check_bounds(
     at: LaneSite, what: str, address: int, nbytes: int, align: int, abroad: bool = False
 ) -> None:
-    """Raise unless a range of shared addresses is aligned and inside the CTA's memory, or if the
-    instruction reaches abroad, inside that of a CTA of its cluster."""
+    """Raise unless a range of shared addresses is aligned and inside the CTA's memory.
+
+    If the instruction can access other CTAs, the memory of any CTA of the cluster is allowed.
+    """
     address = check_rank(at, what, address, abroad)
     if address % align:
         at.fault(
@@ -328,7 +330,8 @@ def note_overwritten(batch: Batch, site: Site, nbytes: int, offset: Array, lanes
 def note_flags(
     batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array, data: Array
 ) -> None:
-    """Record stores that other threads may read at the same time as atomics without a result."""
+    """Record stores that other threads may read at the same time; they count as atomics without a
+    result."""
     note_writes(batch, site, nbytes, offset, lanes, data, atomic=True)
     meet_by_atomics(batch, site, offset, lanes)
 
@@ -376,7 +379,7 @@ def note_thread_fence(batch: Batch, lanes: Array) -> None:
 def seen_at(
     at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = False
 ) -> errors.Seen:
-    """Return the record of an access that races with the one that left a stamp."""
+    """Return the record of an access that races with the access that left a stamp."""
     shared, other = at.batch.shared, _who_left(at, stamp)
     home = int(at.batch.numbers[shared.row_of(offset)])
     return at.seen("shared", shared.address(offset), nbytes, other, home, engine)

@@ -32,7 +32,8 @@ from nvfp4.records.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
 
 
 class TensorMaps:
-    """The descriptors that a batch has read, by address; they must not change while it runs."""
+    """The descriptors that a batch has read, by address; they must not change while the batch
+    runs."""
 
     def __init__(self, batch: Batch) -> None:
         self.by_address: dict[int, TensorMap] = {}
@@ -41,7 +42,7 @@ class TensorMaps:
         since."""
 
     def change(self, space: str, addresses: Array) -> None:
-        """Forget the descriptors that were read: those at these addresses have changed."""
+        """Forget the descriptors that were read, as those at these addresses have changed."""
         self.by_address.clear()
         if space == "global":
             self.unfenced.update(map(int, addresses))
@@ -260,9 +261,12 @@ def _copy_boxes(  # type: ignore[no-untyped-def]
 
 
 def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array]) -> int:
-    """Load boxes for lanes of different CTAs, if these are the common case: no clusters, one tensor
-    map, and all boxes inside the tensor. operands: descriptor, target, coordinates, mbarrier of
-    each. Returns the bytes of a box, or 0 if it is another case and nothing was done."""
+    """Load boxes for lanes of different CTAs together in the common case: no clusters, one tensor
+    map, and all boxes inside the tensor.
+
+    operands: descriptor, target, coordinates and mbarrier of each. Returns the bytes of a box; 0 in
+    any other case, with nothing done.
+    """
     descriptor, target, *coordinates, mbarrier = operands
     launch, shared, memory = batch.launch, batch.shared, batch.memory
     special = batch.cluster_size > 1 or launch.order.shifts_copies or launch.hazards
@@ -312,7 +316,7 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
 
 
 def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int) -> None:
-    """Tensor -> shared memory; elements outside the tensor get the map's fill."""
+    """Copy from a tensor to shared memory; elements outside the tensor get the map's fill."""
     abroad = copy_engine.goes_abroad(at.site)
     offset, into = copy_engine.shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
     copy_engine.note(at, offset, tile.box_bytes, WRITTEN)
@@ -328,7 +332,7 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
 
 
 def store_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], source: int) -> None:
-    """Shared memory -> tensor; elements outside the tensor are dropped."""
+    """Copy from shared memory to a tensor; elements outside the tensor are dropped."""
     offset, _ = copy_engine.shared_range(at, source, tile.box_bytes, _BOX_ALIGNMENT)
     copy_engine.note(at, offset, tile.box_bytes, READ)
     _copy(at, tile, start, offset, WRITTEN)

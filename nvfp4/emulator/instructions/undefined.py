@@ -47,7 +47,8 @@ class Origins:
     code: Sequence[Instruction] = ()
 
     def first_reads(self, register: int, passed: Container[int]) -> list[Instruction]:
-        """The instructions that have passed on an unset register towards this one, in order."""
+        """Return the instructions through which an unset register's bits came to this one, in
+        order."""
         reads = {
             passage.index
             for passage in self._behind(register, passed)
@@ -56,8 +57,11 @@ class Origins:
         return [self.code[i] for i in sorted(reads)]
 
     def of(self, register: int, passed: Container[int]) -> tuple[list[int], list[int]]:
-        """The unset registers and the lines of loads that may be behind a register's undefined
-        bits. passed: the instructions that have passed some on."""
+        """Return the unset registers and the lines of loads that may have caused a register's
+        undefined bits.
+
+        passed: the instructions that have passed some on.
+        """
         behind = list(self._behind(register, passed))
         registers = {register}.union(*(passage.sources for passage in behind))
         lines = {passage.line for passage in behind if passage.line is not None}
@@ -100,7 +104,7 @@ class Use:
             at.note(kind, f"{what}, but {cause}", hint, bad.size, related=related)
 
     def _first_reads(self, ex: Execution) -> Iterator[Related]:
-        """Yield the places where unset values were read first, on other lines of the user's."""
+        """Yield the places, on other lines of the user's, where unset values were first read."""
         own, seen = self.site.instruction.user, set[tuple[str, int]]()
         reads = self.origins.first_reads(self.register, ex.batch.launch.undefined_results)
         for instruction in reads:
@@ -155,7 +159,7 @@ def ranges(numbers: Array, most: int) -> str:
 
 
 def passing(batch: Batch, index: int, shadows: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The shadows of an instruction's results; remember whether anything is undefined."""
+    """Return the shadows of an instruction's results, and note whether anything is undefined."""
     if any(shadow.any() for shadow in shadows):
         batch.launch.undefined_results.add(index)
     return shadows
@@ -188,7 +192,8 @@ _Part = tuple[str, Array]
 
 
 def loaded(ex: Execution, access: Access, address: Array) -> tuple[Array, ...]:
-    """The shadows of what a load has read, `elements` of them. Its addresses have been checked."""
+    """Return the shadows of the `elements` that a load has read. Its addresses have been
+    checked."""
     batch, group = ex.batch, ex.group
     out = np.zeros((access.elements, group.lanes.size), access.dtype)
     for space, at in _parts(ex, access, address):
@@ -213,7 +218,7 @@ def stored(ex: Execution, access: Access, address: Array, shadows: Sequence[Arra
 
 
 def fetch(batch: Batch, access: Access, space: str, lanes: Array, address: Array) -> Array:
-    """Shadow[element, i] of what lanes[i] has read at address[i]."""
+    """Return shadow[element, i] of what lanes[i] has read at address[i]."""
     memory, offset = _located(batch, access, space, lanes, address)
     assert memory is not None
     shadow = data_of(access, lanes.size)
@@ -250,8 +255,8 @@ def _parts(ex: Execution, access: Access, address: Array) -> Iterator[_Part]:
 def _located(
     batch: Batch, access: Access, space: str, lanes: Array, address: Array
 ) -> tuple[Array | None, Array]:
-    """The shadow of shared or local memory, and where in it these lanes' addresses are, which have
-    been checked."""
+    """Return the shadow of shared or local memory, and the place in it of these lanes' addresses,
+    which have been checked."""
     plain, nbytes = in_window(address), access.nbytes
     if space == "shared":
         shared = batch.shared

@@ -36,7 +36,7 @@ ALL_LANES = Integer(0xFFFFFFFF)
 
 
 def ballot(warps: Array) -> Array:
-    """uint32[warps] of bool[warps, 32]."""
+    """Return bool[warps, 32] as uint32[warps]."""
     packed: Array = np.packbits(warps, axis=1, bitorder="little").view(np.uint32).reshape(-1)
     return packed
 
@@ -47,7 +47,7 @@ def by_warp(group: Group, values: Array, fill: Any = 0) -> Array:
 
 
 def present_lanes(ex: Execution) -> Array:
-    """bool[warps, 32]: who executes this."""
+    """Return which lanes execute this, bool[warps, 32]."""
     guard = np.ones(1, np.bool_) if ex.guard is None else ex.guard
     return by_warp(ex.group, guard, False)
 
@@ -58,7 +58,8 @@ def back(group: Group, rows: Array) -> Array:
 
 
 def member_gate(mask_source: int) -> Gate:
-    """Wait for the threads in the member mask; the mask is the source with that index."""
+    """Return a gate that waits for the threads in the member mask. mask_source: index of the source
+    with the mask."""
 
     def gate(ex: Execution, *sources: Array) -> Array | None:
         batch, group, guard = ex
@@ -75,7 +76,7 @@ def member_gate(mask_source: int) -> Gate:
 
 
 def whole_warps(site: Site, ex: Execution) -> Array:
-    """Numbers of the warps that execute this, all 32 threads of each."""
+    """Return the warps of which all 32 threads execute this."""
     present = present_lanes(ex)
     warps = np.flatnonzero(present.any(axis=1))
     missing = np.flatnonzero(~present[warps].all(axis=1))
@@ -101,9 +102,10 @@ Arrays = Sequence[Array]
 
 
 def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
-    """(who executes this, member masks), [warps, 32] each, who are synchronised by it.
+    """Return (lanes that execute this, member masks), [warps, 32] each, which the instruction
+    synchronises.
 
-    In a warp with threads outside their own masks, the mask of all is who executes this.
+    In a warp with threads outside their own masks, every mask is that of the executing lanes.
     """
     present = present_lanes(ex)
     members = by_warp(ex.group, mask)
@@ -123,8 +125,11 @@ def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
 
 
 def _shared_by_members(cls: str, bit_by_bit: bool = False) -> Shadow:
-    """The shadow of what the members of a mask find out together (the last source is the mask):
-    undefined for all if it is for one, or in that lane's bit only."""
+    """Return the shadow of a result that the members of a mask compute together; the last source is
+    the mask.
+
+    It is undefined for all if it is for one, or only in that lane's bit.
+    """
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         bad = ballot(by_warp(ex.group, any_undefined(shadows), False) & present_lanes(ex))
@@ -197,7 +202,7 @@ def shfl(site: Site) -> Action:
 
 
 def _complete(ex: Execution, mask: Array) -> bool:
-    """Whether all lanes of all warps execute this, and the member mask names them all."""
+    """Return whether all lanes of all warps execute this, and the member mask names them all."""
     everyone = ex.group.full and ex.guard is None
     return everyone and mask.size == 1 and mask[0] == 0xFFFFFFFF
 
@@ -402,7 +407,7 @@ def stmatrix(site: Site) -> Action:
 
 
 def _matrices(site: Site, given: int) -> int:
-    """How many matrices an instruction moves, which is how many registers are given."""
+    """Return how many matrices an instruction moves, which is the number of its registers."""
     count = int(site.one_of("x1", "x2", "x4")[1])
     if given != count:
         raise site.unsupported(f"{site.opcode}: {given} registers for {count} matrices")

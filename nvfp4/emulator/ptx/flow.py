@@ -8,7 +8,8 @@ from nvfp4.emulator.ptx import syntax
 
 _ENDS = {"bra", "ret", "exit", "trap"}
 _SHORT = 32
-"""Instructions that all threads of a group execute in less time than it takes to divide it."""
+"""Most instructions of a branch that all threads execute in less time than dividing the group
+takes."""
 
 
 @dataclass
@@ -170,10 +171,13 @@ _TENSOR_LOAD = ("tcgen05", "ld")
 
 
 def loads_under_way(code: Sequence[syntax.Instruction]) -> frozenset[int]:
-    """Return the lines of loads whose values no instruction uses before the next arrival at a
-    barrier or mbarrier: loads from shared memory in a kernel with bulk copies, and from tensor
-    memory. For tensor memory the next instruction that may write there counts, too. Branches are
-    not followed."""
+    """Return the lines of loads whose values are not used before the next arrival at a barrier or
+    mbarrier.
+
+    These are loads from shared memory in a kernel with bulk copies, and loads from tensor memory.
+    For the latter, the next instruction that may write there counts, too. Branches are not
+    followed.
+    """
     bulk = any(each.parts[:3] == ("cp", "async", "bulk") for each in code)
     return frozenset(
         load.line
@@ -185,7 +189,8 @@ def loads_under_way(code: Sequence[syntax.Instruction]) -> frozenset[int]:
 
 _WAITS = ("test_wait", "try_wait")
 _PASSES_ON = {"mov", "selp", "setp", "and", "or", "xor", "not", "cvt"}
-"""Instructions that only set their first operand; all others count as using what they name."""
+"""Instructions that only set their first operand; all others are taken to use the values that they
+name."""
 
 
 def waits_not_looked_at(code: Sequence[syntax.Instruction]) -> frozenset[int]:

@@ -55,7 +55,8 @@ LINE_DIRECTIVES = {
     ".version": ("number",), ".target": ("word",), ".address_size": ("number",),
     ".loc": ("number",) * 3, ".file": ("number", "string"),
 }  # fmt: skip
-"""Directives that end with their arguments, without a semicolon, and the kinds of the first."""
+"""Directives that end with their arguments, without a semicolon, and the kind of the first
+argument."""
 
 WARP_SIZE = 32
 

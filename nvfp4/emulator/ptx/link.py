@@ -38,7 +38,7 @@ def _place_shared(
 
 
 def _reached(module: syntax.Module, entry: syntax.Function) -> list[syntax.Function]:
-    """The kernel and the functions that it calls, directly or not."""
+    """Return the kernel and the functions that it calls, directly or not."""
     found = {entry.name: entry}
     work = [entry]
     while work:
@@ -67,7 +67,7 @@ def round_up(value: int, align: int) -> int:
 
 _ADDRESSES = (syntax.Register, syntax.SymbolAddress, syntax.LocalAddress, syntax.Integer)
 _WIDE = "b128"
-"""A register of this type is two of b64."""
+"""Type of registers that are two of b64."""
 _INTRINSIC_CALLS = {"vprintf", "__assertfail"}
 
 
@@ -201,7 +201,7 @@ class _Linker:
         return TYPES[type_name].register
 
     def new_registers(self, name: str, cls: str) -> syntax.Register | tuple[syntax.Register, ...]:
-        """Create a register, or two for one of 128 bits, the lower half first."""
+        """Create a register, or for one of 128 bits two, the lower half first."""
         if cls == _WIDE:
             return tuple(self.new_register(f"{name}.{half}", "b64") for half in ("low", "high"))
         return self.new_register(name, cls)

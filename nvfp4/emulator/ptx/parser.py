@@ -393,7 +393,7 @@ class ModuleParser(OperandParser):
         return syntax.Scope(tuple(body))
 
     def label(self) -> syntax.Label:
-        """Take a label, or the name of a list or prototype: what uses those is not emulated."""
+        """Take a label, or the name of a list or prototype, whose uses are not emulated."""
         token = self.take()
         self.expect(":")
         if self.now.text in (".branchtargets", ".callprototype", ".calltargets"):

@@ -1,5 +1,8 @@
-"""PTX as a tree: first what was written, then, from `link`, one flat kernel without calls and
-scopes, in which every name is a register, an address, a label or a special register."""
+"""PTX as a tree: first as written, then, after `link`, as one flat kernel.
+
+The flat kernel has no calls and scopes; every name is a register, an address, a label or a special
+register.
+"""
 
 from __future__ import annotations
 

@@ -23,10 +23,11 @@ from nvfp4.emulator.state.tensor_memory import COLUMNS, LEAST_COLUMNS, TensorMem
 
 
 class _Allocations:
-    """places: by (CTA's row, first column), the instruction that has allocated columns.
+    """The allocations of tensor memory in a batch.
 
-    asked, done: how many allocations warps of a CTA, by its row, have come to and executed. Those
-    of a pair meet: granted is what each gives, (first column, columns), by (first row, number).
+    places: the instruction that allocated columns, by (CTA's row, first column). asked, done: how
+    many allocations the warps of each CTA have reached and executed. granted: allocations of a
+    pair, which are made together: (first column, columns), by (first row, number).
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -37,8 +38,11 @@ class _Allocations:
         self.granted: dict[tuple[int, int], tuple[int, int]] = {}
 
     def ready(self, rows: range, row: int, count: int) -> bool:
-        """Whether a warp of a CTA can allocate now: enough columns are free, and a warp of the
-        other CTA of a pair allocates, too. rows: of the CTA, or of the pair."""
+        """Return whether a warp of a CTA can allocate now.
+
+        Enough columns must be free, and a warp of a pair's other CTA must allocate, too. rows: the
+        rows of the CTA or pair.
+        """
         number = self.done[row] + 1
         if self.asked[row] < number:
             self.asked[row] = number

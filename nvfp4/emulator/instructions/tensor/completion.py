@@ -74,7 +74,7 @@ class Commits:
         self.of_ended: dict[int, dict[int, int]] = {}
 
     def told(self, batch: Batch, offset: int, unit: int, count: int) -> None:
-        """A commit arrives at an mbarrier."""
+        """Record that a commit arrives at an mbarrier."""
         self._settle(batch, offset)
         parity = mbarrier_objects.state_of(batch, offset).parity
         self.of_phase.setdefault(offset, (parity, {}))[1][unit] = count

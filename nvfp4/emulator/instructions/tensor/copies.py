@@ -32,7 +32,7 @@ class _Shape(NamedTuple):
 
 
 def _halves(*warps: tuple[int, int]) -> Array:
-    """Copy rows 0-31 to the lanes of two warps, and rows 32-63 to those of two others."""
+    """Return the lanes for rows 0-31, which go to two warps, and rows 32-63, to two others."""
     (a, b), (c, d) = warps
     return np.array(
         [
@@ -50,7 +50,7 @@ _SHAPES = {
     "64x128b.warpx2::01_23": _Shape(64, 4, _halves((0, 1), (2, 3))),
     "32x128b.warpx4": _Shape(32, 4, 32 * np.arange(4)[:, None] + _LANES_32),
 }
-"""By the shape and the multicast that an opcode names."""
+"""The shapes of copies by the shape and multicast that an opcode names."""
 _WIDENED = ("b4x16_p64", "b6x16_p32")
 
 
@@ -119,7 +119,7 @@ def _issue(
 
 @loop
 def _spread(rows, whole, ctas, words, defined, column, lanes):  # type: ignore[no-untyped-def]
-    """Each row goes to a lane of its CTA, once for each row of `lanes`."""
+    """Copy each row to a lane of its CTA, once for each row of `lanes`."""
     for i in range(ctas.shape[0]):
         for row in range(rows.shape[1]):
             for copy in range(lanes.shape[0]):

@@ -25,8 +25,10 @@ def group_of(site: Site) -> int:
 
 
 def join(at: LaneSite, group: int) -> range:
-    """The CTAs for which a lane executes an instruction of a group, by their places in the batch.
-    Faults where the kernel has another group, or the cluster no pairs."""
+    """Return the CTAs for which a lane executes an instruction, by their places in the batch.
+
+    Faults if the kernel has used another cta_group, or the cluster has no pairs.
+    """
     pipes = pipes_of(at)
     if pipes.group != group:
         if pipes.group is not None:

@@ -20,26 +20,27 @@ from nvfp4.emulator.state.tensor_memory import CtaTensorMemory, split_address
 
 _WARP_LANES = 32
 _REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4}
-"""Registers of a thread for each repetition."""
+"""Registers of a thread for each repetition of a shape."""
 _REPETITIONS = tuple(f"x{1 << power}" for power in range(8))
 _MOST_REGISTERS = 128
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """Where registers lie: lane and column, int64[register, thread], relative to the address."""
+    """The layout of an instruction's registers: lane and column, int64[register, thread], relative
+    to the address."""
 
     lane: Array
     column: Array
 
     @property
     def columns(self) -> int:
-        """Number of columns that are reached, from the address on."""
+        """Number of columns accessed, from the address on."""
         return int(self.column.max()) + 1
 
     @property
     def lanes(self) -> int:
-        """Number of lanes that are reached."""
+        """Number of lanes accessed."""
         return 32 if self.lane.max() > 15 else 16
 
 
@@ -57,7 +58,7 @@ def _fragment(shape: str, registers: int) -> Fragment:
 
 
 def _fragment_of(site: Site, registers: int) -> Fragment:
-    """Return where the registers of an instruction lie. Raises UnsupportedInstruction."""
+    """Return the layout of an instruction's registers. Raises UnsupportedInstruction."""
     shape = next((part for part in site.parts if part in _REGISTERS), None)
     count = next((part for part in site.parts if part in _REPETITIONS), None)
     if shape is None or count is None:
@@ -148,7 +149,7 @@ def load(site: Site) -> Action:
 def _note_undefined(
     at: LaneSite, memory: CtaTensorMemory, fragment: Fragment, lane: int, column: int
 ) -> Array:
-    """Remember that a load reads undefined words; the shadows of its registers."""
+    """Return the shadows of a load's registers, and note that it reads undefined words."""
     defined = memory.defined[fragment.column + column, fragment.lane + lane]
     shadow = np.where(defined, np.uint32(0), np.uint32(0xFFFFFFFF))
     if shadow.any() and at.batch.launch.check:

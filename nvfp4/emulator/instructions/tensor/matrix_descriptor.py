@@ -78,8 +78,11 @@ class MatrixDescriptor:
         return None
 
     def chunks(self, rows: int, depth: int, transposed: bool) -> Array:
-        """Shared addresses of the 16-byte chunks: int64[rows, chunks of K]. Transposed: int64[K,
-        chunks of rows]. rows, depth: of the matrix; the one along which chunks lie in bytes."""
+        """Return the shared addresses of the 16-byte chunks, int64[rows, chunks of K]; transposed
+        int64[K, chunks of rows].
+
+        rows, depth: size of the matrix, in bytes along the dimension of the chunks.
+        """
         phase = self.address % 1024
         shape = (rows, depth, transposed, self.leading, self.stride, self.swizzle)
         return _chunks(*shape, phase) + (self.address - phase)

@@ -147,7 +147,7 @@ def _form(site: Site) -> _Form:
 
 
 def _scale_vector(site: Site, kind: str) -> int:
-    """Scales of a row of 32 bytes. Raises UnsupportedInstruction."""
+    """Return the number of scales for a row of 32 bytes. Raises UnsupportedInstruction."""
     given = next((n for part, n in _SCALE_VECTORS.items() if part in site.parts), None)
     if given is None and "block16" in site.parts:
         given = 4
@@ -232,14 +232,14 @@ def _spans(
 
 
 def _row_lanes(rows: int, lane: int) -> Array:
-    """The lanes of all rows, from a lane on."""
+    """Return the lanes of all rows, from a lane on."""
     if rows == 64:
         return np.arange(64) // 16 * 32 + np.arange(64) % 16 + lane
     return np.arange(rows)
 
 
 class _Product:
-    """One instruction of some CTAs, or of pairs."""
+    """A product that some CTAs, or pairs, execute together."""
 
     def __init__(
         self, team: Team, form: _Form, bits: int, d: int, a: int, b: int, accumulate: bool,
@@ -286,7 +286,7 @@ class _Product:
         self.pipes.submit(team.lanes, partial(self._perform, a, b))
 
     def _note(self, numbers: Array) -> None:
-        """Tell the race check what the operations touch in the tensor memory of their CTAs."""
+        """Tell the race check what the operations access in the tensor memory of their CTAs."""
         team, plan = self.team, self.plan
         for columns, lanes, _ in plan.spans:
             note_pipe(team, self.rows, numbers, columns, lanes, True, "d", self.d)
@@ -450,7 +450,8 @@ class _Product:
         return found
 
     def _sums(self, a: Array, b: Array, c: Array, scales: tuple[Array, Array] | None) -> Array:
-        """The sums of one CTA, but for those of FP4. scales: of rows, of kind::mxf8f6f4."""
+        """Return the sums of one CTA, except those of FP4. scales: scales of rows for
+        kind::mxf8f6f4."""
         shape = self.shape
         if shape.kind == "i8":
             return fused_dots.integer_dots(a, b, c, shape.saturates)
@@ -498,12 +499,13 @@ def cycles(columns: int) -> int:
 
 
 _NARROW = {"e2m1": (4, 2), "e2m3": (6, 0), "e3m2": (6, 0)}
-"""Bits of an element in a byte of its own in tensor memory, and the lowest one's place."""
+"""For narrow elements that take a byte each in tensor memory: their bits, and the position of the
+lowest."""
 
 
 def _codes(raw: Array, name: str, kind: str, inside: bool = False) -> Array:
-    """The elements of matrices [CTAs, rows, k] as they lie in shared memory, or inside tensor
-    memory; where all are pairs of FP4, the pairs."""
+    """Return the elements of matrices [CTAs, rows, k] from shared or tensor memory; pairs of them
+    if all are FP4."""
     if name == "s8":
         return raw.view(np.int8)
     if kind in ("mxf4", "mxf4nvf4") or name not in _NARROW:

@@ -53,7 +53,7 @@ class Source:
 
 @loop
 def _gather(words, offsets, starts, out):  # type: ignore[no-untyped-def]
-    """Copy 16 bytes from each offset, behind each start."""
+    """Copy 16 bytes from each offset after each start."""
     for i in range(starts.shape[0]):
         for j in range(offsets.shape[0]):
             first = (starts[i] + offsets[j]) >> 3
