@@ -18,7 +18,7 @@ _RULES_OF_NOTES = {
 }
 
 Origin = tuple[str, str | None, int | None]
-"""Code, file and line of a finding; the line of the PTX where no file is known."""
+"""Code, file and line of a finding; the line of the PTX if no file is known."""
 
 
 class Findings:

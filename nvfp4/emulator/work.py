@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 SECTOR_BYTES = 32
 _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
-"""From an address to its sector, and from a sector to its line of 128 bytes."""
+"""Shifts from an address to its sector, and from a sector to its line of 128 bytes."""
 _SHIFT = np.uint64(48)
 _LOW = np.uint64((1 << 48) - 1)
 _DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
@@ -31,9 +31,9 @@ class Sampled:
     first: float
     """The share of sectors that the thread block had not requested before."""
     first_requests: float
-    """The share of its requests that have such sectors."""
+    """The share of requests that have such sectors."""
     uneven: float = 1.0
-    """Such sectors per request: those of the thread block with the most, over the mean."""
+    """Such sectors per request: ratio of the thread block with the most to the mean."""
 
 
 @dataclass
@@ -135,7 +135,7 @@ class WorkCounter:
         self._looked[start, first] = address.copy()
 
     def work(self, starts: list[list[int]]) -> Work:
-        """Return all that was collected. starts: see `Work`."""
+        """Return everything that was collected. starts: see `Work`."""
         warps = np.array(self._warps).reshape(len(self._warps), len(starts))
         first = self._first_in_ctas()
         for start, counts in self._counts.items():
@@ -147,8 +147,10 @@ class WorkCounter:
         return Work(warps, list(self._ctas), self._of_cta, starts, dict(self.asked), self.waits)
 
     def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:
-        """Record the sectors that warps of CTAs which were drawn ask for, each once a request.
-        copies: requests that each of these represents."""
+        """Record the sectors that warps of drawn CTAs request, each once for a request.
+
+        copies: the number of requests that each of these stands for.
+        """
         lines = np.unique(warp << _SHIFT | sector >> _LINES_SHIFT).size
         requests = np.unique(cta << _SHIFT | warp)
         self._counts[start] += (copies * requests.size, copies * sector.size, copies * lines)

@@ -46,10 +46,10 @@ _margin_bytes = 4 << 30
 """Distance between this process's memory and a worker's, both of which grow."""
 
 _reading_s = 5.0
-"""Time for a worker to make room for an answer: it waits for each, and the judge for this."""
+"""Time for a worker to read an answer before the judge gives up on it."""
 
 _told_every_s = 1.0
-"""The least time between two shares of a launch that are written."""
+"""Least time between two reports of a launch's share."""
 
 
 class Executor:
@@ -177,7 +177,7 @@ def _tell(word: str) -> None:
 
 
 def _tell_share(share: float) -> None:
-    """Write the share of a launch that has run, where a launch takes long."""
+    """Write the share of a launch that has run, if the launch takes long."""
     if time.monotonic() - _told_s > _told_every_s:
         _tell(f"emulating {share:.0%}")
 

@@ -75,8 +75,11 @@ class Admission:
 
     def require(self, launch: Launch, arch: str = "") -> str:
         """Raise NotAdmitted for PTX that the assembler refuses, and for a block with more registers
-        than a multiprocessor has. Returns why nothing could be asked, empty where it was or where
-        there is no assembler. arch: of the GPU whose machine code will be needed, if any."""
+        than a multiprocessor has.
+
+        Returns why the assembler could not decide; empty if it did, or if there is none. arch: the
+        GPU whose machine code will be needed, if any.
+        """
         key, kernel = (launch.ptx, launch.kernel), short_name(launch.kernel)
         if key not in self._kernels:
             self._kernels[key] = usage(*key, arch) or assemble(*key)

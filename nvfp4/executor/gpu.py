@@ -67,7 +67,7 @@ most_sampled = 500_000
 """Warp instructions after which a launch is stopped if all of it would take too long."""
 
 _most_told, _longest_told = 32, 500
-"""Limits for the reports of a call and for their findings, and for a text of these."""
+"""Limits on the reports of a call and on their findings, and on each of their texts."""
 
 _shares = "host code and kernels share memory"
 
@@ -78,7 +78,7 @@ _most_region_bytes = 4 << 30
 """Limit for all memory of a submission that its launches may touch."""
 
 _most_dimensions = 63
-"""NumPy's limit, without the one for the bytes of an element."""
+"""The limit of NumPy, less one for the bytes of an element."""
 
 _IMPLICIT = (0, 1, 2)
 """Handles of the default stream."""
@@ -126,7 +126,7 @@ class _Call:
 
 
 class Gpu:
-    """error: what was behind the last fault."""
+    """The emulated GPU of a process. error: the exception that caused the last fault."""
 
     def __init__(
         self,
@@ -323,7 +323,7 @@ class Gpu:
         return Done()
 
     def _refuse_what_differs(self, address: int, nbytes: int, read: Callable[[], Any]) -> None:
-        """Raise the finding on which it depends what is read in a range."""
+        """Raise the finding that the contents of a range depend on, if any."""
         cause = self._worlds.cause_of(Buffer("", address, nbytes), read)
         if cause is not None:
             raise cause
@@ -485,8 +485,11 @@ def _note(told: gpu_messages.Told) -> Note:
 
 
 def _account(reports: list[LaunchReport], notes: list[list[str]]) -> list[dict[str, Any]]:
-    """The reports of a call as plain values, short enough for a message: the last one has the sum
-    of those that follow it, the first one all findings, mistakes and the judge's own first."""
+    """Return the reports of a call as plain values, short enough for a message.
+
+    The last one holds the sum of all that follow it; the first one has all findings, mistakes and
+    the judge's own first.
+    """
     told: list[dict[str, Any]] = []
     findings: list[dict[str, Any]] = []
     for each in reports:
@@ -506,7 +509,7 @@ def _account(reports: list[LaunchReport], notes: list[list[str]]) -> list[dict[s
 
 
 def _short(value: Any) -> Any:
-    """Plain values with each text cut."""
+    """Return plain values with long texts cut."""
     if isinstance(value, str):
         return value[:_longest_told]
     if isinstance(value, dict):

@@ -32,7 +32,7 @@ _TYPES = {**_SCALARS, **_ARRAYS}
 _NAMES = {each: name for name, each in _TYPES.items()}
 
 _MOST_S = 20.0
-"""Time limit to compile; a later executor continues."""
+"""Time limit for compiling; a later executor continues."""
 
 USUAL = """
 state.native.visit_global uint64[1] int64[1] int64 int64 uint64[1] uint64[1] int64[1] uint8[1] int64
@@ -66,7 +66,7 @@ multiprocessor.memory_cycles float64 float64[1] float64[1]
 
 
 def lines_of(text: str, package: str) -> list[str]:
-    """Return the lines of `USUAL` or `SIMULATION`."""
+    """Return the lines of `USUAL` or `SIMULATION`, with the package's name."""
     return [f"{package}.{line}" for line in text.splitlines() if line]
 
 
@@ -100,7 +100,7 @@ def compile_missed(folder: Path) -> None:
 
 
 def keep_no_more() -> None:
-    """Let what this process compiles from now on end with it."""
+    """Keep machine code that this process compiles from now on only until it ends."""
     for each in LOOPS.values():
         each._cache.disable()
 
@@ -118,7 +118,7 @@ def _compile(folder: Path, lines: Iterable[str]) -> None:
 
 
 def compile_line(line: str) -> None:
-    """Compile a loop for arguments of some types, or nothing."""
+    """Compile the loop for the types that a line names; do nothing if the line is not valid."""
     name, *names = line.split() or [""]
     dispatcher: Any = LOOPS.get(name)
     if dispatcher is not None and all(each in _TYPES for each in names):

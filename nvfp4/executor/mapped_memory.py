@@ -14,7 +14,8 @@ _page_bytes = mmap.PAGESIZE
 _size_stays = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 _MOST_SHARED_BYTES = 4 << 30
-"""Limit for files of another process; once that closes them, only this process is charged."""
+"""Limit on files of another process; once that process closes them, only this one is charged for
+them."""
 
 _read_write, _shared, _private, _anonymous, _keep_others = 3, 0x01, 0x02, 0x20, 0x100000
 _failed = ctypes.c_void_p(-1).value
@@ -60,7 +61,7 @@ class MappedMemory:
         self._shared.append((address, nbytes))
 
     def is_shared(self, address: int, nbytes: int) -> bool:
-        """Whether another process has a part of this memory, too."""
+        """Whether another process shares a part of this memory."""
         return any(at < address + nbytes and address < at + size for at, size in self._shared)
 
     def drop_file(self) -> None:

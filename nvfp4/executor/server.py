@@ -41,7 +41,7 @@ def fork_for_judges(fd: int, folder: Path) -> int:
 
 
 def _end_with(judge: int) -> None:
-    """Go on in a child, which ends when this process or the judge does."""
+    """Continue in a child, which ends when this process or the judge does."""
     isolation.die_with_parent()
     try:
         judge_ended = os.pidfd_open(judge)

@@ -14,7 +14,7 @@ from nvfp4.gpu.device_memory import Place, allocate, open_memory
 from nvfp4.records.files import sealed_file
 
 output_name = "output"
-"""The buffer for what custom_kernel returned."""
+"""Name of the buffer for the output of custom_kernel."""
 
 page_bytes = mmap.PAGESIZE
 

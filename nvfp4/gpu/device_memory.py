@@ -59,7 +59,7 @@ class _Mapping:
 
 
 class _Part:
-    """The object that torch makes a tensor of, and keeps."""
+    """The object from which torch makes a tensor, and which the tensor keeps."""
 
     mapping: _Mapping
     __cuda_array_interface__: dict[str, Any]
@@ -91,7 +91,7 @@ def open_memory(fd: int, nbytes: int, device: torch.device) -> Place:
 
 
 def _properties(nbytes: int, device: torch.device) -> tuple[Any, ctypes.c_size_t]:
-    """CUmemAllocationProp, and the size rounded up to what the device can map."""
+    """Return CUmemAllocationProp, and the size rounded up to what the device can map."""
     torch.cuda.synchronize(device)  # makes the context
     properties = (ctypes.c_int * 8)(_pinned, _descriptor, _on_device, _number(device))
     unit = _size()
@@ -117,7 +117,7 @@ def _refuse(name: str, code: int) -> None:
 
 
 def free_memory_bytes(device: torch.device) -> int:
-    """Free memory of a GPU, or of the host for device cpu."""
+    """Return the free memory of a GPU, or of the host for device cpu."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
@@ -141,17 +141,17 @@ class Gate:
         self.shut()
 
     def shut(self) -> None:
-        """Make what is queued behind it from now on wait."""
+        """Make work that is queued after this wait until the gate opens."""
         self._flag.zero_()
         torch.cuda.synchronize(self._flag.device)
 
     def open(self) -> None:
-        """Release what waits, as soon as this stream's work is done; asynchronous."""
+        """Release waiting work as soon as this stream's work is done; asynchronous."""
         self._flag.fill_(1)
 
 
 class WaitingSide:
-    """The side that waits."""
+    """The side of the gate that waits."""
 
     def __init__(self, fd: int, device: torch.device) -> None:
         self._flag = open_memory(fd, _flag_bytes, device)(0, _flag_bytes).view(torch.int32)

@@ -20,7 +20,7 @@ import torch
 T = TypeVar("T")
 
 Flush = Callable[[torch.device], Callable[[], None]]
-"""Sets up a function that replaces the contents of a device's L2, asynchronously."""
+"""Sets up a function that replaces the contents of a device's L2 asynchronously."""
 
 spin_cycles = 1_000_000  # about half a millisecond
 _event_sets = 32
@@ -113,9 +113,11 @@ class CudaTimer:
 
     @contextmanager
     def _memory_kept(self) -> Iterator[None]:
-        """Keep memory of cudaFreeAsync while the block runs: a synchronize that returns it to the
-        system takes time, and looks as if a kernel were still running. The next synchronize returns
-        it, as in the contest."""
+        """Keep memory of cudaFreeAsync while the block runs.
+
+        A synchronize that returns the memory to the system takes time, which looks as if a kernel
+        were still running. The next synchronize returns it, as in the contest.
+        """
         device, pool, asked = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
         self._driver.cuCtxGetDevice(ctypes.byref(device))
         if self._driver.cuDeviceGetMemPool(ctypes.byref(pool), device):  # there are no pools
@@ -185,10 +187,11 @@ _most_flush_buffers = 8
 
 
 def clean_flush(device: torch.device) -> Callable[[], None]:
-    """Write four times the L2, then read it: the timed call has nothing to write back.
+    """Return a flush that writes four times the L2, then reads it, so that the timed call has
+    nothing to write back.
 
-    Takes turns with several buffers: where one lies in memory changes a short call by some tenths
-    of a percent. All take a quarter of free memory at most.
+    Several buffers take turns, as the place of one in memory changes a short call by some tenths of
+    a percent. All together take a quarter of free memory at most.
     """
     l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
     most_bytes = torch.cuda.mem_get_info(device)[0] // 4

@@ -7,11 +7,14 @@ from nvfp4.contract.referee import Drawn
 
 
 class Ahead:
-    """Draws the inputs of one call ahead. key: identifies the call; inputs of a call that was left
-    out are dropped. `take` raises what drawing has raised."""
+    """Draws the inputs of one call ahead.
+
+    key: identifies the call; inputs of a call that was left out are dropped. `take` raises the
+    exceptions of the drawing.
+    """
 
     def __init__(self, beside: bool) -> None:
-        """beside: whether to draw in a thread, else when the inputs are taken."""
+        """beside: whether to draw in a thread; otherwise inputs are drawn when taken."""
         self._pool = ThreadPoolExecutor(1) if beside else None
         self._next: tuple[object, Future[Drawn]] | None = None
 

@@ -24,7 +24,7 @@ def read_cases(
 ) -> list[Case]:
     """Read a case file. refuse: raises CaseError for a case outside the problem.
 
-    Raises CaseFileError, for a file without cases too: nothing proves nothing.
+    Raises CaseFileError, also for a file without cases, as passing no test proves nothing.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

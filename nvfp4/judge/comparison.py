@@ -42,7 +42,7 @@ longest_bytes = 60 << 10
 
 
 class FileFailed(Exception):
-    """A submission is wrong. case: the number of the benchmark, None where there was none yet."""
+    """A submission is wrong. case: number of the benchmark; None if there was none yet."""
 
     def __init__(self, file: int, case: int | None, why: SubmissionFailed) -> None:
         super().__init__(str(why))

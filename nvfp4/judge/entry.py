@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _carried_out(request: Request) -> int:
-    """Carry out a mode, which loads only what it needs."""
+    """Carry out a mode. Only the modules that it needs are loaded."""
     if request.mode in ("alone", "build"):
         script, *capability = request.arguments[:2]
         return _run_confined(Path(script).resolve(), request.options, *capability)

@@ -19,8 +19,8 @@ from nvfp4.sandbox.workers import Process, start_executor
 T = TypeVar("T")
 
 _start_s = 120.0
-"""Seconds for an executor to start. A user's first one compiles for ten seconds, while others wait
-for it."""
+"""Seconds for an executor to start. The first one of a user compiles for ten seconds, while others
+wait for it."""
 
 
 class ExecutorFailed(Exception):
@@ -36,11 +36,12 @@ class ExecutorKilled(ExecutorFailed):
 
 
 class Executor:
-    """A process that starts when it is first asked; `stop` ends it. One after the other, workers
-    have it as their GPU."""
+    """The executor as a process, which starts when it is first asked; `stop` ends it. It serves as
+    the GPU of one worker after another."""
 
     def __init__(self, predicts: bool = False) -> None:
-        """predicts: whether it will predict times, for which it then is ready from the start."""
+        """predicts: whether it will predict times, so that it loads what that needs at its
+        start."""
         self._predicts = predicts
         self._process: Process | None = None
         self._channel: Channel | None = None
@@ -59,7 +60,7 @@ class Executor:
         return self._process is not None
 
     def start(self) -> None:
-        """Start it, and return before it is ready."""
+        """Start the process; return before it is ready."""
         if self._process is not None:
             return
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))

@@ -51,7 +51,7 @@ _widest_bytes = 8
 _least_room_bytes = 1 << 20
 
 _SEEDS = 1 << 17
-"""How many other seeds a call may have: enough for few repetitions among some hundred calls."""
+"""Number of other seeds that a call may have, so that few repeat among some hundred calls."""
 
 
 class FolderReferee:

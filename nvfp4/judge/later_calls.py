@@ -27,14 +27,14 @@ longest_s = 20.0
 include compilation."""
 
 _margin = 3.0
-"""A later call that times out within this many times the time of the first may just need more
+"""A later call that times out within this many times the first call's time may just need more
 time."""
 
 least_left_s = 5.0
-"""Time left in the judge's time limit for what comes after them."""
+"""Time to leave in the judge's limit for what comes after the later calls."""
 
 too_slow = "kernel.too_slow"
-"""Code of an emulated kernel that advances, but would not end in the mode's time."""
+"""Code of an emulated kernel that advances but would not end within the mode's time."""
 
 _OF_ANY_INPUTS = ("kernel.runaway_kernel", too_slow, "kernel.emulator_failed", "machine.limit")
 """Codes of a failure that does not depend on the inputs: an emulated kernel ran out of time, or
@@ -61,7 +61,7 @@ class LaterCalls:
 
     case: Case
     redraw: Callable[[bool], Drawn]
-    """Draws cheap inputs; takes whether they are full-range."""
+    """Draws inputs cheaply; its argument says whether they are full-range."""
     open: Callable[[], AbstractContextManager[OpenedCase]]
     """Opens the case for a call."""
     call_s: float
@@ -75,7 +75,7 @@ class LaterCalls:
     made: int = 0
     """The number of calls so far."""
     ended: bool = False
-    """Whether there are no more, because the case has failed or a call takes too long."""
+    """Whether there are no more calls, because the case has failed or a call takes too long."""
 
     @property
     def _is_on_full_range(self) -> bool:
@@ -142,7 +142,7 @@ class LaterCalls:
 
     @property
     def left_out(self) -> str | None:
-        """A sentence for the report if there were too few calls, else None."""
+        """Return a sentence for the report if there were too few calls, else None."""
         if self.made >= self.least:
             return None
         times = "once" if self.made == 0 else "twice"

@@ -78,7 +78,7 @@ class _Measured:
 
 
 _share_of_emulation = 0.5
-"""Share of the time that is left for a benchmark after which only some thread blocks are run."""
+"""Share of the time left for a benchmark after which only some thread blocks are run."""
 
 cases_at_once = 3
 """Number of cases whose further calls are interleaved; all are in memory."""
@@ -141,8 +141,11 @@ class Judge:
         return self._end()
 
     def _test(self, opened: OpenedCase, drawn: Drawn, earlier: bool) -> Called:
-        """Make the call of a test. Without a GPU, where another process costs little, the first
-        full-range output that is wrong after earlier calls is computed again in a new process."""
+        """Make the call of a test.
+
+        Without a GPU, where another process costs little, the first full-range output that is wrong
+        after earlier calls is computed again in a new process.
+        """
         try:
             return opened.judged_call(drawn)[0]
         except SubmissionFailed as failed:
@@ -192,8 +195,11 @@ class Judge:
         return self._end()
 
     def _by_cost(self, cases: list[Case]) -> list[tuple[int, Case]]:
-        """Return the cases with their numbers. If a large one may take all the time, those whose
-        inputs decide come first, the cheapest of them first."""
+        """Return the cases with their numbers.
+
+        If a large case may take all the time, those whose inputs decide come first, the cheapest of
+        them first.
+        """
         numbered = list(enumerate(cases))
         if self._device.type != "cpu":
             return numbered
@@ -220,8 +226,10 @@ class Judge:
         longest_s: float,
         report: dict[str, str],
     ) -> float:
-        """Report counts or times of a case, and return how many seconds a call takes. draw: returns
-        the inputs of the first call. longest_s: of an emulation."""
+        """Report counts or times of a case, and return how many seconds a call takes.
+
+        draw: returns the inputs of the first call. longest_s: limit on an emulation.
+        """
         opened.is_benchmark, opened.longest_s = True, longest_s
         data = draw()
         first, _ = opened.judged_call(data, check=False)
@@ -269,7 +277,7 @@ class Judge:
         return self._end()
 
     def profile(self, cases: list[Case]) -> Exit:
-        """One call of each case under a profiler; its report as base64."""
+        """Run one call of each case under a profiler; the report is written as base64."""
         self._load()
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
@@ -293,8 +301,10 @@ class Judge:
             self._write_essential(f"{key}.floor", floor_ns)
 
     def _load(self, draws: Sequence[Callable[[], Drawn]] = ()) -> None:
-        """Load the submission; if that fails, so does every case. draws: return the inputs of the
-        first calls, the first of which are drawn meanwhile."""
+        """Load the submission; if that fails, every case fails.
+
+        draws: return the inputs of the first calls, which are drawn meanwhile.
+        """
         for draw in draws[:1]:
             self._ahead.prepare(0, draw)
         try:
@@ -354,13 +364,13 @@ class Judge:
         return own_clock
 
     def _first(self, draw: Callable[[Case, int], Drawn], case: Case, seed: int) -> Drawn:
-        """Return the inputs of a first call, and the expected output if it is computed
+        """Return the inputs of a first call, and the expected output if it can be computed
         meanwhile."""
         drawn = draw(case, seed)
         return self._referee.expect(drawn) if self._device.type == "cpu" else drawn
 
     def _call_seed(self, case_index: int, call: int) -> int:
-        """Return a seed that cannot be foreseen."""
+        """Return an unpredictable seed."""
         text = f"{case_index}/{call}".encode()
         digest = hashlib.blake2b(text, key=self._secret, digest_size=8).digest()
         return int.from_bytes(digest, "little") % 2**63

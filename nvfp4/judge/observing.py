@@ -26,7 +26,7 @@ class Hooks:
     """Actions at certain points of a judgement, as the device and the options require."""
 
     _process: SubmissionProcess
-    """That of the submission."""
+    """The process of the submission."""
     _device: torch.device
     _deadline: float
     """On the monotonic clock, in seconds."""
@@ -202,7 +202,7 @@ _scaled = (
     "tensor_instructions",
     "tensor_cycles",
 )
-"""Counts that are also known if only some thread blocks ran."""
+"""Counts that are known even if only some thread blocks ran."""
 
 
 def total_counts(reports: list[dict[str, Any]]) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def refuse_too_few_bytes(counts: dict[str, Any], least_bytes: int) -> None:
 
 
 longest_bytes = 3000
-"""Limit on the list, as JSON: the bot's pipe is small."""
+"""Limit on the list as JSON, since the bot's pipe is small."""
 
 _longest_name = 60
 _most_opcodes = 12
@@ -246,14 +246,14 @@ _largest = 2**31
 
 
 class RetargetedKernels:
-    """Writes `device.retargeted` whenever there is more to tell."""
+    """Writes `device.retargeted` whenever more kernels were rewritten."""
 
     def __init__(self, pipe: ResultPipe) -> None:
         self._pipe = pipe
         self._written = ""
 
     def note(self, launches: list[Any]) -> None:
-        """launches: what the submission's process says of its kernels, which it may make up."""
+        """launches: kernels as reported by the submission's process, which may be made up."""
         found = [kernel for kernel in map(_entry, launches) if kernel is not None]
         while len(json.dumps(found)) > longest_bytes:
             found.pop()
@@ -264,7 +264,7 @@ class RetargetedKernels:
 
 
 def _entry(report: Any) -> dict[str, Any] | None:
-    """Return the known fields, each of its type; None if this is no report of a rewritten
+    """Return the known fields with their types checked; None if this is not a report of a rewritten
     kernel."""
     if not isinstance(report, dict) or not isinstance(report.get("rewritten"), dict):
         return None

@@ -51,7 +51,7 @@ longest_compile_s = longest_import_s
 minute."""
 
 _margin_s = 3.0
-"""Seconds before the end of a call from which a kernel is given up."""
+"""Seconds before the end of a call at which a kernel is given up."""
 
 _numbers = itertools.count(1)
 
@@ -161,8 +161,11 @@ class OpenedCase:
         self._host.close()
 
     def mark(self) -> dict[str, str]:
-        """Return the mark of counts that may leave out work; none without kernels, where there are
-        only outputs and times, which the judge checks and measures."""
+        """Return the mark of counts that may leave out work.
+
+        It is empty without kernels: then there are only outputs and times, which the judge checks
+        and measures.
+        """
         said = self.is_benchmark and self.unverified and self._launched
         return {"unverified": str(self.unverified)} if said else {}
 
@@ -330,7 +333,7 @@ class OpenedCase:
                 self.changed.append(name)
 
     def _is_returned(self, written: torch.Tensor) -> bool:
-        """Return whether this input, which was written to, is also the output: then writing was
+        """Return whether an input that was written to is also the output, in which case writing was
         allowed."""
         returned = self.returned().storages
         return any(same_bytes(each, written) for each in returned)

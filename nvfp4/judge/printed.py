@@ -16,7 +16,7 @@ _longest_wait_s = 0.2
 def taken(stream: Any) -> str:
     """Return the text that a process has printed since the last call, cut to most_lines.
 
-    stream: that of its stdout, which counts the ``lines`` and keeps the ``first`` bytes.
+    stream: its stdout, which counts the ``lines`` and keeps the ``first`` bytes.
     """
     _wait_until_read(stream)
     first, count = stream.first.decode("utf-8", "replace"), stream.lines
@@ -26,7 +26,7 @@ def taken(stream: Any) -> str:
 
 @contextmanager
 def unheard(stream: Any) -> Iterator[None]:
-    """Discard what is printed inside the block. stream: see `taken`."""
+    """Discard text that is printed inside the block. stream: see `taken`."""
     _wait_until_read(stream)
     kept = stream.first, stream.lines
     yield

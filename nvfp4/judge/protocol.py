@@ -1,4 +1,4 @@
-"""The bot's protocol: what a judge is asked to do, and how it writes what it has found."""
+"""The bot's protocol: requests to a judge, and the form of its results."""
 
 import errno
 import fcntl
@@ -45,8 +45,8 @@ class ResultPipe:
     longest_value_bytes = 2000
 
     def __init__(self, fd: int, capacity_bytes: int = capacity_bytes) -> None:
-        """capacity_bytes: more if the pipe is read meanwhile. Raises OSError where ``fd`` cannot
-        be written to."""
+        """capacity_bytes: larger if the pipe is read meanwhile. Raises OSError if ``fd`` cannot be
+        written to."""
         if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise OSError(errno.EBADF, "the descriptor is open for reading only")
         self._file = os.fdopen(fd, "wb", buffering=0)

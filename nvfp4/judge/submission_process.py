@@ -142,8 +142,8 @@ class SubmissionProcess:
         files: Mapping[str, bytes] | None = None,
         anew: bool = False,
     ) -> None:
-        """gpu: a new one, or that of an earlier worker, which loses it then. files: what the
-        submission may import, by name. anew: as of ``start_worker``."""
+        """gpu: a new executor, or an earlier worker's, which then loses it. files: files that the
+        submission may import, by name. anew: see ``start_worker``."""
         self._files, self._anew = files or {}, anew
         self.options = options or Options()
         self.gpu = gpu
@@ -453,7 +453,8 @@ class SubmissionProcess:
 
 
 def no_gpu(error: ExecutorFailed) -> SubmissionFailed:
-    """Return the failure that the emulated GPU is gone, which says nothing of the submission."""
+    """Return the failure for an emulated GPU that is gone, which says nothing about the
+    submission."""
     return SubmissionFailed(error.code, f"the emulated GPU is gone: {error}")
 
 

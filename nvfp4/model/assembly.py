@@ -32,7 +32,8 @@ class Lines:
         self._ends = [place for place, character in enumerate(text) if character == "\n"]
 
     def of(self, position: int) -> int:
-        """The line, from 1, of a character; 0 for position 0, which stands for no statement."""
+        """Return the line, from 1, of a character; 0 for position 0, which stands for no
+        statement."""
         return bisect_left(self._ends, position) + 1 if position else 0
 
 
@@ -64,8 +65,11 @@ _ahead: list[Thread] = []
 
 
 def assembled(ptx: str, entry: str, arch: str) -> Code:
-    """The machine code of a kernel on `arch`, of PTX that is rewritten where it is for another GPU;
-    PTX of sm_100 keeps what it has instead of instructions of sm_100a. Raises NoPrediction."""
+    """Return the machine code of a kernel on `arch`.
+
+    PTX for another GPU is rewritten; PTX of sm_100 keeps what it does instead of instructions of
+    sm_100a. Raises NoPrediction.
+    """
     for thread in _ahead:
         thread.join()
     outcome = _outcome(ptx, entry, arch)

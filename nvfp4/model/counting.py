@@ -1,5 +1,5 @@
-"""Inputs of the model from an emulated launch, and from one that a compiler's flag would give; and
-what the model says of a kernel's lines of source."""
+"""Inputs of the model: an emulated launch, the launch that a compiler's flag would give, and
+predicted times of lines of source."""
 
 import math
 import time
@@ -58,9 +58,12 @@ def sampled(cost: KernelCost) -> Counted:
 def counted_with_suffix(
     launch: Launch, admit: Callable[[Launch], object] = lambda launch: None
 ) -> Counted | None:
-    """A launch of the code for the own architecture, of which some thread blocks run, and memory
-    stays as it was; None where it would be no other, or cannot be run. admit: raises EmulatorError
-    for what shall not run."""
+    """Return a launch of the code for the GPU's own architecture, of which some thread blocks run;
+    memory is restored.
+
+    None if the code is the same or cannot be run. admit: raises EmulatorError for code that must
+    not run.
+    """
     if not launch.with_suffix or not software_lines(launch.ptx):
         return None
     latest = min(launch.deadline or math.inf, time.monotonic() + _LONGEST_S)
@@ -80,9 +83,11 @@ def advise(
     clean: bool,
     copied: Sequence[int] = (),
 ) -> None:
-    """Add to findings of software conversions what a call would take with the flag. reports: of
-    launches, as plain values; whole_us: predicted of the call as it is, None for no prediction.
-    launches: those with the flag. copied: see `predict`."""
+    """Add to findings of software conversions the time that a call would take with the flag.
+
+    reports: reports of launches as plain values. whole_us: predicted time of the call as it is;
+    None if there is none. launches: launches with the flag. copied: see `predict`.
+    """
     if whole_us is None:
         return
     try:
@@ -97,9 +102,11 @@ def advise(
 
 
 def add_times(plain: dict[str, Any], cost: KernelCost, gpu: Gpu, clean: bool) -> None:
-    """Add to a kernel's cost as plain values `predicted`, see `records.prediction`, and to its
-    lines `us`, due to the line. The costliest ones also get `without_us`: the time of the call if
-    the line cost nothing."""
+    """Add `predicted` (see `records.prediction`) to a kernel's cost as plain values, and `us`, the
+    time due to a line, to its lines.
+
+    The costliest lines also get `without_us`: the time of the call if the line cost nothing.
+    """
     asked = sampled(cost)
     try:
         whole = predict(gpu, [asked], clean)

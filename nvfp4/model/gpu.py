@@ -4,7 +4,7 @@ has its own file, with a source for each number."""
 from dataclasses import dataclass
 
 Curve = tuple[tuple[int, float], ...]
-"""(bytes in flight on each multiprocessor, GB/s of the whole GPU), in rising order."""
+"""(bytes in flight on each multiprocessor, GB/s of the whole GPU), in ascending order."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def graph_of(code: Code) -> Graph:
 def _add_function(
     code: Code, entry: int, graph: Graph, exits: list[int], callers: tuple[int, ...]
 ) -> tuple[int, list[int]]:
-    """Add a copy of what can be reached from a block; return its first node and the nodes that
+    """Add a copy of all that is reachable from a block; return its first node and the nodes that
     return."""
     if entry in callers:
         raise NoPrediction("a function calls itself")

@@ -231,7 +231,7 @@ def _rate(rate: float) -> float:
 
 
 def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, float]:
-    """The pipe of its scheduler that an instruction keeps busy, and for how many cycles."""
+    """Return the pipe of its scheduler that an instruction keeps busy, and for how many cycles."""
     name = each.name
     if name in _NONE:
         return ISSUE, 1

@@ -22,7 +22,7 @@ REASONS = (
 )  # fmt: skip
 
 _BACKLOG = 32
-"""Cycles of work that the load and store unit takes on before it stops the schedulers."""
+"""Cycles of work that the load and store unit accepts before it stops the schedulers."""
 _GROUPS = 16
 _POLL = 40
 _IN_FLIGHT = 1 << 14

@@ -30,7 +30,7 @@ MEMORY = frozenset(
 )  # fmt: skip
 """Instructions that access memory which the emulator has counted."""
 _COMPILERS_OWN = frozenset(("LDL", "STL", "MOV", "BRA", "BSSY", "BSYNC", "NOP", "WARPSYNC"))
-"""Instructions that a compiler adds: they say little about how often a statement is executed."""
+"""Instructions that a compiler adds, which say little about how often a statement is executed."""
 _WIDE = frozenset(("LDG", "STG", "LDS", "STS", "LD", "ST"))
 _PTX_WIDTH = re.compile(r"(?:\.v([248]))?\.[busf](8|16|32|64|128)(?=\s|\{)")
 _SASS_WIDTH = re.compile(r"\.(256|128|64|U16|S16|U8|S8)\b")
@@ -62,7 +62,7 @@ class Trace:
     executions: Array
 
     def without(self, numbers: set[int]) -> "Trace":
-        """Return the trace without some instructions; the last one stays, as it ends the warp."""
+        """Return the trace without some instructions. The last one stays, as it ends the warp."""
         kept = ~np.isin(self.steps, list(numbers))
         kept[-1] = True
         steps = self.steps[kept]
@@ -303,8 +303,10 @@ class _Flow:
         return values
 
     def _is_small(self, island: set[int], taken: list[int]) -> bool:
-        """Whether nodes that nothing leads to are next to nothing of all that is executed, as the
-        second try of a wait of which the compiler has taken the first out of its loop."""
+        """Return whether nodes that nothing leads to are a negligible part of all that is executed.
+
+        An example is the second try of a wait whose first try the compiler moved out of the loop.
+        """
         executed = [0, 0]
         for (_, stop, _), times in zip(self._graph.edges, taken, strict=True):
             executed[stop in island] += times * self._graph.sizes[stop]

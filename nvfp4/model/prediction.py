@@ -43,7 +43,7 @@ _MOST_MISSED = 0.03
 """The share of a launch's sectors that may be requested by statements which no sampled thread block
 executed, and of its bytes that the machine code may not fetch."""
 _UNEVEN = 2.0
-"""How many times the mean thread block's fetches past L1 the greatest may be."""
+"""Largest allowed ratio of a thread block's fetches past L1 to the mean."""
 _LONGEST_NAME = 60
 _LONGEST_WHY = 200
 
@@ -290,8 +290,8 @@ def _executed(work: Work, traces: list[Trace]) -> Array:
 
 
 def _memory_executions(code: Code, executed: Array) -> dict[int, float]:
-    """How often the memory instructions of each statement are executed, at least once. executed:
-    by instruction."""
+    """Return how often the memory instructions of each statement are executed, at least once.
+    executed: by instruction."""
     found: dict[int, float] = defaultdict(float)
     for instruction, times in zip(code.instructions, executed.tolist(), strict=True):
         if instruction.name in MEMORY:
@@ -405,9 +405,11 @@ def simulated(
     ctas: int,
     clean: bool,
 ) -> Simulated:
-    """Cycles of an SM that runs the CTAs `of_cta` of a grid of `ctas`, and what they are spent on;
-    see `multiprocessor.simulate`. kinds: the traces of the warps of each kind of CTA. Raises
-    NoPrediction if warps wait forever."""
+    """Return the cycles of an SM that runs the CTAs `of_cta` of a grid of `ctas`, and what they are
+    spent on; see `multiprocessor.simulate`.
+
+    kinds: the traces of the warps of each kind of CTA. Raises NoPrediction if warps wait forever.
+    """
     active = min(ctas, gpu.sms)
     curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
     port_bytes = float(min(gpu.l2_port_bytes, gpu.l2_gbps / gpu.cycles_per_ns / active))
@@ -432,7 +434,7 @@ def simulated(
 
 
 def resident_ctas(gpu: Gpu, code: Code, warps: int, shared_bytes: int) -> int:
-    """Thread blocks that an SM holds at a time."""
+    """Return how many thread blocks an SM holds at a time."""
     of_warp = -(-max(code.registers, 1) * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
     by_registers = _SCHEDULERS * (gpu.registers // _SCHEDULERS // of_warp) // warps
     taken = -(-(shared_bytes + gpu.reserved_shared_bytes) // _SHARED_UNIT) * _SHARED_UNIT

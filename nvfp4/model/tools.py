@@ -1,4 +1,4 @@
-"""NVIDIA's programs for machine code, and what its assembler says of a kernel of PTX."""
+"""NVIDIA's programs for machine code, and the assembler's report on a kernel of PTX."""
 
 import importlib.util
 import os
@@ -20,11 +20,11 @@ _target = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 _of_triton = "backends/nvidia/bin"
 
 BROUGHT_BY = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisasm"}
-"""The packages that nvfp4 requires for the sake of a program."""
+"""The packages that nvfp4 requires to get a program."""
 
 
 def is_missing(name: str) -> str:
-    """Return a sentence that says what brings a program."""
+    """Return a sentence that says how to install a program."""
     return f"{name} is missing; pip install {BROUGHT_BY[name]} brings it"
 
 
@@ -39,7 +39,7 @@ class MachineCode:
     refusal: str | None = None
     """The first error of an assembler that knows the architecture."""
     unknown: bool = False
-    """Whether every assembler here is too old to say."""
+    """Whether every assembler of this machine is too old to decide."""
 
 
 def tools(name: str) -> list[Path]:
@@ -76,7 +76,7 @@ def assemble(ptx: str, entry: str) -> MachineCode:
 
 
 def target_of(ptx: str) -> str | None:
-    """The architecture that a PTX text names."""
+    """Return the architecture that a PTX text names."""
     found = _target.search(ptx)
     return found[1] if found else None
 
@@ -97,7 +97,7 @@ def ran(words: list[str]) -> str | None:
 
 
 def _refusal(said: str) -> str | None:
-    """The first error that ptxas prints; None if it is too old to judge the PTX."""
+    """Return the first error that ptxas prints; None if it is too old to judge the PTX."""
     errors = _error.findall(said)
     return None if not errors or _too_old.search(said) else errors[0]
 

@@ -126,7 +126,7 @@ class OperandParser(Cursor):
 
 
 def real_bits(literal: syntax.Real, width: int) -> int:
-    """The literal's bits as f32 (width 32) or f64 (width 64)."""
+    """Return the literal's bits as f32 (width 32) or f64 (width 64)."""
     if literal.width == width:
         return literal.bits
     if width == 32:
@@ -270,7 +270,7 @@ class ModuleParser(OperandParser):
         return found
 
     def variable_type(self) -> tuple[str, int, int]:
-        """(type, bytes of an element, alignment) of a declaration."""
+        """Return (type, bytes of an element, alignment) of a declaration."""
         align = 0
         type_name = ""
         lanes = 1

@@ -92,7 +92,7 @@ def register_class(size_bytes: int) -> str:
 
 
 def on_values(function: Callable[..., Any], type_: Type) -> Callable[..., Array]:
-    """Lift a function of values of `type_` (all sources, one result) to register words."""
+    """Turn a function of values of `type_` (all sources, one result) into one of register words."""
     dtype, raw = type_.value, REGISTER_DTYPES[type_.register]
     if type_.lanes > 1:
         return on_lanes(function, dtype, raw)
@@ -110,7 +110,8 @@ def on_values(function: Callable[..., Any], type_: Type) -> Callable[..., Array]
 def on_lanes(
     function: Callable[..., Any], lane: np.dtype[Any], raw: np.dtype[Any]
 ) -> Callable[..., Array]:
-    """Lift a function of arrays of lanes (low lane first) to words that pack several of them."""
+    """Turn a function of arrays of lanes (low lane first) into one of words that pack several
+    lanes."""
 
     def lifted(*words: Array) -> Array:
         shape = common_shape(words)
@@ -121,7 +122,7 @@ def on_lanes(
 
 
 def common_shape(words: tuple[Array, ...]) -> tuple[int, ...]:
-    """The shape `words` broadcast to."""
+    """Return the shape that `words` broadcast to."""
     shape: tuple[int, ...] = words[0].shape
     for word in words:
         if word.shape != shape:
@@ -140,7 +141,7 @@ def flat(word: Array, shape: tuple[int, ...]) -> Array:
 
 
 def split(word: Array, shape: tuple[int, ...], lane: np.dtype[Any]) -> Array:
-    """`word` broadcast to `shape` as a flat array of its lanes, low lane first."""
+    """Return `word`, broadcast to `shape`, as a flat array of its lanes, low lane first."""
     if word.shape != shape:
         word = np.broadcast_to(word, shape)
     return np.ascontiguousarray(word).reshape(-1).view(lane)

@@ -246,7 +246,7 @@ class RowMemory:
         return host
 
     def address(self, offset: int) -> int:
-        """The address, in its row, of a byte of `data`."""
+        """Return the address, in its row, of a byte of `data`."""
         return int(offset) % self.stride + self.base
 
 
@@ -302,7 +302,7 @@ class SharedMemory(RowMemory):
         return offset, visited
 
     def row_of(self, offset: int) -> int:
-        """The CTA of the batch that owns a byte of `data`."""
+        """Return the CTA of the batch that owns a byte of `data`."""
         return int(offset) // self.stride
 
     def words(self) -> Array:
@@ -359,8 +359,8 @@ class Batch:
         return (ranks << np.uint64(RANK_SHIFT)).reshape(-1, 1)
 
     def cluster_numbers(self, rows: Array) -> Array:
-        """Return for these clusters of the batch numbers unique in the launch: those of their first
-        CTAs."""
+        """Return a number for each of these clusters of the batch that is unique in the launch:
+        that of its first CTA."""
         numbers: Array = self.numbers[rows * self.cluster_size]
         return numbers
 
@@ -374,7 +374,7 @@ class Batch:
         return (place + 1) * self.cluster_size - 1
 
     def cta_alive(self) -> Array:
-        """Whether a thread of each CTA lives: bool[CTAs]."""
+        """Return whether any thread of each CTA is alive: bool[CTAs]."""
         by_cta = self.alive.reshape(self.grid.ctas, self.grid.threads)
         return np.asarray(by_cta.any(axis=1))
 
@@ -385,13 +385,17 @@ class Batch:
         return self.clusters.threads + 32 * rank
 
     def engine_warps(self, lanes: Array) -> Array:
-        """The warps, in their clusters, as which the copy engines of the lanes' CTAs act."""
+        """Return the warps, in their clusters, that stand for the copy engines of the lanes'
+        CTAs."""
         warps: Array = self.clusters.warps + lanes // self.grid.threads % self.cluster_size
         return warps
 
     def member(self, cluster: int, thread: int) -> tuple[int, int]:
-        """The linear number of the CTA in the grid, and the thread in it, of a thread of a cluster
-        with a number of `cluster_numbers`. A copy engine is the thread behind the CTA's last."""
+        """Return the linear number of the CTA in the grid, and the thread in it, of a cluster's
+        thread.
+
+        cluster: its number of `cluster_numbers`. A copy engine is the thread after the CTA's last.
+        """
         threads = self.grid.threads
         if thread >= self.clusters.threads:
             rank, thread = (thread - self.clusters.threads) // 32, threads
@@ -402,7 +406,7 @@ class Batch:
         return cluster + x + columns * (y + lines * z), thread
 
     def coordinates(self, lane: int) -> tuple[Dim3, Dim3]:
-        """CTA and thread (x, y, z) of a lane of the batch."""
+        """Return CTA and thread (x, y, z) of a lane of the batch."""
         cta = int(self.numbers[lane // self.grid.threads])
         return self.place(cta, lane % self.grid.threads)
 
@@ -464,7 +468,7 @@ class Batch:
 
 
 def ctas_by_cluster(grid: Dim3, cluster: Dim3) -> Array:
-    """The linear CTA numbers of each cluster by rank: int64[clusters, CTAs]."""
+    """Return the linear CTA numbers of each cluster by rank: int64[clusters, CTAs]."""
     numbers = np.arange(math.prod(grid), dtype=np.int64)
     if cluster == (1, 1, 1):
         return numbers.reshape(-1, 1)
@@ -513,7 +517,7 @@ class Execution(NamedTuple):
 
 
 def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array) -> Array | None:
-    """A special register of the CTAs `numbers`, or None if it is not emulated."""
+    """Return a special register of the CTAs `numbers`; None if it is not emulated."""
     ctas, block = launch.asked.grid, launch.asked.block
     thread = np.arange(grid.threads)
     lane = thread & 31

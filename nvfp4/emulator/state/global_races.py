@@ -38,7 +38,7 @@ ATOMIC = 1 << 15
 THREAD = (1 << 15) - 1
 _CLOCK, _OWNER, _BYTES = 18, 36, 16
 FENCES = 0
-"""The channel that fences tell and that no location uses."""
+"""The channel that fences release to; no location uses it."""
 _LATEST = (1 << 18) - 1
 WORD = np.uint64(8)
 
@@ -72,7 +72,7 @@ def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-unty
 
 @loop
 def _published(stamp, cta, row, releases, latest):  # type: ignore[no-untyped-def]
-    """Whether a fence lies between an access that is `_ordered` and the release behind it."""
+    """Return whether a fence lies between an access that is `_ordered` and the release after it."""
     owner = (stamp >> _OWNER) - 1
     if owner == cta:
         return True
@@ -102,7 +102,7 @@ def _holder(address, starts, ends, near):  # type: ignore[no-untyped-def]
 
 @loop
 def _near(stamp, other):  # type: ignore[no-untyped-def]
-    """Whether two stamps are of the same warp; a stamp of 0 is of none."""
+    """Return whether two stamps are of the same warp; a stamp of 0 is of none."""
     same_owner = stamp >> _OWNER == other >> _OWNER
     return stamp != 0 and same_owner and (stamp ^ other) & (THREAD & ~31) == 0
 
@@ -376,11 +376,11 @@ class GlobalRaces:
         return any(bool((flags(b) & WRITTEN)[read > 0].any()) for b, read in self._early)
 
     def concerns(self, address: Array) -> bool:
-        """Whether a read of these addresses has to be recorded."""
+        """Return whether a read of these addresses has to be recorded."""
         return bool(self.starts.size) and watched(address, self.starts, self.ends)
 
     def reads(self, address: Array, nbytes: int, who: Who, atomic: bool, nc: bool = False) -> Found:
-        """Record reads or atomics; as `note_reads`."""
+        """Record reads or atomics; see `note_reads`."""
         return self._note(note_reads, address, nbytes, who, atomic, nc)
 
     def writes(self, address: Array, data: Array, who: Who) -> Found:

@@ -18,7 +18,7 @@ from nvfp4.emulator.ptx.types import Array
 
 
 class RegisterFile:
-    """arrays: one a register. shape: (CTAs, threads) of the batch."""
+    """Registers of a batch. arrays: one for each register. shape: (CTAs, threads) of the batch."""
 
     def __init__(self, shape: tuple[int, int], defaults: list[Array]) -> None:
         self.shape = shape

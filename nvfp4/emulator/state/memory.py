@@ -34,8 +34,10 @@ class GlobalMemory:
     """
 
     def __init__(self, own: Sequence[Buffer], memory: Memory) -> None:
-        """own: the launch's parameters and the module's variables. Of overlapping buffers those
-        stay that start first and reach farthest."""
+        """own: the launch's parameters and the module's variables.
+
+        Of overlapping buffers, those that start first and reach farthest are kept.
+        """
         self._own = list(own)
         self._freed = memory.freed
         self.kept: dict[int, tuple[Buffer, Array]] = {}
@@ -63,7 +65,7 @@ class GlobalMemory:
         return [b for b in self._own if b.name == PARAMETERS] if space == "param" else constants
 
     def keep_contents(self, first: int, last: int) -> None:
-        """Before a write to addresses from `first` to `last`: remember what the buffers hold."""
+        """Remember the contents of buffers before a write to addresses from `first` to `last`."""
         low = bisect_right(self.addresses, first) - 1
         high = bisect_right(self.addresses, last) - 1
         for buffer in self.buffers[low : high + 1]:
@@ -91,8 +93,11 @@ class GlobalMemory:
         return None if best is None else (best[1], address - best[1].address)
 
     def describe(self, address: int, element: bool = True) -> str:
-        """An address in words, `c[4, 0, 0], byte 8 of c (4096 bytes)`. Never the address itself,
-        which differs from run to run. element: whether to name the element."""
+        """Describe an address in words, such as `c[4, 0, 0], byte 8 of c (4096 bytes)`.
+
+        The address itself is left out, as it differs from run to run. element: whether to name the
+        element.
+        """
         if address < NULL_PAGE_BYTES:
             return f"byte {address} from a null pointer" if address else "a null pointer"
         found = self.nearest(address)
@@ -116,8 +121,7 @@ class GlobalMemory:
         return f"{index}, {place}" if index else place
 
     def _freed_at(self, address: int) -> str | None:
-        """Return in words the byte of freed memory that was at this address; None if there was
-        none."""
+        """Describe the byte of freed memory that was at this address; None if there was none."""
         for buffer in self._freed():
             if buffer.address <= address < buffer.end:
                 return f"byte {address - buffer.address} of {buffer.name}, which has been freed"
@@ -125,7 +129,8 @@ class GlobalMemory:
 
 
 def element_at(buffer: Buffer, offset: int) -> str | None:
-    """The element that holds a byte of a buffer, in its tensor's own coordinates: `c[4, 0, 1]`."""
+    """Return the element that holds a byte of a buffer, in its tensor's coordinates: `c[4, 0,
+    1]`."""
     index = buffer.view.index(offset) if buffer.view else None
     if index is None:
         return None
@@ -134,15 +139,17 @@ def element_at(buffer: Buffer, offset: int) -> str | None:
 
 
 def _meant(buffer: Buffer, offset: int) -> bool:
-    """Return whether an offset is so near to its buffer that it was probably meant for it. Nothing
-    is meant for the kernel's parameters, which lie elsewhere in every run."""
+    """Return whether an offset is so near to its buffer that the access was probably meant for it.
+
+    No access is meant for the kernel's parameters, which are elsewhere in every run.
+    """
     gap = max(-offset, offset + 1 - buffer.nbytes, 0)
     return gap <= (0 if buffer.name == PARAMETERS else max(_NEAR_BYTES, 4 * buffer.nbytes))
 
 
 def _as_negative(buffers: list[Buffer], address: int) -> str:
-    """Return a clause that says so if an address looks like a buffer's plus a small negative number
-    taken as unsigned; "" if it does not."""
+    """Return a clause for an address that looks like a buffer's plus a negative number taken as
+    unsigned; "" for others."""
     for buffer in buffers:
         below = (1 << 32) - (address - buffer.address)
         if 0 < below <= _NEAR_BYTES:
@@ -180,7 +187,7 @@ def contents(buffer: Buffer) -> Array:
 
 
 def host_bytes(address: int, nbytes: int) -> Array:
-    """uint8[nbytes] of host memory; the caller has checked the range."""
+    """Return uint8[nbytes] of host memory; the caller has checked the range."""
     pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
     return np.ctypeslib.as_array(pointer, (nbytes,))
 

@@ -33,7 +33,7 @@ def load(typing_context: Any, address: Any, dtype: Any) -> Any:
 
 @intrinsic
 def store(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write a number to a raw address, as many bytes as its type has."""
+    """Write a number to a raw address; its type gives the number of bytes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[1], builder.inttoptr(args[0], args[1].type.as_pointer()), align=1)
@@ -44,7 +44,7 @@ def store(typing_context: Any, address: Any, value: Any) -> Any:
 
 @loop
 def gather(address, out):  # type: ignore[no-untyped-def]
-    """Read out[:, i], elements that lie next to each other, from address[i]."""
+    """Read contiguous elements out[:, i] from address[i]."""
     size = out.itemsize
     if out.shape[0] == 4:
         for i in range(address.shape[0]):
@@ -58,7 +58,7 @@ def gather(address, out):  # type: ignore[no-untyped-def]
 
 @loop
 def scatter(address, values):  # type: ignore[no-untyped-def]
-    """Write values[:, i], next to each other, to address[i]."""
+    """Write contiguous values[:, i] to address[i]."""
     size = values.itemsize
     for j in range(values.shape[0]):
         for i in range(address.shape[0]):
@@ -69,11 +69,11 @@ def scatter(address, values):  # type: ignore[no-untyped-def]
 def visit_global(  # type: ignore[no-untyped-def]
     address, request, nbytes, align, starts, ends, sector0, touched, flag
 ):
-    """Bounds, alignment and sectors of global accesses of `nbytes` each.
+    """Check bounds and alignment of global accesses of `nbytes` each, and count their sectors.
 
-    starts, ends: sorted buffers. sector0: a buffer's first place in `touched`, where `flag` is
-    or-ed in for each sector. request: lanes with equal neighbours form one request.
-    Returns (faulty lane or -1, sectors over all requests, those of them that had no flag).
+    starts, ends: sorted buffers. sector0: a buffer's first place in `touched`, in which `flag` is
+    set for each sector. request: lanes with equal neighbours form one request. Returns (faulty lane
+    or -1, sectors over all requests, those of them that had no flag).
     """
     seen = np.empty(32 * (2 + nbytes // 32), np.int64)
     count = 0
@@ -127,7 +127,7 @@ def visit_global(  # type: ignore[no-untyped-def]
 
 @loop
 def locate_window(address, row, base, size, stride, nbytes, align, out):  # type: ignore[no-untyped-def]
-    """Byte offsets of accesses to per-CTA or per-thread memory.
+    """Locate accesses to per-CTA or per-thread memory.
 
     Row r of the memory is `stride` bytes from row r - 1 and holds addresses base to base + size.
     Writes row * stride + address - base to out; returns the first faulty lane or -1.

@@ -64,7 +64,7 @@ class Order:
         return self.number % 2 == 1
 
     def bytes(self, nbytes: int, salt: int = 0) -> Array:
-        """Contents of uninitialised memory: uint8[nbytes]."""
+        """Return the contents of uninitialised memory: uint8[nbytes]."""
         if self.values == 2:
             return np.zeros(nbytes, np.uint8)
         noise = _noise(salt, nbytes)

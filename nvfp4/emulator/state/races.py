@@ -39,7 +39,7 @@ UNDER_WAY = np.int64(0x7FFFFFFF)
 WRITTEN_BEFORE = 1
 """The stamp of bytes that were written before any thread ran."""
 SPLIT = -1
-"""Stands for a word's writer if its bytes have separate cells."""
+"""Stands for the writer of a word whose bytes have separate cells."""
 CHANNELS = 8
 """Columns of `known` for synchronisation between CTAs."""
 
@@ -68,7 +68,7 @@ def _words(stamps):  # type: ignore[no-untyped-def]
 
 @loop
 def split(stamps, offset):  # type: ignore[no-untyped-def]
-    """Give each byte a cell of its own in the words that hold these bytes."""
+    """Give each byte in the words that hold these bytes its own cell."""
     words = np.int64(_words(stamps))
     for i in range(offset.shape[0]):
         word = np.int64(offset[i] >> np.uint64(2))
@@ -96,7 +96,7 @@ def writer_of(stamps, byte):  # type: ignore[no-untyped-def]
 
 @loop
 def first_unwritten(stamps, offset):  # type: ignore[no-untyped-def]
-    """The first of these bytes that nothing has written, or -1, and how many there are."""
+    """Return the first of these bytes that nothing has written, or -1, and how many there are."""
     first, count = -1, 0
     for i in range(offset.shape[0]):
         if writer_of(stamps, np.int64(offset[i])) == 0:
@@ -120,7 +120,7 @@ def ordered(stamp, thread, row):  # type: ignore[no-untyped-def]
 
 @loop
 def in_warp(stamp, thread):  # type: ignore[no-untyped-def]
-    """Whether a thread of `thread`'s warp left the stamp."""
+    """Return whether a thread of `thread`'s warp left the stamp."""
     return stamp != 0 and ((stamp & THREAD) - 1) >> 5 == thread >> 5
 
 
@@ -228,7 +228,8 @@ def note_reads(  # type: ignore[no-untyped-def]
 
 @loop
 def unwritten_flag(offset, nbytes, lanes, threads, known, stamps):  # type: ignore[no-untyped-def]
-    """The first of these lanes whose read of a flag may come before its first write, or -1."""
+    """Return the first of these lanes whose read of a flag may come before its first write, or
+    -1."""
     for i in range(offset.shape[0]):
         cluster = lanes[i] // threads
         t = lanes[i] - cluster * threads
@@ -332,7 +333,7 @@ def note_writes(  # type: ignore[no-untyped-def]
 
 @loop
 def _unfenced(stamp, engine, fenced):  # type: ignore[no-untyped-def]
-    """Whether a thread left the stamp, and no proxy fence has covered what it did."""
+    """Return whether a thread left the stamp, and no proxy fence has covered its access."""
     other = (stamp & THREAD) - 1
     by_engine = other == engine or other >> 5 >= fenced.shape[0]
     return stamp != 0 and not by_engine and stamp >> 32 > fenced[other >> 5]
@@ -471,14 +472,14 @@ class Clocks:
 
     @cached_property
     def ordered(self) -> Array:
-        """Return the clocks that each warp's fence ordered before its later relaxed arrivals; as
-        `known`."""
+        """Return the clocks that each warp's fence ordered before its later relaxed arrivals, in
+        the form of `known`."""
         return np.zeros_like(self.known[:, : self.warps])
 
     @cached_property
     def seen(self) -> Array:
-        """Return the clocks seen by relaxed waits of each warp, known from its next fence on; as
-        `known`."""
+        """Return the clocks seen by relaxed waits of each warp, known from its next fence on, in
+        the form of `known`."""
         return np.zeros_like(self.known[:, : self.warps])
 
     def learn_seen(self, cluster: Array, warp: Array) -> None:
@@ -500,7 +501,7 @@ class Clocks:
         return view.reshape(clusters, self._ctas, self._warps_of_cta, clocks)
 
     def of_cta(self, cta: int) -> Array:
-        """The latest clocks that any thread of a CTA of the batch knows of: int32[clocks]."""
+        """Return the latest clocks that any thread of a CTA of the batch knows: int32[clocks]."""
         cluster, rank = divmod(cta, self._ctas)
         first = rank * self._warps_of_cta
         latest: Array = self.known[cluster, first : first + self._warps_of_cta].max(axis=0)
@@ -515,7 +516,8 @@ class Clocks:
         self.known[:, own, own] += 1
 
     def meet(self, ctas: Array, came: Array, stay: Array) -> None:
-        """Record a barrier of CTAs. came, stay: bool[ctas, warps], warps that arrived, waited."""
+        """Record a barrier of CTAs. came, stay: warps that arrived, and warps that waited,
+        bool[ctas, warps]."""
         cluster = (ctas // self._ctas)[:, None]
         warp = (ctas % self._ctas * self._warps_of_cta)[:, None] + np.arange(self._warps_of_cta)
         known = self.known[cluster, warp]

@@ -23,8 +23,7 @@ Place = tuple[str, int] | int
 
 @dataclass(frozen=True)
 class BankConflict:
-    """One request of shared memory: how many passes it took for its widest part, the bank that was
-    hit most often, and the lanes (0 to 31) that hit it."""
+    """The bank conflicts of one request to shared memory."""
 
     ways: int
     """Passes of the request's widest part."""
@@ -108,7 +107,7 @@ class Tally:
         self._sites: dict[int, SiteTally] = {}
 
     def site(self, instruction: Instruction) -> SiteTally:
-        """The counts of an instruction; it must live as long as the tally."""
+        """Return the counts of an instruction, which must live as long as the tally."""
         found = self._sites.get(id(instruction))
         if found is None:
             found = self._sites[id(instruction)] = SiteTally()

@@ -19,18 +19,18 @@ LANES, COLUMNS = 128, 512
 LEAST_COLUMNS = 32
 _LANE_SHIFT = 16
 _SHARED_OF_TWO = 114 << 10
-"""Shared memory of a CTA above which a multiprocessor holds no second one."""
+"""Bytes of shared memory of a CTA above which a multiprocessor holds only one."""
 _LEAST_LATER, _MOST_LATER = 4, 64
-"""Fewest CTAs whose words are changed in the background, and most changes that wait."""
+"""Least number of CTAs whose words are changed in the background, and limit on waiting changes."""
 
 
 def split_address(address: int) -> tuple[int, int]:
-    """(lane, column) of an address."""
+    """Return (lane, column) of an address."""
     return address >> _LANE_SHIFT & 0xFFFF, address & 0xFFFF
 
 
 def in_words(address: int) -> str:
-    """An address for messages."""
+    """Return an address for messages."""
     lane, column = split_address(address)
     return f"lane {lane}, column {column}"
 

@@ -56,8 +56,11 @@ class TensorFences:
         self._relaxed.pop((cluster, warp), None)
 
     def missing(self, cluster: int, warp: int, clock: int, reader: int) -> str | None:
-        """Which fence is missing between what a warp has issued at a clock of its own and what
-        another one issues now, given that something orders the two."""
+        """Return which fence is missing between two operations, given that something orders the
+        fences.
+
+        The first was issued by a warp at its clock, the second is issued by another warp now.
+        """
         fences = self._before.get((cluster, warp), [])
         first = bisect_left(fences, clock)
         if first == len(fences) or fences[first] >= self.clocks.known[cluster, reader, warp]:
@@ -72,8 +75,8 @@ class TensorFences:
         self._relaxed[cluster, warp] = count, int(mine[warp])
 
     def only_relaxed(self, cluster: int, warp: int, number: int) -> bool:
-        """Whether a warp knows from such a wait that an operation is complete, and has neither
-        executed a fence nor released since."""
+        """Return whether a warp knows only from such a wait that an operation is complete, with no
+        fence or release since."""
         if (cluster, warp) not in self._relaxed:
             return False
         count, clock = self._relaxed[cluster, warp]
@@ -96,7 +99,8 @@ _MOST_STAMPS = 64
 
 @loop
 def _other(stamps, start, stop, parts, fine, count):  # type: ignore[no-untyped-def]
-    """A stamp among some words that is neither 0 nor among the first `count` of `fine`, or 0."""
+    """Return a stamp among some words that is neither 0 nor among the first `count` of `fine`, or
+    0."""
     last = np.int64(0)
     for column in range(start, stop):
         for i in range(parts.shape[0]):
@@ -188,7 +192,7 @@ class Issued(NamedTuple):
 
 
 class _Together(NamedTuple):
-    """Operations of different pipes that lanes have issued together; see `Issued`."""
+    """Operations of different pipes that lanes issued together; see `Issued`."""
 
     site: Any
     lanes: Array
@@ -212,7 +216,7 @@ class Conflict:
 
 @dataclass
 class _Pending:
-    """A warp's access that is under way: its words, and the kind of stamps that it leaves."""
+    """An access of a warp in progress: its words, and the kind of stamps that it leaves."""
 
     kind: int
     columns: slice
@@ -274,11 +278,11 @@ class TensorPipe:
         self._fine = np.zeros(_MOST_STAMPS, np.int64)
 
     def unit(self, row: Any) -> Any:
-        """The name of the pipe of a CTA, or of each of several."""
+        """Return the name of the pipe of a CTA, or of each of several."""
         return row & ~1 if self.group == 2 else row
 
     def unit_rows(self, row: int) -> range:
-        """The CTAs that share a CTA's pipe."""
+        """Return the CTAs that share a CTA's pipe."""
         first = self.unit(row)
         return range(first, first + (self.group or 1))
 
@@ -298,12 +302,12 @@ class TensorPipe:
     # --- who knows what -------------------------------------------------------------------
 
     def _knowledge(self, lane: int) -> tuple[Array, int]:
-        """(the clocks known to a lane's warp, the warp in its cluster)."""
+        """Return (the clocks known to a lane's warp, the warp in its cluster)."""
         cluster, thread = divmod(lane, self.batch.clusters.threads)
         return self.batch.shared.clocks.known[cluster, thread >> 5], thread >> 5
 
     def _warp_name(self, warp: int) -> str:
-        """A warp of a cluster for messages."""
+        """Return the name of a warp of a cluster for messages."""
         rank, own = divmod(warp, self.batch.grid.warps)
         return f"warp {own}" + (f" of the CTA with rank {rank}" if rank else "")
 
@@ -333,13 +337,14 @@ class TensorPipe:
         return numbers
 
     def issued(self, row: int, number: int) -> Issued:
-        """The operation of a CTA's pipe with a number."""
+        """Return the operation of a CTA's pipe with this number."""
         together, i = self._places[:, self.unit(row), number - 1].tolist()
         site, lanes, warps, clocks, shape = self._issued[together]
         return Issued(int(warps[i]), int(clocks[i]), site.lane(self.batch, lanes[i]), shape)
 
     def submit(self, lanes: Array, perform: Callable[[Array], None]) -> None:
-        """Perform operations that lanes have issued, now or late. perform: gets their positions."""
+        """Perform operations that lanes have issued, now or later. perform: called with their
+        positions."""
         if not self.late:
             perform(np.arange(lanes.size))
             return
@@ -358,7 +363,7 @@ class TensorPipe:
             clocks.append(int(mine[warp]))
 
     def complete_for(self, lane: int, row: int, count: int) -> bool:
-        """Whether a lane's warp knows `count` operations of a CTA's pipe to be complete."""
+        """Return whether a lane's warp knows `count` operations of a CTA's pipe to be complete."""
         mine, warp = self._knowledge(lane)
         for other, (counts, clocks) in self.of(row).seen.items():
             at = bisect_left(counts, count)
@@ -537,5 +542,5 @@ class TensorPipe:
 
 
 def _parts(lanes: Array) -> Array:
-    """The groups of lanes with a stamp that hold some lanes."""
+    """Return the groups of lanes with one stamp that hold some lanes."""
     return np.unique(lanes // LANES_OF_STAMP)

@@ -6,7 +6,7 @@ from nvfp4.emulator.state.batch import Batch
 
 UNKNOWN = 0
 BY_ATOMS_OF_32 = 129
-"""Width that stands for a swizzle of 128 bytes in atoms of 32."""
+"""The width that stands for a swizzle of 128 bytes in atoms of 32."""
 _CHUNK_BYTES = 16
 
 
@@ -20,8 +20,11 @@ def swizzle_name(width: int) -> str:
 
 
 class TileSwizzles:
-    """width: uint8, bytes of the swizzle's lines: 16 without one, UNKNOWN where no tile was copied
-    to."""
+    """The swizzles of copied tiles.
+
+    width: bytes of the swizzle's lines, uint8: 16 without a swizzle, UNKNOWN where no tile was
+    copied.
+    """
 
     def __init__(self, batch: Batch) -> None:
         self.width = np.zeros(batch.shared.data.size // _CHUNK_BYTES, np.uint8)

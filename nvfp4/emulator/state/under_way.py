@@ -54,7 +54,8 @@ class UnderWay:
         return list(self._by_stream.get(stream, ())) if programmatic else []
 
     def ended(self, stream: int, programmatic: bool, left: Footprint) -> None:
-        """Record that a launch of a stream has run. If it has not waited, those before it stay."""
+        """Record that a launch of a stream has run. Earlier launches are kept if it has not waited
+        for them."""
         earlier = [] if left.waits else self.met_by(stream, programmatic)
         self._by_stream[stream] = [*earlier, left]
 
@@ -111,7 +112,7 @@ class Hazards:
         return bool(self._parts or self._read)
 
     def land(self, all_of_them: bool = False) -> None:
-        """Record that the launch before this one has ended, or all before it."""
+        """Record that the previous launch has ended, or all earlier ones."""
         late = []
         for launch, part, after in self._landing:
             if all_of_them or launch is self._last:

@@ -47,8 +47,10 @@ class Witness:
         atomic: bool = False,
         homes: Array | None = None,
     ) -> None:
-        """Lanes of (linear CTAs, threads) access `nbytes` at each address. where: by position.
-        homes: the linear CTAs whose shared memory it is."""
+        """Record that lanes of (linear CTAs, threads) access `nbytes` at each address.
+
+        where: returns a place by position. homes: the linear CTAs whose shared memory it is.
+        """
         seen = self.seen
         if space != seen.space or len(self.events) > _MOST:
             return

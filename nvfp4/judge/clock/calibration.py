@@ -28,7 +28,7 @@ class DeviceLimits:
 
     read_gbps: float
     empty_ns: float
-    """The time between events around nothing."""
+    """Time between two events with nothing in between."""
     settle_ns: float
     """The time that a device-wide synchronize adds."""
 
@@ -81,7 +81,7 @@ AS_LONG = 0.03
 """Largest relative difference of new reads from a stored floor at which the floor is kept."""
 
 _reads_each = 6
-"""New reads of each size that decide whether a kept floor holds."""
+"""New reads of each size that decide whether a stored floor holds."""
 
 
 @dataclass(frozen=True)
@@ -90,25 +90,27 @@ class Calibration:
 
     limits: DeviceLimits
     floors_ns: list[float]
-    """One for each of the sizes that were asked for."""
+    """Floors of the requested sizes."""
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """A measurement that is kept."""
+    """A stored measurement."""
 
     at_s: float
-    """The time of the measurement, by the clock of the system."""
+    """Time of the measurement, by the system's clock."""
     read_gbps: float
     floors: dict[int, tuple[Read, float]]
-    """By size in bytes, the fastest way to read and how long that took, in nanoseconds."""
+    """By size in bytes, the fastest way to read and its time in nanoseconds."""
 
 
 def calibrate(
     device: torch.device, flush: str, sizes: Sequence[int], anew: bool = False
 ) -> Calibration:
-    """Limits, and the floor of a read of so many bytes each. flush: of ``worker.timing.flushes``.
-    anew: measure even if floors are kept."""
+    """Return the limits, and the floor of a read for each of these sizes.
+
+    flush: a flush of ``worker.timing.flushes``. anew: measure even if floors are stored.
+    """
     if device.type != "cuda":
         limits = measure_limits(device)
         return Calibration(limits, [limits.floor_ns(each) for each in sizes])
@@ -127,7 +129,7 @@ def calibrate(
 def _still_ns(
     kept: _Measured, device: torch.device, flush: str, sizes: Sequence[int]
 ) -> list[float] | None:
-    """Return the kept floors if new reads confirm each of them."""
+    """Return the stored floors if new reads confirm each of them."""
     timer = CudaTimer(device, flushes[flush])
     reads = Reads(device, {way for way, _ in kept.floors.values()})
     floors_ns = []
@@ -151,7 +153,7 @@ def _path(device: torch.device, flush: str) -> Path:
 
 
 def _kept(path: Path, sizes: Sequence[int]) -> _Measured | None:
-    """Return the kept measurement if it has all these sizes and is at most an hour old."""
+    """Return the stored measurement if it has all these sizes and is at most an hour old."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(path.read_text(encoding="utf-8"))
         floors = {int(size): (Read(**way), float(ns)) for size, way, ns in found["floors"]}

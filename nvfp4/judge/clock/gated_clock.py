@@ -31,7 +31,7 @@ queue_wait_s, single_wait_s = 1.0, 0.05
 in a call."""
 
 error_ns = 5e3
-"""Error of a call among many: what waits between calls."""
+"""Error of the time of a call among many, due to waiting between calls."""
 
 waiting_error_ns = 100e3
 """Error of the time of queued calls if the host waits for each, since it works between them."""
@@ -50,7 +50,7 @@ class _Clocked:
     """Calls that were clocked together."""
 
     all_ns: float
-    """From the opened gate to the copies of the outputs."""
+    """Time from the opening of the gate to the copies of the outputs."""
     queued: bool
     """Whether the host had queued every call before the device began."""
     outputs: torch.Tensor
@@ -91,9 +91,10 @@ class GatedClock:
         return {"batched": str(estimate.call_ns)}
 
     def estimates(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Estimate]:
-        """Estimates, each costlier and more certain than the one before; every output is checked.
+        """Yield estimates, each costlier and more certain than the one before; every output is
+        checked.
 
-        A few queued calls; then more of them, or one by one where the host waits for the
+        A few queued calls come first; then more of them, or single ones if the host waits for the
         device in every call. Raises SubmissionFailed.
         """
         size = _room(opened.plan, self._device, few_calls)
@@ -115,7 +116,7 @@ class GatedClock:
         return clocked.queued, max(0.0, clocked.all_ns - self._empty_queue_ns) / size
 
     def _single_ns(self, opened: OpenedCase, seeds: Iterator[int]) -> float:
-        """Time of a call that is clocked by itself, in the buffers of the case."""
+        """Return the time of a call that is clocked by itself, in the case's buffers."""
         alone = [
             self._judged(opened, [opened.buffers], [seed], alone=True).all_ns
             for seed in islice(seeds, single_calls)
@@ -206,7 +207,7 @@ class GatedClock:
         return queued
 
     def _opening(self, late: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None]:
-        """Prepares the copies and the flag, so that doing them takes the host no time."""
+        """Prepare the copies and the flag, so that executing them takes the host no time."""
         targets, sources = [target for target, _ in late], [source for _, source in late]
 
         def copy_and_open() -> None:
@@ -243,6 +244,6 @@ def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Es
 
 
 def _room(plan: CasePlan, device: torch.device, most: int) -> int:
-    """Return how many calls with contents of their own fit into memory, ``most`` at most."""
+    """Return how many calls with separate contents fit into memory, ``most`` at most."""
     set_bytes = mapped_bytes(sizes_of(plan.inputs, plan.room_bytes))
     return min(most, int(_memory_share * free_memory_bytes(device)) // set_bytes)

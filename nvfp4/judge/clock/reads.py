@@ -1,7 +1,6 @@
-"""Reads of memory by several kernels: no kernel that has to read as much is faster than the fastest
-of them.
+"""Reads of memory by several kernels. No kernel that reads as much can beat the fastest of these.
 
-The kernels are PTX that the driver compiles, so that nothing else need be installed.
+The kernels are PTX that the driver compiles, so nothing else need be installed.
 """
 
 import math
@@ -19,7 +18,8 @@ from nvfp4.retarget.driver import installed_driver
 
 _buffer_bytes = 1 << 30
 _rounds, _best, _best_rounds = 2, 2, 8
-"""Rounds with all ways to read; how many of the fastest ways get further rounds; their rounds."""
+"""Rounds in which all ways are tried, how many of the fastest ways get further rounds, and the
+number of these."""
 
 _magic = 0x12345679
 
@@ -63,7 +63,7 @@ class Read:
     threads: int
     """The threads of a CTA."""
     loads: int
-    """The loads of a thread, all in flight at once."""
+    """Loads of a thread, which are all in flight at once."""
     load_bytes: int = 16
     """The bytes of a load."""
     bulk: bool = False
@@ -78,8 +78,10 @@ class Read:
         return self.load_bytes * (1 if self.bulk else self.loads * self.threads)
 
     def launch(self, source: int, nbytes: int, sink: int) -> tuple[Dim3, Dim3, int, list[bytes]]:
-        """Return grid, block, shared bytes and parameters. source, sink: addresses. nbytes: a
-        multiple of 32; there are as many CTAs as read it all."""
+        """Return grid, block, shared bytes and parameters.
+
+        source, sink: addresses. nbytes: a multiple of 32; enough CTAs run to read all of it.
+        """
         grid = -(-nbytes // self.cta_bytes), 1, 1
         more = self.cta_bytes if self.bulk else sink
         parameters = [struct.pack("<Q", each) for each in (source, nbytes, more)]
@@ -87,7 +89,7 @@ class Read:
         return grid, (self.threads, 1, 1), shared_bytes, parameters
 
     def ptx(self) -> str:
-        """Return the kernel's PTX, which all reads of one name share."""
+        """Return the PTX of the kernel, which all reads with this name share."""
         if self.bulk:
             kernel = _entry.format(name=self.name, words=1, span=_bulk_span, body=_bulk_body)
             return _bulk_shared + kernel
@@ -127,10 +129,11 @@ def module(header: str, reads: Sequence[Read]) -> str:
 
 
 class Reads:
-    """Kernels, loaded, and random bytes for them to read. ways: those that are loaded."""
+    """Loaded kernels, and random bytes for them to read. ways: the ways of reading that were
+    loaded."""
 
     def __init__(self, device: torch.device, wanted: Collection[Read] | None = None) -> None:
-        """wanted: of ``ways``, None for all of them."""
+        """wanted: ways to load (see ``ways``); None for all."""
         driver = installed_driver()
         capability = torch.cuda.get_device_capability(device)
         free_bytes = torch.cuda.mem_get_info(device)[0]
@@ -150,8 +153,10 @@ class Reads:
         self.ways = list(self._kernels)
 
     def read(self, nbytes: int, way: Read, place: float = 0.0) -> None:
-        """Queue a read of so many bytes, at most the buffer's, on the current stream. place: from 0
-        to 1, where in the buffer."""
+        """Queue a read of so many bytes, at most the buffer's, on the current stream.
+
+        place: position in the buffer, from 0 to 1.
+        """
         nbytes = max(32, min(nbytes, self._buffer.nbytes) // 32 * 32)
         left_bytes = self._buffer.nbytes - max(nbytes, way.cta_bytes)
         source = self._buffer.data_ptr() + int(left_bytes * place) // 256 * 256

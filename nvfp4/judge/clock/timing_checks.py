@@ -1,4 +1,4 @@
-"""Statistics of timings, and which times are believed."""
+"""Statistics of timings, and checks whether times are credible."""
 
 import math
 import statistics
@@ -22,7 +22,7 @@ clock_tolerance_share, cpu_clock_tolerance_ns = 0.1, 5e6
 longest_ns = 1e15
 
 most_left_out = 10
-"""Calls that the host was late for."""
+"""Most calls to leave out because the host was late."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Estimate:
 
 
 class Samples:
-    """Times of the calls that count, which leaves out a few that the host was late for."""
+    """Times of the calls that count; a few calls that the host was late for are left out."""
 
     def __init__(self, wanted: int) -> None:
         self.times: list[CallTime] = []
@@ -86,7 +86,7 @@ class Samples:
 
 
 def read_time(answer: Called, wall_ns: float) -> CallTime:
-    """Return a time that was reported. Raises SubmissionFailed if it cannot be one."""
+    """Return a reported time. Raises SubmissionFailed if it is not a valid time."""
     if not 0 < answer.call_ns <= answer.settled_ns < longest_ns:
         raise SubmissionFailed("process.protocol", "the submission's process sent impossible times")
     return CallTime(answer.call_ns, answer.settled_ns, answer.late, wall_ns)
