@@ -1,1 +1,1 @@
-"""Typed records that processes exchange. Imports the standard library alone."""
+"""Typed records that processes exchange. They import only the standard library."""

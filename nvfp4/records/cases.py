@@ -78,7 +78,8 @@ def _value(name: str, text: str) -> Any:
 
 
 def case_line(arguments: dict[str, Any]) -> str:
-    """Return a case as a line of a case file. Raises CaseError for what no line can hold."""
+    """Return a case as a line of a case file. Raises CaseError for values that a line cannot
+    express."""
     line = "; ".join(f"{name}: {value}" for name, value in arguments.items())
     if not arguments or any(";" in str(value) for value in arguments.values()):
         raise CaseError("a case is names with whole numbers, lists of them or words")
@@ -103,8 +104,7 @@ _widest_list = 10
 
 
 def short_value(text: str) -> str:
-    """Shorten a value for a table: of a long list, name how many numbers it has and the first and
-    last."""
+    """Shorten a value for a table: a long list becomes its length, first and last number."""
     numbers = [int(each) for each in re.findall(r"\d+", text)]
     if len(text) <= _widest_list or not _list.fullmatch(text):
         return text
@@ -113,8 +113,8 @@ def short_value(text: str) -> str:
 
 
 def label(line: str) -> str:
-    """Return a case for people: ``128 x 256 x 1`` where all values are whole numbers, else with
-    names."""
+    """Return the name of a case for people: ``128 x 256 x 1`` if all values are whole numbers, else
+    with names."""
     found = {name: short_value(value) for name, value in dimensions(line).items()}
     if all(_whole.fullmatch(value) for value in found.values()):
         return " x ".join(found.values())

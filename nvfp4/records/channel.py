@@ -1,4 +1,4 @@
-"""JSON messages, a line each, over a socket, and the records that they hold."""
+"""JSON messages, one on a line, over a socket, and the records that they contain."""
 
 import json
 import os
@@ -30,8 +30,8 @@ class BadMessage(Exception):
 
 class Channel:
     def __init__(self, connection: socket.socket, takes_fds: bool = False) -> None:
-        """takes_fds: otherwise the system closes the descriptors that come, so that the other side
-        cannot use up this process's."""
+        """takes_fds: whether to accept descriptors; otherwise the system closes those that come, so
+        that the other side cannot use up this process's limit."""
         self._socket = connection
         self._takes_fds = takes_fds
         self._pending = bytearray()
@@ -83,7 +83,7 @@ class Channel:
         return b"\n" in self._pending
 
     def has_something(self, wait_s: float) -> bool:
-        """Return whether something comes, or the other side is gone, within ``wait_s``."""
+        """Return whether something arrives, or the other side is gone, within ``wait_s``."""
         return bool(self._pending or select.select([self._socket], [], [], wait_s)[0])
 
     def _read_more(self, end: float | None) -> None:

@@ -39,9 +39,9 @@ class ReadCost:
 
     buffer: str
     requested_bytes: int
-    """Each byte counts once for each request of a warp."""
+    """Bytes of all requests of warps; a request counts each byte once."""
     distinct_bytes: int
-    """The number of different bytes."""
+    """Number of different bytes."""
 
     @property
     def times(self) -> float:
@@ -54,7 +54,7 @@ class LineCost:
     """Counts of a line over the launch."""
 
     file: str | None
-    """A file of the user's; None for code that comes from no known line, like the line."""
+    """A file of the user's; None, like the line, for code whose line is unknown."""
     line: int | None
     instructions: int = 0
     """Warp instructions."""
@@ -65,8 +65,8 @@ class LineCost:
     tensor_cycles: int = 0
     """Cycles for which tensor cores are busy with the line's products."""
     idle: float = 0.0
-    """Warp instructions that would be saved if the threads that go different ways here did all
-    they do together."""
+    """Warp instructions that would be saved if threads that diverge here did everything
+    together."""
     callers: list[int] = field(default_factory=list)
     """The nearest lines of the same file into which the code of this line was inlined."""
     opcodes: dict[str, int] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class LineCost:
     accesses: list[AccessCost] = field(default_factory=list)
     reads: list[ReadCost] = field(default_factory=list)
     us: float | None = None
-    """The line's part of the predicted time; None if that is not known."""
+    """The line's part of the predicted time; None if unknown."""
     without_us: float | None = None
-    """The predicted time if the line cost nothing; None if that is not known."""
+    """The predicted time if the line cost nothing; None if unknown."""
     tensor_products: int = 0
     """Products of tensor cores."""
     tensor_bytes: int = 0
@@ -84,7 +84,7 @@ class LineCost:
 
     @property
     def sectors(self) -> int:
-        """Sectors of global memory that warps ask for."""
+        """Sectors of global memory that warps requested."""
         return sum(each.sectors for each in self.accesses)
 
     @property
@@ -134,7 +134,7 @@ class Kernel:
     instructions: int
     lines: list[LineCost]
     assembled_registers: int | None
-    """None without ptxas, like the next."""
+    """Registers of a thread after assembly; None without ptxas."""
     spilled_bytes: int | None
     ptx: list[Code]
     sass: list[Code]

@@ -1,7 +1,7 @@
-"""Failures and findings as records, which programs read.
+"""Failures and findings as records that programs read.
 
-They may come from the submission's process. ``read_failure`` and ``read_findings`` are where that
-is checked: every value is of its type afterwards, and short.
+They may come from the submission's process. ``read_failure`` and ``read_findings`` check them:
+afterwards every value has its type and a limited length.
 """
 
 import json
@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LONGEST_BYTES, LONGEST_CAUSES = 1200, 1700
-"""Limits on a failure as JSON without its causes, and on the causes: the bot's pipe is small."""
+"""Limits on a failure as JSON without its causes, and on the causes, since the bot's pipe is
+small."""
 
 LONGEST_TEXT, LONGEST_NAME = 300, 60
 MOST_ARGUMENTS, MOST_CAUSES, MOST_PLACES = 16, 4, 4
@@ -61,7 +62,7 @@ class _Report:
     thread: list[int] | None = None
     related: list[Place] = field(default_factory=list)
     told_by: str = BY_JUDGE
-    """The source, set by the process that reads the record of another one."""
+    """The source, which is set by the process that reads a record of another one."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def read_failure(value: object) -> Failure | None:
 
 
 def read_findings(value: object) -> list[Finding]:
-    """Read the findings of a list; those without a code or a message are left out."""
+    """Read a list of findings; those without a code or a message are left out."""
     found = (_read(Finding, each) for each in (value if isinstance(value, list) else []))
     return [each for each in found if each is not None and each.message]
 

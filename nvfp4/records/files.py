@@ -54,7 +54,8 @@ def read_plain_file(folder: Path, name: str, most_bytes: int) -> bytes | None:
 
 
 def sealed_file(nbytes: int) -> BinaryIO:
-    """Create a file of fixed size, which no process that has it can use to take more memory."""
+    """Create a file of fixed size, so that no process that has it can use it to take more
+    memory."""
     fd = os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING)
     file = os.fdopen(fd, "r+b", 0)
     file.truncate(nbytes)
@@ -63,9 +64,11 @@ def sealed_file(nbytes: int) -> BinaryIO:
 
 
 def clear(folder: Path, within_s: float = _clearing_s) -> subprocess.Popen[bytes] | None:
-    """Delete a folder of any depth, whatever it holds and whatever its permissions are. Its name is
-    free at once. If deletion takes longer than `within_s`, the process that goes on with it is
-    returned."""
+    """Delete a folder of any depth, whatever its contents and permissions.
+
+    Its name is free at once. If deletion takes longer than `within_s`, the process that continues
+    it is returned.
+    """
     aside = folder.with_name(f"{folder.name}.cleared-{secrets.token_hex(4)}")
     try:
         os.rename(folder, aside)

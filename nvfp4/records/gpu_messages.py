@@ -1,7 +1,7 @@
-"""Requests of a worker to the executor, which is its GPU, over a socket of their own.
+"""Requests of a worker to the executor, which is its GPU, over their own socket.
 
 Bytes travel in a window of memory that both map. ``place`` is the line and column of the submission
-that asks, empty where none does.
+that makes the request; empty if none does.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Told = tuple[str, str, str | None, str | None, int | None]
 """A note: code, message, hint, file and line."""
 
 longest_output = 1 << 16
-"""Characters of the text that a kernel prints, whose last ones are passed on."""
+"""Limit on the text that a kernel prints; its last characters are passed on."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class AddText:
 
 @dataclass(frozen=True)
 class SetRegions:
-    """Memory that launches may touch beside the case's buffers, and memory that was freed."""
+    """Report memory that launches may touch besides the case's buffers, and memory that was
+    freed."""
 
     regions: list[Region]
     freed: list[Region]
@@ -44,7 +45,7 @@ class SetRegions:
 
 @dataclass(frozen=True)
 class Share:
-    """Map a sealed file, whose descriptor comes with it, as memory of host and device."""
+    """Map a sealed file, whose descriptor is sent along, as memory of host and device."""
 
     address: int
     nbytes: int
@@ -52,14 +53,15 @@ class Share:
 
 @dataclass(frozen=True)
 class Write:
-    """Set (address, nbytes) of each span from the window, where they lie one after the other."""
+    """Set the (address, nbytes) of each span from the window, where their contents follow each
+    other."""
 
     spans: list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Read:
-    """Put bytes of device memory into the window: host code needs them."""
+    """Copy bytes of device memory into the window, as host code needs them."""
 
     address: int
     nbytes: int

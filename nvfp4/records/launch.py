@@ -9,7 +9,7 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class View:
-    """How a tensor lies in a buffer, for messages."""
+    """The layout of a tensor in a buffer, for messages."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -25,8 +25,9 @@ class View:
         return sorted(wide, key=lambda d: -self.strides[d])
 
     def index(self, offset: int) -> tuple[int, ...] | None:
-        """Index of the element that holds a byte of the buffer. Outside the tensor the outermost
-        index goes on. None for a tensor without dimensions.
+        """Return the index of the element that holds a byte of the buffer.
+
+        Outside the tensor the outermost index continues. None for a tensor without dimensions.
         """
         order = self.outermost_first() or [d for d in range(len(self.shape)) if self.strides[d]][:1]
         if not order:
@@ -63,11 +64,11 @@ class Memory(Protocol):
         """Return the buffers that are known without a search."""
 
     def search(self) -> Iterator[list[Buffer]]:
-        """Yield all buffers again, after a search that goes farther each time."""
+        """Yield all buffers, repeatedly, after a search that goes farther each time."""
 
 
 class ListedMemory:
-    """Global memory that is known completely."""
+    """Global memory all of which is known."""
 
     def __init__(self, buffers: Sequence[Buffer] = (), freed: Sequence[Buffer] = ()) -> None:
         self._buffers, self._freed = list(buffers), list(freed)
@@ -99,9 +100,12 @@ class Note:
 
 
 Examine = Callable[[str, str], None]
-"""Takes a module's PTX and a kernel's name, and raises what keeps the kernel from being judged at
-all. It is called before a launch is refused as CUDA would: if it raises, too little is known to say
-that the launch is wrong."""
+"""Takes a module's PTX and a kernel's name, and raises the reason if the kernel cannot be judged at
+all.
+
+It is called before a launch is refused as CUDA would: if it raises, too little is known to say that
+the launch is wrong.
+"""
 
 
 def anything_goes(ptx: str, kernel: str) -> None:
@@ -110,7 +114,7 @@ def anything_goes(ptx: str, kernel: str) -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch as the host code asked for it."""
+    """A kernel launch as the host code requested it."""
 
     ptx: str
     """The text of the module."""
@@ -126,18 +130,21 @@ class Launch:
     memory: Memory = field(default_factory=ListedMemory)
     notes: tuple[Note, ...] = ()
     trial: bool = False
-    """Whether host code only tries if this runs; then its writes count, and its report does not."""
+    """Whether host code only tries whether this runs; then its writes count, but its report does
+    not."""
     deadline: float | None = None
     """When to give up, on the monotonic clock."""
     stream: int = 0
     """The handle of the stream."""
     programmatic: bool = False
-    """Whether it may begin while the launch before it in the stream still runs (programmatic
+    """Whether it may begin while the previous launch in the stream still runs (programmatic
     dependent launch)."""
     with_suffix: str = ""
-    """The module compiled for the GPU's own architecture, such as sm_100a, if `ptx` is for sm_100
-    and may do in software what that one has instructions for; empty if it is not known."""
+    """The module compiled for the GPU's own architecture, such as sm_100a; empty if unknown.
+
+    It differs if `ptx` is for sm_100 and does in software what sm_100a has instructions for.
+    """
     samples: bool = False
-    """Whether the accesses of a few thread blocks are kept, for a prediction."""
+    """Whether to keep the accesses of a few thread blocks, for a prediction."""
     progress: Callable[[float], None] = lambda share: None
     """Called now and then with the share of the thread blocks that have run."""

@@ -30,7 +30,7 @@ class MachineLimit(CodedError):
 
 
 class CaptureError(CodedError):
-    """Base of the errors of what captures launches."""
+    """Base of errors in capturing launches."""
 
     verdict_code = "launch.not_captured"
 
@@ -74,9 +74,8 @@ class InvalidTensorMap(CaptureError):
 
 
 class RetargetError(CodedError):
-    """Base of the errors of `retarget`. None of them says anything of the submission, only of the
-    GPU at hand.
-    """
+    """Base of the errors of `retarget`, which say nothing about the submission, only about this
+    machine's GPU."""
 
     verdict_code = "retarget.failed"
     refusal = True
@@ -95,7 +94,7 @@ class KernelFault(Exception):
 
 
 class KernelNotEmulated(KernelFault):
-    """A fault of an emulated kernel that says nothing of the submission."""
+    """A fault of an emulated kernel that says nothing about the submission."""
 
     refusal = True
 
@@ -104,8 +103,8 @@ _listener: Callable[[str], None] | None = None
 
 
 def tell_refusals(listener: Callable[[str], None] | None) -> None:
-    """Call `listener` with a sentence whenever something is refused that a GPU does: compiled code
-    may end the process instead of handing the error on. None removes the listener."""
+    """Call `listener` with a sentence when something is refused that a GPU supports, as compiled
+    code may end the process instead of passing on the error. None removes the listener."""
     global _listener
     _listener = listener
 

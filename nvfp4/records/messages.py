@@ -25,11 +25,11 @@ class OpenCase:
     are no buffers."""
 
     inputs: dict[str, Any]
-    """The tree of what custom_kernel gets."""
+    """The tree of custom_kernel's inputs."""
     expected: dict[str, Any]
     """The tree of what it is to return."""
     room_bytes: int
-    """The most bytes of an output."""
+    """Limit on the bytes of an output."""
     number: int = 0
     """Identifies the case."""
 
@@ -41,7 +41,7 @@ class OpenHost:
 
 @dataclass(frozen=True)
 class Call:
-    """Call custom_kernel once, time it, hand the output over."""
+    """Call custom_kernel once, time it, and hand the output over."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class OpenGate:
 
 @dataclass(frozen=True)
 class OpenSet:
-    """Open one more set of buffers for a call, whose descriptor comes with it; without one, take
-    the buffers of the case."""
+    """Open one more set of buffers for a call, whose descriptor is sent along; without a
+    descriptor, use the case's buffers."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,8 @@ class Opened:
 
 @dataclass(frozen=True)
 class Begin:
-    """To the executor: the worker's next launches are those of a call. The case's buffers come with
-    it."""
+    """To the executor: the worker's next launches belong to a call. The descriptor of the case's
+    buffers is sent along."""
 
     base: int
     """Address of the buffers in the worker."""
@@ -206,7 +206,7 @@ class Begin:
     place: int
     """Offset of the output."""
     room_bytes: int
-    """The most bytes of the output."""
+    """Limit on the bytes of the output."""
     deadline: float
     """When kernels are given up, on the monotonic clock."""
     model: str = ""
@@ -214,8 +214,7 @@ class Begin:
     flush: str = "contest"
     """The flush before the predicted call."""
     explain: int = 0
-    """The number of warp instructions after which a launch that is counted by line stops; 0 to run
-    it whole."""
+    """Warp instructions after which a launch that is counted by line stops; 0 to run all of it."""
     texts: list[str] = field(default_factory=list)
     """The texts that go with the counts: "ptx", "sass"."""
     longest_s: float = 0.0

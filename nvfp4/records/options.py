@@ -1,6 +1,6 @@
-"""The user's options for a judgement: one record, which every process gets as one JSON text.
+"""The user's options for a judgement, in one record that every process gets as JSON text.
 
-Each option is declared twice, by one name: in ``cli/parameters.py`` for click, and here.
+Each option is declared twice with the same name: in ``cli/parameters.py`` for click, and here.
 """
 
 import json
@@ -13,7 +13,7 @@ from nvfp4.records.channel import record
 from nvfp4.records.prediction import GPUS
 
 VARIABLE = "NVFP4_OPTIONS"
-"""The variable of the environment with the JSON text."""
+"""Environment variable with the options as JSON text."""
 
 _DEVICE = re.compile(r"auto|cpu|emulate|cuda(:\d+)?")
 
@@ -33,10 +33,10 @@ class Options:
     timeout_s: float = 170.0
     """Limit of the tests and of the benchmarks, each; the contest's bot allows 180 s."""
     arch: str = "sm_100a"
-    """The architecture that kernels are emulated as without a GPU, and compiled for before they
+    """The architecture that kernels are emulated for without a GPU, and compiled for before they
     are rewritten."""
     retarget: str = "auto"
-    """auto, or never for kernels that run on the GPU here as they are or not at all."""
+    """auto, or never: then kernels run on this machine's GPU as they are, or not at all."""
     flush: str = "contest"
     """How the L2 is emptied before a timed call: contest, clean, or fill, which most problems
     have."""
@@ -53,7 +53,7 @@ class Options:
     problem: str = ""
     """The leaderboard whose files lie in the judge's folder, "" for NVFP4 GEMV."""
     limit_gib: int = 0
-    """Limit on memory, and on disk, of the submission's processes together; 0 for as much as the
+    """Limit in GiB on memory, and on disk, of all processes of the submission; 0 for as much as the
     machine can spare."""
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Options:
 
     @property
     def without_gpu(self) -> bool:
-        """Whether the user wants no GPU."""
+        """Whether the user wants to run without a GPU."""
         return self.device in ("cpu", "emulate")
 
     def as_variable(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The time that a model says of a call on a GPU that is not here."""
+"""The time that a model predicts for a call on a GPU that is not here."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Prediction:
     us: float | None
     low_us: float | None
     high_us: float | None
-    """The truth lies between low_us and this in four cases of five."""
+    """Upper end of the interval that holds the true time in four cases of five."""
     bound: str | None
     """The reason for most of the time, in words."""
     parts: dict[str, float] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Prediction:
 
 
 def read_prediction(value: object) -> Prediction | None:
-    """Return a prediction that was read from JSON; None if the value is none."""
+    """Return a prediction that was read from JSON; None if the value is not one."""
     try:
         found = record(Prediction, value)
     except NotPlain:

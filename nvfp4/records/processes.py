@@ -32,7 +32,8 @@ _passed = re.compile(
 
 
 def passed_on(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables of this process, or of this environment, that a submission may know."""
+    """Return the environment variables of this process, or of the given environment, that a
+    submission may know."""
     return {name: value for name, value in environment.items() if _passed.fullmatch(name)}
 
 
@@ -43,8 +44,8 @@ class ForkServer:
         self._socket = connection
 
     def fork(self, request: bytes, fds: Sequence[int]) -> "ForkedProcess":
-        """Ask for a process, with these files; return before it has started. Raises OSError if the
-        server has ended."""
+        """Request a process with these files, and return before it has started. Raises OSError if
+        the server has ended."""
         told, tell = os.pipe()
         try:
             socket.send_fds(self._socket, [request], [*fds, tell])
@@ -110,8 +111,8 @@ class ForkedProcess:
     """Set if the process has pipes."""
 
     def __init__(self, told: int) -> None:
-        """told: the file into which the process writes its number when it has started, as a child
-        of this one."""
+        """told: the file into which the process writes its ID when it has started as a child of
+        this one."""
         self.returncode: int | None = None
         self._told: int | None = told
         self._pid = 0
@@ -178,7 +179,7 @@ class Tail(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Read until no process holds the other end any more."""
+        """Read until no process holds the other end of the stream."""
         while chunk := os.read(self._stream.fileno(), 1 << 16):
             self._last = (self._last + chunk)[-_KEPT_BYTES:]
             self.first = (self.first + chunk)[:_KEPT_BYTES]
@@ -216,8 +217,10 @@ class Turn:
 
 
 def wait_for_turn(load: Callable[[], object]) -> bool:
-    """Return at once where no turns are given, else load first. False where the process that gives
-    them has ended."""
+    """Return at once if no turns are used, else load first.
+
+    Returns False if the process that gives turns has ended.
+    """
     number = os.environ.pop(VARIABLE, None)
     if number is None:
         return True

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ADDRESSES = range(1 << 16, 1 << 47)
-"""Where the memory of a process can lie."""
+"""Addresses at which a process can have memory."""
 
 _near_bytes = 1 << 30
 _chosen_apart = ("[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]")
@@ -39,7 +39,7 @@ class Ranges:
         return iter(list(zip(self._starts, self._ends, strict=True)))
 
     def add(self, start: int, end: int) -> None:
-        """Join a range with those that it touches."""
+        """Add a range, and join it with those that it touches."""
         first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
         if first < last:
             start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])

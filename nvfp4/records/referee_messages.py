@@ -56,7 +56,7 @@ class Put:
 
 @dataclass(frozen=True)
 class Check:
-    """Check an output, whose packed storages lie in the memory that comes with this."""
+    """Check an output whose packed storages are in memory that is sent along."""
 
     number: int
     output: dict[str, Any]
@@ -65,7 +65,7 @@ class Check:
 
 @dataclass(frozen=True)
 class OutputChecked:
-    """Whether it is right; see ``contract.referee.Checked``."""
+    """The result of a check; see ``contract.referee.Checked``."""
 
     passed: bool
     message: str

@@ -18,7 +18,8 @@ packages = (
     *("cuda", "cupy", "cutlass", "helion", "numba", "nvmath", "pycuda", "pynvml", "tinygrad"),
     *("triton", "tvm_ffi"),
 )
-"""Packages that machines with a GPU have, the contest's above all, and this one may lack."""
+"""Packages that machines with a GPU usually have, above all the contest's, and that may be missing
+here."""
 
 _limits = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EFBIG, errno.EAGAIN)
 
@@ -74,8 +75,8 @@ def _innermost(error: BaseException) -> TracebackType | None:
 
 
 def _is_raised_by_hand(error: BaseException) -> bool:
-    """Return whether a statement of the submission raised it: the system says so itself if it is
-    short."""
+    """Return whether a statement of the submission raised it; a real shortage is raised by the
+    system itself."""
     last = _innermost(error)
     if last is None or _LIBRARY.search(last.tb_frame.f_code.co_filename):
         return False
@@ -158,8 +159,8 @@ signs = (
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those behind it, the nearest first: each was raised from the next, or
-    while that was handled."""
+    """Yield an error and its causes, the nearest first: each was raised from the next, or while
+    that was handled."""
     each: BaseException | None = error
     for _ in range(_longest_chain):
         if each is None:
@@ -178,13 +179,16 @@ def own_refusal(error: BaseException) -> BaseException | None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether an error says nothing of the submission, where there is no GPU."""
+    """Return whether an error says nothing about the submission, if there is no GPU."""
     return own_refusal(error) is not None or code_of_others(error, emulated=True) is not None
 
 
 def code_of_others(error: BaseException, emulated: bool) -> str | None:
-    """Return the code of an error of another package for which this machine is to blame; None for
-    any other error. emulated: whether there is no GPU."""
+    """Return the code of another package's error for which this machine is to blame; None for any
+    other error.
+
+    emulated: whether there is no GPU.
+    """
     for each in chain(error):
         for sign in signs:
             if (emulated or sign.on_gpu) and sign.known(each):

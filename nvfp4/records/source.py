@@ -48,7 +48,7 @@ class SourceLine:
 
     @property
     def text(self) -> str:
-        """The line itself, stripped; empty where the file cannot be read."""
+        """The line itself, stripped; empty if the file cannot be read."""
         return _line(self.file, self.line).strip()
 
     @property
@@ -117,7 +117,7 @@ def heading(
 
 
 def _quoted(place: SourceLine) -> Iterator[str]:
-    """Return the line behind its number, and a caret below it if the column is known."""
+    """Yield the line after its number, and a caret below it if the column is known."""
     raw = place.raw
     text = raw.lstrip()
     if not text:
@@ -154,7 +154,7 @@ Place = tuple[int, int, int]
 
 
 class SourceLines:
-    """The source of a module's lines. Empty for a module without `.loc`."""
+    """The source lines of a module; empty for a module without `.loc`."""
 
     def __init__(self, text: str = "") -> None:
         self._files = {int(index): path for index, path in _FILE.findall(text)}
@@ -201,9 +201,12 @@ class SourceLines:
                 self._change(line, source)
 
     def _vague(self, source: SourceLine) -> bool:
-        """Return whether the place is a Python function as a whole, as nothing inside one stands in
-        the first column. CuTe DSL names it for code that a library function made without being
-        given a place."""
+        """Return whether the place is a Python function as a whole, as no statement inside a
+        function is in the first column.
+
+        CuTe DSL names such a place for code that a library function made without being given a
+        place.
+        """
         if source.column or not source.file.endswith(".py"):
             return False
         # Before Python 3.11 no column is known.

@@ -111,7 +111,7 @@ _KIND = 2
 _KNOWN_BITS = 0xF | 7 << 4 | 15 << 7 | 511 << 13
 _SWIZZLES = {(int(each), 0): each for each in list(Swizzle)[:4]}
 _SWIZZLES[int(Swizzle.BYTES_128), 1] = Swizzle.BYTES_128_ATOM_32
-"""Swizzles by their width and the size of their atoms, as they are encoded."""
+"""Codes of swizzles by their width and the size of their atoms."""
 _ENCODED_SWIZZLES = {each: codes for codes, each in _SWIZZLES.items()}
 _NAN_FILL = 1 << 15
 
@@ -153,7 +153,7 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes that one full tile transfers, what its mbarrier must expect."""
+        """Bytes that one full tile transfers, which its mbarrier must expect."""
         total = self.inner_box_bytes
         for extent in self.box[1:]:
             total *= extent
@@ -282,11 +282,11 @@ def encode_tensor_map(
     element_strides: int,
     modes: tuple[int, int, int, int],
 ) -> None:
-    """cuTensorMapEncodeTiled: write the descriptor to `target` (128 bytes).
+    """Do what cuTensorMapEncodeTiled does: write the descriptor to `target` (128 bytes).
 
     shape, strides, box, element_strides: addresses of u64[rank], u64[rank - 1], u32[rank],
-    u32[rank]. modes: interleave, swizzle, L2 promotion, fill.
-    Raises InvalidTensorMap where the driver would refuse.
+    u32[rank]. modes: interleave, swizzle, L2 promotion, fill. Raises InvalidTensorMap if the driver
+    would refuse.
     """
     interleave, swizzle, promotion, fill = modes
     given = (target, shape, box, element_strides, *([strides] if rank > 1 else []))

@@ -1,4 +1,4 @@
-"""Messages of a submission's process as people read them, with kernels by their short names."""
+"""Messages of a submission's process in readable form, with short names for kernels."""
 
 import ctypes
 import re
@@ -65,7 +65,7 @@ def readable(text: str) -> str:
 def demangled(name: str) -> str:
     """Return the qualified name and template arguments of a C++ kernel, without its parameters.
 
-    Any other name comes back as it is, as do all without a C++ runtime library.
+    Any other name is returned unchanged, as are all names without a C++ runtime library.
     """
     whole = _demangled_by_the_runtime(name) if name.startswith("_Z") else None
     if whole is None:
@@ -87,7 +87,7 @@ _SUFFIX = re.compile(r"\b(\d+)(?:u|u?ll?)\b")
 
 @cache
 def _demangled_by_the_runtime(name: str) -> str | None:
-    """Return the answer of `abi::__cxa_demangle`; None where it does not understand a name."""
+    """Return the result of `abi::__cxa_demangle`; None if it cannot parse the name."""
     try:
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
     except (OSError, AttributeError):

@@ -1,6 +1,7 @@
-"""State that a submission's process leaves in its folder, read if it does not answer a request.
+"""State that a submission's process leaves in its folder, which is read if the process does not
+answer a request.
 
-The submission can write there as well: by that it can at most make its own verdict unclear.
+The submission can write there as well; by that it can at most make its own verdict unclear.
 """
 
 import contextlib
@@ -93,15 +94,17 @@ _stack = "stack"
 _longest_bytes = 1 << 20
 _most_frames = 8
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
-"""Beginning of the paths of our frames, which say nothing to the author of a submission."""
+"""Prefix of the paths of the judge's own frames, which do not help the author of a submission."""
 
 _frame = re.compile(r'  File "([^"\n]+)", line (\d{1,9}) in (\S+)')
 _thread = re.compile(r"^(?:Current thread|Thread) [^\n]*\n", re.MULTILINE)
 
 
 class HangWatch:
-    """Writes the stack of a call that hangs, in the submission's process. deadline: when the
-    process has to be done at the latest, on the monotonic clock, which all processes share."""
+    """Writes the stack of a call that hangs, in the submission's process.
+
+    deadline: when the process has to be done, on the monotonic clock, which all processes share.
+    """
 
     def __init__(self, folder: Path) -> None:
         text = os.environ.get("NVFP4_DEADLINE")

@@ -17,7 +17,7 @@ Adopt = Callable[[torch.Tensor, str], torch.Tensor]
 
 
 class ProblemFailed(Exception):
-    """The problem's own code raised, or does not do what it must."""
+    """The problem's own code raised, or did not do what it must."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ class Inputs:
     """Storages that the reference writes to, or that nothing has set."""
     expected: Any
     noise: set[int] = field(default_factory=set)
-    """Those outputs whose contents do not matter before a call."""
+    """Those of the outputs whose contents before a call do not matter."""
 
 
 class FolderProblem:
@@ -83,7 +83,7 @@ class FolderProblem:
         return getattr(self._check, "__module__", "") == "utils"
 
     def _remember_results(self) -> None:
-        """Let the reference answer from known results: most checkers call it again."""
+        """Let the reference return known results, since most checkers call it again."""
 
         def remembered(kernel: Callable[[Any], Any]) -> Callable[[Any], Any]:
             def call(data: Any) -> Any:
@@ -124,7 +124,7 @@ class FolderProblem:
         return found
 
     def _compute(self, tree: Tree, storages: list[torch.Tensor]) -> tuple[Any, set[int]]:
-        """Return the reference's result, and the storages that it has written to."""
+        """Return the reference's result, and the storages that it wrote to."""
         copies = [storage.clone() for storage in storages]
         with _blaming("ref_kernel"):
             result = self._kernel(build(tree, copies, self._adopt))
@@ -137,8 +137,8 @@ class FolderProblem:
         return build(result_tree, kept, self._adopt), written
 
     def _is_noise(self, inputs: Inputs, number: int) -> bool:
-        """Return whether the reference's result does not depend on what a storage held: found
-        once."""
+        """Return whether the reference's result is independent of a storage's earlier contents;
+        this is determined once."""
         name = inputs.tree.names[number]
         if name not in self._noise:
             spoilt = list(inputs.storages)
@@ -190,7 +190,7 @@ class FolderProblem:
 
     def never_written(self, output: Any) -> str:
         """Return a line that counts the elements of an output that still hold the bytes from before
-        the call, and names the first; "" where there is none."""
+        the call, and names the first; "" if there are none."""
         tree, storages = flatten(output, "output", self._on_host)
         for leaf in tree.leaves:
             if not dtype_of(leaf.dtype).is_floating_point or leaf.itemsize < 2:

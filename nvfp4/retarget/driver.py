@@ -1,4 +1,4 @@
-"""The CUDA driver: as much of it as loading PTX and launching kernels takes."""
+"""The CUDA driver: the functions that loading PTX and launching kernels need."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Driver:
             raise self.error(name, code)
 
     def error(self, name: str, code: int) -> DriverError:
-        """Return the driver's words for an error code."""
+        """Return the driver's text for an error code."""
         text = ctypes.c_char_p()
         self.library.cuGetErrorString(code, ctypes.byref(text))
         return DriverError(f"{name}: {(text.value or b'unknown error').decode()} ({code})")
 
     def newest_ptx(self) -> tuple[int, int]:
-        """Return the latest version of PTX that it takes."""
+        """Return the latest version of PTX that the driver accepts."""
         version = ctypes.c_int()
         self.call("cuDriverGetVersion", ctypes.byref(version))
         return max(ptx for least, ptx in _NEWEST_PTX.items() if least <= version.value)
@@ -78,8 +78,8 @@ class Driver:
             self.call("cuCtxSetCurrent", context)
 
     def load(self, ptx: str) -> Module:
-        """Load PTX, compiled for the current context's device; an error has the compiler's
-        message."""
+        """Load PTX, compiled for the device of the current context; an error contains the
+        compiler's message."""
         self.use_context()
         module, log = ctypes.c_void_p(), ctypes.create_string_buffer(_LOG_BYTES)
         options = (ctypes.c_int * 2)(*_ERROR_LOG_OPTIONS)
@@ -111,7 +111,7 @@ class Module:
 
 
 class Kernel:
-    """A kernel with everything prepared that a launch needs, so that one costs little."""
+    """A kernel that is prepared for launches, so that each costs little."""
 
     def __init__(
         self, driver: Driver, function: ctypes.c_void_p, parameter_bytes: Sequence[int]

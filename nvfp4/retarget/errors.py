@@ -5,9 +5,9 @@ from nvfp4.records.source import SourceLine
 
 
 class NotRetargetable(RetargetError):
-    """An instruction that the target lacks and that nothing can take the place of.
+    """An instruction that the target lacks and that has no replacement.
 
-    line: in the PTX text, from 1. source: the line that it was compiled from.
+    line: line of the PTX text, from 1. source: the line that it was compiled from.
     """
 
     verdict_code = "retarget.no_replacement"

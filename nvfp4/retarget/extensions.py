@@ -33,7 +33,7 @@ from nvfp4.capture.frames import users_file
 from nvfp4.capture.imports import when_imported
 
 REPORT = ".retargeted.json"
-"""Suffix of the file beside an object file that lists what was rewritten in it."""
+"""Suffix of the file beside an object file that lists the rewritten instructions."""
 
 _COMPILER, _FOLDER = "PYTORCH_NVCC", "TORCH_EXTENSIONS_DIR"
 """Variables that torch reads when it builds."""
@@ -113,7 +113,7 @@ def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return torch's function that loads what was built, with errors as without a GPU."""
+    """Return torch's function that loads a built library, with the same errors as without a GPU."""
 
     @functools.wraps(original)
     def load(name: str, *arguments: Any, **named: Any) -> Any:
@@ -126,10 +126,8 @@ def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_the_compiler_s_words(said: str, named: Mapping[str, Any]) -> str:
-    """Reduce the output of a failed ninja build to the compiler's errors, as shown without a GPU.
-
-    named: as of `Failure.of`.
-    """
+    """Reduce the output of a failed ninja build to the compiler's errors, shown as without a GPU.
+    named: see `Failure.of`."""
     step = _FAILED_STEP.search(said)
     if step is None:
         return said
@@ -166,8 +164,11 @@ def _explained(builder: Any) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _forgotten_if_it_fails(builder: Any) -> Iterator[None]:
-    """Make torch forget a build that fails: it takes what was once asked for as built, so another
-    import in this process would load a file that is missing."""
+    """Make torch forget a build that failed.
+
+    Otherwise torch takes what was requested once as built, and another import in this process would
+    load a missing file.
+    """
     try:
         yield
     except BaseException:
@@ -185,7 +186,7 @@ class Failure:
 
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> Failure:
-        """named: arguments of torch's function that builds."""
+        """Return the failure of a build. named: arguments of torch's function that builds."""
         asked = {name: each for name, each in named.items() if name != "verbose"}
         searched = os.environ.get(_INCLUDED)
         digest = hashlib.sha256(repr((searched, sorted(asked.items()))).encode())
@@ -254,7 +255,7 @@ class Extensions:
     """The rewritten kernels of the extensions that this process has loaded."""
 
     def __init__(self, maps: Path = Path("/proc/self/maps")) -> None:
-        """maps: the mapped files of this process, as Linux lists them."""
+        """maps: the mapped files of this process, in the format of Linux."""
         self._maps = maps
         self._seen: set[str] = set()
         self._kernels: list[dict[str, Any]] = []
@@ -279,8 +280,11 @@ _COMPILING = {
 
 
 def watch_compilers(tell: Callable[[str], None]) -> None:
-    """Call `tell` with "compiling" and another word when torch, Triton or CuTe DSL begin and end
-    to compile on a GPU: what that takes is no fault of a submission."""
+    """Call `tell` with "compiling", and then another word, when torch, Triton or CuTe DSL begin and
+    end compiling on a GPU.
+
+    That time is not charged to a submission.
+    """
     activity.tell(tell)
 
     def watch(module: str, holder: str, function: str) -> None:

@@ -105,7 +105,8 @@ _DECODERS: dict[str, Callable[[Sequence], tuple[Text, ...]]] = {
     "e4m3x2": _e4m3,
     "e5m2x2": _e5m2,
 }
-"""Decoders of a pair to f16x2: each emits instructions and returns the last, for the result."""
+"""Decoders of a pair to f16x2. Each emits instructions and returns the last one, which sets the
+result."""
 
 
 def _spread(s: Sequence) -> str:

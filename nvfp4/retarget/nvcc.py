@@ -35,7 +35,7 @@ from nvfp4.records.launch_errors import CaptureError
 from nvfp4.retarget.extensions import REPORT
 
 Prepare = Callable[[str, str], str]
-"""Gets the tool and the command of a step before it runs, and returns the command to run."""
+"""Takes the tool and the command of a step before it runs, and returns the command to run."""
 
 _VARIABLE = re.compile(r"(\w+)=(.*)")
 _TOOL = re.compile(r'^"?(?:[^\s"]*/)?(\w[\w+]*)"? ')
@@ -150,8 +150,11 @@ def _dry_run(nvcc: str, words: Sequence[str], kept: str, environment: dict[str, 
 
 
 def _parted(commands: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Split the steps into those of the host and of the device, which need not wait for each other,
-    and those that need both. If this nvcc takes other steps, all of them are in the last part."""
+    """Split the steps into those of the host, those of the device, which are independent, and those
+    that need both.
+
+    If this nvcc takes other steps, all of them are in the last part.
+    """
     tools = [_tool_of(step) for step in commands]
     if tools.count("cudafe++") != 1:
         return [], [], commands
@@ -194,7 +197,7 @@ _of_an_architecture = re.compile(
 
 
 def compiles(words: Sequence[str]) -> bool:
-    """Whether nvcc is asked to make an object of a source."""
+    """Return whether nvcc is asked to compile a source to an object."""
     return "-c" in words or "--compile" in words or device_linking(words) is not None
 
 

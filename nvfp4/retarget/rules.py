@@ -141,7 +141,7 @@ def fence(s: Sequence, target: Target) -> bool:
 
 @rule("ld", "st", "atom", "red")
 def cluster_scope(s: Sequence, target: Target) -> bool:
-    """Before sm_90 replace the scope of the cluster by that of the GPU."""
+    """Before sm_90 replace the scope of a cluster by that of the GPU."""
     return target.number < 90 and _wider_scope(s)
 
 

@@ -1,4 +1,4 @@
-"""The PTX that takes the place of one instruction."""
+"""The PTX that replaces one instruction."""
 
 from collections.abc import Callable
 
@@ -70,7 +70,7 @@ class Sequence:
         return name
 
     def held(self, index: int, kind: str = "b32") -> str:
-        """Return a register that holds a source: its own, or a fresh one for a literal."""
+        """Return a register that holds a source: its own, or a new one for a literal."""
         operand = self.node.operands[index]
         if isinstance(operand, syntax.Name):
             return operand.text
@@ -146,7 +146,7 @@ RULES: dict[str, list[Rule]] = {}
 
 
 class Impossible(Exception):
-    """Nothing can take the place of the instruction; the argument is why."""
+    """The instruction has no replacement; the argument is the reason."""
 
 
 def rule(*mnemonics: str) -> Callable[[Rule], Rule]:

@@ -24,12 +24,12 @@ class Target:
         return f"sm_{self.number}{self.suffix}"
 
     def has(self, number: int, ptx: tuple[int, int]) -> bool:
-        """Whether it has what came with an architecture and a version of PTX."""
+        """Whether the target has what an architecture and a version of PTX introduced."""
         return self.number >= number and self.ptx >= ptx
 
     @property
     def has_tensor_memory(self) -> bool:
-        """Whether it is of the family of sm_100a."""
+        """Whether the target belongs to the family of sm_100a."""
         return 100 <= self.number < 120 and bool(self.suffix)
 
 

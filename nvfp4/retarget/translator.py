@@ -1,4 +1,4 @@
-"""Turns PTX of another architecture into PTX for the GPU and the driver at hand."""
+"""Turns PTX of another architecture into PTX for this machine's GPU and driver."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from nvfp4.retarget.rewrite import RewriteReport, rewrite
 
 
 class Translator:
-    """Rewrites texts. reports: one for each text, on what was rewritten."""
+    """Rewrites PTX texts. reports: a report on each text."""
 
     def __init__(self, target: str, driver: Driver | None = None) -> None:
         """target: the architecture of the device. Raises DriverError without a driver."""

@@ -1,1 +1,1 @@
-"""Confines, starts and ends processes."""
+"""Confinement, start and end of processes."""

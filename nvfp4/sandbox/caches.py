@@ -87,8 +87,8 @@ def forget(content: bytes) -> None:
 
 
 def trusted_variables() -> dict[str, str]:
-    """Return the environment for Numba's cache of code that is not a submission's; empty if there
-    can be none."""
+    """Return the environment for Numba's cache of trusted code; empty if no such cache is
+    possible."""
     folder = cache_root() / "trusted" / _numba.lower()
     try:
         if size_bytes(folder, kept_trusted_bytes) > kept_trusted_bytes:
@@ -113,9 +113,11 @@ def keep_missed(lines: list[str]) -> None:
 
 
 def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
-    """Return a variable for a process that gets its cache as it was before this judgement: a copy
-    of the files not changed since, mounted in place of the cache. The copy, with all that the
-    process compiles, lies in its scratch folder."""
+    """Return a variable for a process that gets its cache as it was before this judgement.
+
+    The process gets a copy of the files not changed since, mounted in place of the cache. The copy,
+    with all that the process compiles, is in its scratch folder.
+    """
     cache, copy = Path(variables[FOLDER_VARIABLE]), scratch / "cache"
     left_bytes = _most_earlier_bytes
     with contextlib.suppress(OSError):  # the process compiles missing files
@@ -250,8 +252,11 @@ _clock_s = 60.0
 
 def prune(folder: Path, longest_s: float, most_bytes: int, kept: Path | None = None) -> None:
     """Delete subfolders unused for `longest_s`, then the oldest until the rest takes at most
-    `most_bytes`. kept: one that stays. A date in the future, which a submission may set, counts as
-    very old."""
+    `most_bytes`.
+
+    kept: a subfolder that stays. A date in the future, which a submission may set, counts as very
+    old.
+    """
     found, now_s = [], time.time()
     for path in folder.iterdir():
         with contextlib.suppress(OSError):

@@ -11,11 +11,11 @@ from nvfp4.sandbox.system_calls import refuse_system_calls
 
 
 def confine(closed: bool = False) -> dict[str, str]:
-    """Confine this process to its current folder and to the folder of XDG_CACHE_HOME. closed:
-    other processes of the user cannot read it, even if other mechanisms are missing.
+    """Confine this process to its current folder and to the folder of XDG_CACHE_HOME.
 
-    Goes on in a child; see ``namespaces.enter``. Returns what is in force: mechanism to
-    description; "none: ..." says why there is none.
+    closed: other processes of the user cannot read it, even if other mechanisms are missing.
+    Continues in a child; see ``namespaces.enter``. Returns the description of each mechanism;
+    "none: ..." says why it is missing.
     """
     caches, private = shown_cache(), private_folders()
     # The user's own home folder is read-only, Python's packages in it stay where they are.
@@ -49,11 +49,11 @@ _writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri")
 
 
 def confine_files(writable: list[Path], private: list[Path]) -> str:
-    """Apply Landlock: all files may be run, all but those in ``private`` read, and only those in
-    ``writable`` and devices written.
+    """Apply Landlock: all files can be executed, all except those in ``private`` read, and only
+    those in ``writable`` and devices written.
 
-    It also forbids tracing and reading processes outside, signals to them, and TCP. Raises OSError
-    where the kernel or the package lacks it.
+    It also forbids tracing and reading outside processes, signals to them, and TCP. Raises OSError
+    if the kernel or the package lacks it.
     """
     try:
         from py_landlock import AccessFs, Landlock, LandlockError, Scope

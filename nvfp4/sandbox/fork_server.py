@@ -35,12 +35,12 @@ from nvfp4.sandbox.caches import trusted_variables
 from nvfp4.sandbox.namespaces import close_all_but, open_files, uses_gpu
 
 _HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
-"""Lets torch ask for huge pages where it allocates megabytes: a case's inputs are large, and 512
-page faults become one."""
+"""Lets torch use huge pages for allocations of megabytes: a case's inputs are large, and 512 page
+faults become one."""
 
 
 def serve_judges(fd: int, packages: list[str]) -> None:
-    """Fork judges; return in a judge or a worker only, when that has ended."""
+    """Fork judges; return only in a judge or a worker, when that has ended."""
     caches = {name: text for name, text in os.environ.items() if name == FOLDER_VARIABLE}
     wanted = {**passed_on(), **caches, **trusted_variables(), **_HUGE_PAGES}
     if not os.environ.keys() <= wanted.keys():  # a worker can read the initial environment
@@ -59,11 +59,11 @@ def serve_judges(fd: int, packages: list[str]) -> None:
 
 
 def serve_workers(fd: int) -> None:
-    """Fork a worker for each request, which names the module to run; return in the worker only,
+    """Fork a worker for each request, which names the module to run; return only in the worker,
     when that has ended.
 
-    A worker has the arguments, the folder, the environment and the files of the request, and is a
-    child of the judge. It is not confined yet.
+    A worker has the arguments, folder, environment and files of the request, and is a child of the
+    judge. It is not confined yet.
     """
     isolation.die_with_parent()
     isolation.close_to_others()
@@ -74,8 +74,8 @@ def serve_workers(fd: int) -> None:
 
 
 def _load() -> None:
-    """Import the modules that every worker would load, without the searches for garbage that take
-    a fifth of the time."""
+    """Import the modules that every worker would load, without garbage collections, which take a
+    fifth of the time."""
     gc.disable()
     importlib.import_module("nvfp4.worker.choose_runner")
 

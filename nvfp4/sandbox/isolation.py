@@ -148,7 +148,8 @@ def start_worker(
     environment: dict[str, str],
     output: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in its own session. fd: inherited. output: its stdout and stderr."""
+    """Start a process in its own session. fd: descriptor that it inherits. output: its stdout and
+    stderr."""
     return subprocess.Popen(
         command,
         cwd=folder,

@@ -65,7 +65,7 @@ def _own(groups: Path, controller: str = "") -> Iterator[Path]:
 
 
 def _figure(path: Path, otherwise: int) -> int:
-    """Return the number in a file; `otherwise` if it is missing or holds "max"."""
+    """Return the number in a file; `otherwise` if it is missing or is "max"."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return otherwise
@@ -96,7 +96,7 @@ def threads(pid: int) -> int:
 
 
 def running_threads(pids: Iterable[int]) -> int:
-    """Return the number of threads of these processes that have a core or wait for one."""
+    """Return the number of threads of these processes that run or wait for a core."""
     found = 0
     for thread in _entries(pids, "task"):
         with contextlib.suppress(OSError), open(thread.path + "/stat", "rb") as file:
@@ -133,7 +133,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Return `resident_bytes`, but of a page shared by several processes only a share."""
+    """Return `resident_bytes` with only a share of each page that several processes share."""
     found = kilobytes(f"/proc/{pid}/smaps_rollup")
     names = ("Pss_Anon", "Pss_Shmem")
     return sum(found[name] for name in names) if set(names) <= set(found) else resident_bytes(pid)

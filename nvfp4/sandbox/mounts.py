@@ -1,7 +1,7 @@
-"""The file system as a submission's process sees it, in a mount namespace of its own.
+"""The file system as a submission's process sees it, in its own mount namespace.
 
-Everything is read-only, but for a few folders. /tmp, /run and /dev are new, so that neither files
-nor sockets of others lie there.
+Everything is read-only, except a few folders. /tmp, /run and /dev are new, so that they contain no
+files or sockets of others.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ _mount_setattr = 442  # the same on every architecture
 _at_fdcwd, _at_recursive, _read_only = -100, 0x8000, 1
 
 _private_bytes = 1 << 30
-"""Size of /tmp and of /dev/shm each, which are kept in memory."""
+"""Size of /tmp and of /dev/shm each; both are kept in memory."""
 
 _PRIVATE_FILES = 1 << 18
-"""Most files in each, as empty files also take memory."""
+"""Most files in each of them, as empty files also take memory."""
 
 _few = "mode=755,size=1048576"
 """Options of a small file system for folders and links."""
@@ -48,9 +48,9 @@ def show_only(
 ) -> None:
     """Mount this view in the process's mount namespace, which must be its own.
 
-    writable: see ``namespaces.enter``. private: folders that are empty but for what is writable.
-    sockets: files to hide. fresh_proc: this process is in a pid namespace of its own. gpus: whether
-    there are any. The current folder stays. Raises MountError.
+    writable: see ``namespaces.enter``. private: folders that are empty except for what is writable.
+    sockets: files to hide. fresh_proc: whether this process has its own pid namespace. gpus:
+    whether there are any. The current folder stays. Raises MountError.
     """
     folder = Path.cwd()
     kept = _opened(hidden_program_folders())

@@ -37,7 +37,7 @@ class _NotPossible(Exception):
 
 
 def uses_gpu() -> bool:
-    """Whether a submission that is started with this environment can reach a GPU."""
+    """Return whether a submission that is started with this environment can use a GPU."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return False
     return any(any(Path("/dev").glob(name)) for name in ("nvidia[0-9]*", "dxg"))
@@ -74,7 +74,7 @@ def enter(writable: dict[Path, Path], private: list[Path]) -> str:
 
 
 def drop_capabilities() -> None:
-    """Drop every capability of root, also for programs that are started later."""
+    """Drop every capability of root, also for programs started later."""
     libc = ctypes.CDLL(None)
     for capability in range(64):
         libc.prctl(_drop_from_bounding_set, capability, 0, 0, 0)
@@ -144,7 +144,8 @@ def _continue_watched(writable: dict[Path, Path]) -> None:
 
 
 def _leave_session() -> None:
-    """Start a session for the watching process, as Linux may give each a share of the cores."""
+    """Start a session for the watching process, as Linux may give each session a share of the
+    cores."""
     with contextlib.suppress(OSError):  # where it leads one already
         os.setsid()
 
@@ -182,7 +183,7 @@ def _wait_outside(child: int, read_fd: int, writable: dict[Path, Path]) -> None:
 
 
 def _end_as(status: int) -> NoReturn:
-    """End as a child has ended, with its status."""
+    """End with the status of a child."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         with contextlib.suppress(OSError):  # of SIGKILL
@@ -219,7 +220,7 @@ def open_files() -> list[int]:
 
 
 def close_all_but(kept: Sequence[int], files: list[int]) -> None:
-    """Close `files` but those in `kept`; some may be closed already."""
+    """Close `files` except those in `kept`; some may be closed already."""
     for each in set(files) - set(kept):
         with contextlib.suppress(OSError):
             os.close(each)

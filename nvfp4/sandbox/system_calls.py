@@ -106,7 +106,7 @@ class _Step:
 
 
 def refuse_system_calls() -> str:
-    """Refuse the system calls to this process and those it starts, for good; needs no_new_privs.
+    """Refuse the system calls to this process and those it starts, permanently; needs no_new_privs.
     Returns a description. Raises OSError if the kernel cannot filter."""
     place = _place()
     _join_own_keyring(place)
@@ -136,8 +136,10 @@ def _place() -> int:
 
 
 def _join_own_keyring(place: int) -> None:
-    """Leave the session keyring of the user for a new one. If the kernel refuses that, the filter
-    suffices: without these calls no keyring can be reached."""
+    """Replace the user's session keyring by a new one.
+
+    If the kernel refuses, the filter suffices: without these calls no keyring can be reached.
+    """
     keyctl = ctypes.c_long(_numbers["keyctl"][place])
     ctypes.CDLL(None).syscall(keyctl, ctypes.c_long(_join_session_keyring), None)
 

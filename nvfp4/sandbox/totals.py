@@ -42,8 +42,10 @@ class _Exceeded(Exception):
 
 
 class Totals:
-    """Limits of a process, its descendants, and the folders that they can write. gives_way: if too
-    many threads run, they get only otherwise idle cores."""
+    """Limits on a process, its descendants, and the folders that they can write.
+
+    gives_way: if too many threads run, they get only cores that are otherwise idle.
+    """
 
     def __init__(self, root: int, writable: list[Path], gives_way: bool = False) -> None:
         self._root, self._writable, self._gives_way = root, writable, gives_way
@@ -135,7 +137,10 @@ class Totals:
 
 def _turn_s(share: float) -> float:
     """Return the delay in seconds before processes with this share of the memory are stopped for
-    lack of it: one look more for half the share, so that a larger one is stopped before."""
+    lack of it.
+
+    Half the share adds one check, so that a larger share is stopped earlier.
+    """
     looks = math.floor(-math.log2(share)) if 0 < share < 1 else 0 if share else math.inf
     return min(looks * look_s, _LONGEST_TURN_S)
 
@@ -146,7 +151,7 @@ def _crowd() -> int:
 
 
 def _socket_bytes() -> int:
-    """Socket buffer memory that no process is charged for: twice what a program may ask for."""
+    """Socket buffer memory that no process is charged for: twice what a program may request."""
     try:
         return 2 * int(Path("/proc/sys/net/core/wmem_max").read_text())
     except (OSError, ValueError):

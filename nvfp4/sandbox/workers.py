@@ -35,8 +35,10 @@ _executors: list[ForkServer] = []
 def start_worker(
     module: str, submission: Path, fd: int, options: Options, folder: Path, anew: bool = False
 ) -> Process:
-    """Start ``python -m MODULE SOCKET SUBMISSION`` in a folder of its own. fd: the socket. anew:
-    with the submission's cache as it was before this judgement."""
+    """Start ``python -m MODULE SOCKET SUBMISSION`` in its own folder.
+
+    fd: the socket. anew: with the submission's cache as it was before this judgement.
+    """
     environment = variables(submission, folder, options, emulates=not uses_gpu())
     if anew:
         environment |= earlier_cache(environment, folder)
@@ -78,7 +80,7 @@ def start_alone(script: Path, options: Options, builds_for: str = "") -> Process
 
 
 def use(connection: socket.socket, executors: socket.socket | None = None) -> None:
-    """Let workers, and executors, come from the fork servers behind these sockets from now on."""
+    """Fork workers and executors from the servers behind these sockets from now on."""
     isolation.adopt_orphans()  # workers are this process's children in the end
     _servers.append(ForkServer(connection))
     if executors is not None:
@@ -91,8 +93,11 @@ def start_server_of_executors() -> socket.socket:
 
 
 def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process:
-    """Start an executor in a folder of its own. fd: its socket. predicts: whether it will predict
-    times. anew: with other addresses than those that the server forks, which are all alike."""
+    """Start an executor in its own folder.
+
+    fd: its socket. predicts: whether it will predict times. anew: with other addresses than those
+    that the server forks, which are all alike.
+    """
     environment = {**passed_on(), "TMPDIR": str(folder), **private_variable()}
     if _executors and not anew:
         request = {

@@ -22,7 +22,7 @@ Space = dict[str, Any]
 """The configurations to search, by name."""
 
 shown = 8
-"""Lines of the ranking that are printed."""
+"""Number of lines of the ranking that are printed."""
 
 _first_calls, _calls = 3, 50
 """Number of timed calls of every right configuration, and of one that may still be the fastest."""
@@ -90,8 +90,8 @@ class Bench:
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Return the order statistics that hold the median with 95 % confidence, whatever the
-    distribution; all samples where there are fewer than six.
+    """Return the order statistics that enclose the median with 95 % confidence for any
+    distribution; all samples if there are fewer than six.
 
     The ranks are n/2 -+ 1.96 sqrt(n)/2, the normal approximation of the binomial distribution of
     how many of n samples lie below the median.
@@ -133,7 +133,7 @@ class TimingBench(Bench):
         return [Ranked(name, medians[name], *median_interval(times[name])) for name in left]
 
     def time_us(self, configuration: Any) -> float:
-        """One timed call."""
+        """Return the time of one call."""
         raise NotImplementedError
 
 
@@ -193,7 +193,7 @@ class PredictingBench(Bench):
 
     interval = "four cases in five"
     low = high = 1.0
-    """Ends of the interval, in predicted times."""
+    """Lower end of the interval, in predicted times."""
 
     def predicted_us(self, configuration: Any) -> float:
         """Predict the time of one call. Raises what the submission or the emulator raises."""
@@ -235,7 +235,7 @@ def neighbours(space: Space, name: str) -> list[str]:
 
 
 class Model(PredictingBench):
-    """A model of a GPU: from before the submission is imported until ``close``, kernels are
+    """A model of a GPU. From before the submission is imported until ``close``, kernels are
     compiled for that GPU and emulated."""
 
     def __init__(self, model: str, submission: Path) -> None:

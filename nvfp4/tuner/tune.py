@@ -53,7 +53,7 @@ def search_all(path: pathlib.Path, cases: list[str], bench: Bench) -> int:
 
 
 def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
-    """Runs the search and returns the exit code; bench: where, by default on the GPU."""
+    """Run the search and return the exit code. bench: where to run, by default on the GPU."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("submission", type=pathlib.Path)
     parser.add_argument("--model", help="the GPU to predict for, without one")

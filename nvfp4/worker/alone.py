@@ -14,7 +14,7 @@ from nvfp4.sandbox.confinement import confine
 
 
 def run_inside(script: Path) -> None:
-    """Confine this process to its folder, and run the script in it, loaded as a worker loads it."""
+    """Confine this process to its folder, and run the script in it, loaded as in a worker."""
     confine()
     import torch  # which starts threads: not before they are confined
 

@@ -54,7 +54,8 @@ class ForwardedLaunches(Interception):
         self.gpu.launch(launch)
 
     def begin_call(self, inputs: Tree, tensors: dict[str, torch.Tensor]) -> None:
-        """Kernels may use the case's buffers. tensors: flat storages by name."""
+        """Prepare for a call whose kernels may use the case's buffers. tensors: flat storages by
+        name."""
         self._memory.clear()
         stream_order.begin()
         self.gpu.begin_call()
@@ -84,7 +85,7 @@ class NoLink:
 
 
 class EmulatedRunner(Runner):
-    """Runs calls whose tensors' contents and launches are the executor's."""
+    """Runs calls whose launches and tensor contents are in the executor."""
 
     launches: ForwardedLaunches
     emulates = True

@@ -1,4 +1,4 @@
-"""`--retarget` for the process that loads a submission: one that does not fit this GPU is
+"""`--retarget` in the process that loads a submission: kernels that do not fit this GPU are
 rewritten."""
 
 import dataclasses
@@ -33,8 +33,10 @@ class Fitting:
         extensions.start(options.retarget, options.arch, self._capability)
 
     def natively_first(self, carry_out: Callable[[], T], again: Callable[[], T]) -> T:
-        """Return the result of ``carry_out``. If it fails because of the architecture, start to
-        rewrite all code and return the result of ``again``.
+        """Return the result of ``carry_out``.
+
+        If it fails because of the architecture, start to rewrite all code and return the result of
+        ``again``.
         """
         try:
             return carry_out()

@@ -51,7 +51,7 @@ def _record_of(error: BaseException, submission: Path, code: str, emulated: bool
 
 
 def _code_of_ours(error: BaseException) -> str | None:
-    """Return the code of an error that a package of ours has raised."""
+    """Return the code of an error raised by one of our packages."""
     ours = str(type(error).__module__).startswith("nvfp4.")
     code = getattr(error, "verdict_code", None)
     return code if ours and isinstance(code, str) else None

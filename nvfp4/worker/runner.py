@@ -61,8 +61,10 @@ _copy = torch.Tensor.copy_
 
 
 class Runner:
-    """operations: what carries out a kind of request, given the record and its descriptor. name:
-    what messages call the submission's file. emulates: whether there is no GPU.
+    """Serves the judge's requests.
+
+    operations: the function that carries out each kind of request, given the record and its
+    descriptor. name: name of the submission's file in messages. emulates: whether there is no GPU.
     """
 
     emulates = False
@@ -199,7 +201,7 @@ class Runner:
         return Done()
 
     def _hand_over(self, output: Any) -> None:
-        """Copy an output to where the judge reads it."""
+        """Copy an output to the memory that the judge reads."""
         self.output = self.accepted(output)
         for target, tensor in zip(self.targets(self.buffers), tensors_of(output), strict=True):
             _copy(target, tensor)

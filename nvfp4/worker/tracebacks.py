@@ -13,7 +13,7 @@ from nvfp4.records.texts import cut, plain
 
 
 def explained(error: BaseException, submission: Path, name: str) -> str:
-    """Return an exception as shown to the participant. name: of the submission's file.
+    """Return the text of an exception for the participant. name: name of the submission's file.
 
     A fault of an emulated kernel is shown as a compiler would show it, anything else as Python
     does, without the frames of libraries.

@@ -12,7 +12,7 @@ check_case = {"m": 512, "n": 768, "k": 7168, "l": 1, "seed": 1111}
 """The smallest test of the contest with several tiles of every dimension."""
 
 emulated_per_s = 8e8
-"""About how many of its elements are emulated in a second: two cores of an AMD EPYC."""
+"""Rough number of elements that are emulated in a second, on two cores of an AMD EPYC."""
 
 
 def least_bytes(m: int, n: int, k: int, l: int, **_: int) -> int:
@@ -21,5 +21,6 @@ def least_bytes(m: int, n: int, k: int, l: int, **_: int) -> int:
 
 
 def figures(m: int, n: int, k: int, l: int, **_: int) -> dict[str, float]:
-    """Return the contest's speed of light, and what instructions are counted by."""
+    """Return the contest's speed of light, and the number of elements that instructions are divided
+    by."""
     return figures_of([(m, n, k, l)], factors=2)

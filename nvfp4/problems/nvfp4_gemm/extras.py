@@ -10,7 +10,7 @@ check_case = {"m": 128, "n": 3072, "k": 1536, "l": 1, "seed": 1111}
 """The smallest test of the contest with several tiles of n and of k."""
 
 emulated_per_s = 1.2e9
-"""About how many of its elements are emulated in a second: two cores of an AMD EPYC."""
+"""Rough number of elements that are emulated in a second, on two cores of an AMD EPYC."""
 
 
 def least_bytes(m: int, n: int, k: int, l: int, **_: int) -> int:
@@ -19,5 +19,6 @@ def least_bytes(m: int, n: int, k: int, l: int, **_: int) -> int:
 
 
 def figures(m: int, n: int, k: int, l: int, **_: int) -> dict[str, float]:
-    """Return the contest's speed of light, and what instructions are counted by."""
+    """Return the contest's speed of light, and the number of elements that instructions are divided
+    by."""
     return figures_of([(m, n, k, l)])

@@ -29,7 +29,7 @@ class Contents:
     rows: torch.Tensor
     """The rows whose results are known."""
     expected: torch.Tensor
-    """Their results, [rows, 1, l]."""
+    """Results of the known rows, [rows, 1, l]."""
 
     def has_right(self, output: torch.Tensor) -> bool:
         """Return whether the known rows of an output [m, 1, l] are right."""
@@ -67,7 +67,7 @@ class _Draw:
         self._raw = np.random.SFC64(generator.initial_seed())  # takes a quarter of torch's time
 
     def inputs(self, cap_sum: int) -> input_t:
-        """cap_sum: of the magnitude codes of full-range scales."""
+        """cap_sum: sum of the magnitude codes of full-range scales."""
         caps: tuple[torch.Tensor | None, ...] = (None, None)
         if self._full_range:
             lowest = max(0, cap_sum - reference.e4m3_max_code)
@@ -86,8 +86,10 @@ class _Draw:
         return a, b, sfa, sfb, sfa_permuted, sfb_permuted, c.permute(1, 2, 0)
 
     def _operand(self, rows: int, cap: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        """Packed values, plain and permuted scales. cap: of each column's magnitude codes, None
-        for the contest's inputs."""
+        """Return packed values, plain scales and permuted scales.
+
+        cap: largest magnitude code of each column; None for the contest's inputs.
+        """
         l, padded = self._l, -(-rows // 128) * 128
         blocks = self._words(l * padded * self._k_blocks).view(l, padded, self._k_blocks)
         small = self._contest_scales(blocks.shape)
@@ -112,7 +114,7 @@ class _Draw:
         )
 
     def _contest_scales(self, shape: torch.Size) -> torch.Tensor:
-        """0, 1 or 2 as E4M3, each as often as the contest draws it."""
+        """Return E4M3 codes of 0, 1 or 2, each as often as the contest draws it."""
         numbers = np.random.Generator(self._raw).integers(3, size=shape, dtype=np.uint8)
         return (torch.from_numpy(numbers) * _one).clamp_(max=_two)
 

@@ -16,7 +16,7 @@ _speed_of_light_us = {
     (4096, 7168, 8): 17.275,
     (7168, 2048, 4): 4.317,
 }
-"""The contest's own figures for its benchmarks, for a B200 at 1.5 GHz."""
+"""The contest's published times of its benchmarks on a B200 at 1.5 GHz."""
 
 _contest_floor_us = {
     (7168, 16384, 1): 14.9,
@@ -39,8 +39,8 @@ def least_bytes(m: int, k: int, l: int, **_: int) -> int:
 
 
 def figures(m: int, k: int, l: int, **_: int) -> dict[str, float]:
-    """Return the figures of a case: sol_us, b200_floor_us; elements, by which instructions are
-    counted."""
+    """Return the figures of a case: sol_us, b200_floor_us, and elements, by which instructions are
+    divided."""
     known = {"sol_us": least_bytes(m, k, l) / _bytes_per_us, "elements": float(m * k * l)}
     if (m, k, l) in _contest_floor_us:
         known["sol_us"] = _speed_of_light_us[m, k, l]

@@ -18,7 +18,7 @@ from nvfp4.retarget.driver import Kernel, installed_driver
 from nvfp4.retarget.errors import DriverError
 
 WARPS = 8
-"""Warps of a CTA; each has a row."""
+"""Warps of a CTA; each computes a row."""
 
 _MOST_BATCHES = 65535
 """The largest grid dimension in y."""

@@ -9,7 +9,8 @@ from nvfp4.problems.nvfp4_gemv.task import n_padded, sf_vec_size
 
 @dataclass(frozen=True)
 class Layout:
-    """Stored contiguously as ``storage_shape`` and seen permuted by ``order``."""
+    """The layout of a tensor: stored contiguously as ``storage_shape`` and seen permuted by
+    ``order``."""
 
     storage_shape: tuple[int, ...]
     dtype: torch.dtype
@@ -26,7 +27,8 @@ class Layout:
         return shaped.view(self.dtype).permute(self.order)
 
     def flat(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the flat uint8 storage of a tensor; a copy only if it lies otherwise."""
+        """Return the flat uint8 storage of a tensor; a copy only if the tensor is laid out
+        differently."""
         back = tuple(self.order.index(dimension) for dimension in range(len(self.order)))
         raw = tensor.view(torch.uint8) if self.dtype.itemsize == 1 else tensor
         return raw.permute(back).contiguous().view(-1).view(torch.uint8)
@@ -64,7 +66,7 @@ dimensions = {
 
 
 def small_inputs() -> tuple[torch.Tensor, ...]:
-    """Tensors of a small case, of zeros, of the kinds and strides of custom_kernel's, in the host's
-    memory."""
+    """Return zeros for the tensors of a small case, with custom_kernel's dtypes and strides, in
+    host memory."""
     found = layouts(128, 256, 1).values()
     return tuple(each.view(torch.zeros(each.nbytes, dtype=torch.uint8)) for each in found)

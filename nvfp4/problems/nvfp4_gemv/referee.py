@@ -55,7 +55,7 @@ def _leaf(number: int, name: str, layout: Layout) -> Leaf:
 
 @dataclass
 class _Known:
-    """Inputs as the reference takes them, with what has been computed from them."""
+    """Inputs in the reference's form, with the results computed so far."""
 
     data: input_t
     quick: contents.Contents | None = None
@@ -77,7 +77,7 @@ class Gemv:
     withholds = True
 
     def prepare(self, cases: Sequence[Case]) -> None:
-        """Nothing to do: everything is at hand."""
+        """Do nothing, as everything is available."""
 
     def refuse(self, case: Case) -> None:
         shape_of(case)

@@ -24,5 +24,6 @@ def least_bytes(m: list[int], n: list[int], k: list[int], **_: int) -> int:
 
 
 def figures(m: list[int], n: list[int], k: list[int], **_: int) -> dict[str, float]:
-    """Return the contest's speed of light, and what instructions are counted by."""
+    """Return the contest's speed of light, and the number of elements that instructions are divided
+    by."""
     return figures_of(_products(m, n, k))

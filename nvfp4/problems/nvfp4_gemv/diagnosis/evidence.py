@@ -1,4 +1,5 @@
-"""Wrong elements, likely causes by their codes, and how well a cause explains the elements."""
+"""Wrong elements, likely causes by their codes, and how much of the wrong elements each cause
+explains."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -36,11 +37,13 @@ texts: dict[str, str] = {
     "k.share_alone": "{what}",
     "precision.float16": "{what}",
 }
-"""Messages by code, with the arguments to fill in. ``what`` and the like are for people only;
-the arguments beside them say the same to programs."""
+"""Messages by code, with the arguments to fill in.
+
+``what`` and similar arguments are for people only; the other arguments say the same to programs.
+"""
 
 words = ("what", "place", "moves")
-"""Arguments that a program does not need."""
+"""Arguments that a program does not need, since they are words."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Cause:
         return texts[self.code].format(**self.arguments)
 
     def record(self) -> dict[str, Any]:
-        """``{"code": ..., argument: value, ...}``."""
+        """Return ``{"code": ..., argument: value, ...}``."""
         arguments = {name: each for name, each in self.arguments.items() if name not in words}
         return {"code": self.code, **arguments}
 
@@ -131,7 +134,7 @@ class Mismatch:
 
     @property
     def finite(self) -> Array:
-        """Wrong elements that are neither NaN nor infinite, bool [m, l]."""
+        """Wrong elements that are not NaN or infinite, bool [m, l]."""
         return self.wrong & np.isfinite(self.got)
 
     @property
@@ -144,7 +147,7 @@ class Mismatch:
         return [(batch, _spread(each, rows)) for batch, each in self.sampled]
 
     def matches(self, hypothesis: Hypothesis, places: Iterable[tuple[int, Array]]) -> Array:
-        """Return where the prediction holds: bool, one after the other."""
+        """Return where the prediction holds, as a flat array of bool."""
         found = []
         for batch, rows in places:
             predicted = hypothesis.predict(batch, rows)
@@ -189,7 +192,7 @@ class Mismatch:
         return [each for _, each in passed[:_most_checked]]
 
     def explanations(self, hypotheses: Iterable[Hypothesis], tried: int) -> list[Explanation]:
-        """Return the explanations by those hypotheses that explain more than chance would."""
+        """Return the explanations by hypotheses that explain more than chance would."""
         checked = (self.explain(each, tried) for each in self.worth_checking(hypotheses))
         return [each for each in checked if each is not None]
 
@@ -207,7 +210,7 @@ def rounded(values: Array) -> Array:
 
 
 def agrees(got: Array, predicted: Array, exact: bool = False) -> Array:
-    """Return where an output is as predicted: bool of the shape of both, broadcast."""
+    """Return which elements are as predicted: bool of the shape of both, broadcast."""
     with np.errstate(invalid="ignore", over="ignore"):
         want = rounded(predicted)
         close = (got == want) | (np.isnan(got) & np.isnan(want))

@@ -1,4 +1,4 @@
-"""Hypotheses on mistakes that are no misreadings: values and places of c, the sum, rounding."""
+"""Hypotheses on mistakes other than misreadings: values and places of c, the sum, rounding."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -83,7 +83,7 @@ def _batches(mismatch: Mismatch) -> Iterator[Hypothesis]:
 
 
 def _maps(m: int) -> Iterator[tuple[str, RowMap]]:
-    """Yield which row's value each row may hold."""
+    """Yield maps from each row to the row whose value it may hold."""
     size = 1
     while size < m:
         for flipped in {size, 2 * size - 1}:
@@ -165,7 +165,8 @@ def _good(got: Array, predicted: Array) -> Array:
 
 
 def _roundest(places: Array) -> list[int]:
-    """Return, of each run of neighbouring places, the roundest: a kernel would stop there."""
+    """Return the roundest number of each run of neighbouring places, where a kernel would most
+    likely stop."""
     places = np.sort(places)
     runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
     ends = [max(run.tolist(), key=lambda place: place & -place) for run in runs if run.size]
@@ -173,7 +174,7 @@ def _roundest(places: Array) -> list[int]:
 
 
 def _ends(got: Array, products: Array) -> Pattern:
-    """Hypotheses: the sum without its tail."""
+    """Yield hypotheses of sums without their tail."""
     k = products.shape[1]
     heads = np.cumsum(products, axis=1)[:, :-1]  # of the elements before 1, 2, ..., k - 1
     for first in _roundest(_good(got, heads) + 1):
@@ -212,7 +213,7 @@ def _share_cause(elements: int, shares: int, share: int) -> Cause:
 
 
 def _ranges(got: Array, products: Array) -> Pattern:
-    """Hypotheses: blocks i to j, of 16 elements each, are missing or added twice."""
+    """Yield hypotheses that blocks i to j, of 16 elements each, are missing or added twice."""
     k = products.shape[1]
     blocks = products.reshape(got.size, -1, 16).sum(axis=2)
     before = np.concatenate([np.zeros((got.size, 1)), np.cumsum(blocks, axis=1)], axis=1)
@@ -280,7 +281,7 @@ def _rms(values: Array) -> float:
 
 
 def _as_large(mine: Array, theirs: Array) -> bool:
-    """Return whether errors are distributed alike: their size, how many are nothing, the
+    """Return whether errors have the same distribution: their size, the number of zeros, and the
     largest."""
     own, other = _rms(mine), _rms(theirs)
     if not (np.isfinite(own) and np.isfinite(other)) or other < 1 or own < 1:
@@ -291,7 +292,7 @@ def _as_large(mine: Array, theirs: Array) -> bool:
 
 
 def _serial(products: Array) -> Array:
-    """Sums in float16, one product after the other: float64 [rows]."""
+    """Return sums in float16, one product after the other: float64 [rows]."""
     with np.errstate(over="ignore", invalid="ignore"):
         halves: Array = products.astype(np.float16)
         total = np.zeros(halves.shape[0], np.float16)

@@ -19,12 +19,12 @@ e4m3_values: Array = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3
 
 
 def unpacked(packed: Array) -> Array:
-    """FP4 bytes uint8 [..., k//2] as values float64 [..., k]."""
+    """Return FP4 bytes uint8 [..., k//2] as values float64 [..., k]."""
     return _pairs[packed].reshape(*packed.shape[:-1], -1)
 
 
 def packed_of(codes: Array) -> Array:
-    """Codes uint8 [..., k] as FP4 bytes uint8 [..., k//2]."""
+    """Return codes uint8 [..., k] as FP4 bytes uint8 [..., k//2]."""
     return np.ascontiguousarray(codes[..., ::2] | (codes[..., 1::2] << 4))
 
 

@@ -1,4 +1,4 @@
-"""Misreadings of the inputs: what a kernel with one mistake would read in place of the operands."""
+"""Misreadings of the inputs: the operands that a kernel with one mistake would read."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -127,8 +127,8 @@ def _halves_of(k: int) -> Iterator[Misreading]:
 
 
 def _shifted(names: tuple[str, ...], blocks: int, wraps: bool) -> Read:
-    """Return a misreading of scales, shifted by some blocks. wraps: within their row, else in the
-    storage."""
+    """Return a misreading of scales that are shifted by some blocks. wraps: whether they wrap in
+    their row, otherwise in the storage."""
 
     def read(inputs: Inputs, batch: int, rows: Array) -> Operands:
         m, k_blocks = inputs.sfa.shape[1:]

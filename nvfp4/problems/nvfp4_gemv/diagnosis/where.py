@@ -18,7 +18,7 @@ class Region:
     """Part of a sentence."""
     wrong: int
     elements: int
-    """How many it has, right ones included."""
+    """Number of its elements, right ones included."""
 
 
 def region(wrong: Array) -> Region:
@@ -80,8 +80,8 @@ def _interval(first: int, end: int, m: int) -> str:
 
 
 def _periodic(rows: Array, wrong: Array, density: float) -> tuple[Array, str] | None:
-    """Return rows that form the same interval in every tile of a power of two of rows, and that in
-    words."""
+    """Return rows that form the same interval in every tile of a power of two of rows, and their
+    description."""
     number, period = np.arange(rows.size), 2
     while period <= rows.size // 2:
         rest = np.unique(number[rows] % period)

@@ -25,7 +25,7 @@ most_named = 3
 """The most causes that are named if they fit equally well; if there are more, none is."""
 
 most_parts = 2
-"""The most mistakes that are named at once, each in elements of its own."""
+"""The most mistakes that are named at once, each with its own elements."""
 
 _values_tried, _places_tried = 40, 400
 _endless = 1e300
@@ -86,7 +86,8 @@ def _part_record(part: list[Explanation]) -> dict[str, Any]:
 
 
 def diagnose(data: input_t, output: output_t, ref: output_t) -> Diagnosis:
-    """data: as the submission got it; output, ref: [m, 1, l], of which some elements differ."""
+    """Return the diagnosis of a wrong output. data: as the submission got it; output, ref: [m, 1,
+    l], of which some elements differ."""
     wrong = ~reference.close_enough(output, ref)[:, 0, :].cpu().numpy()
     got, want = (each[:, 0, :].double().cpu().numpy() for each in (output, ref))
     mismatch = Mismatch(got, want, wrong)
@@ -113,7 +114,7 @@ def _share(output: output_t, ref: output_t) -> float:
 
 
 def _contents(mismatch: Mismatch) -> Iterator[tuple[str, str]]:
-    """NaN and infinity, and outputs that are one value."""
+    """Yield (code, sentence) for NaN, infinity, and outputs with only one value."""
     got, wrong = mismatch.got, mismatch.wrong
     for code, name, there in (
         ("output.nan", "NaN", np.isnan(got) & wrong),
@@ -135,7 +136,8 @@ def _contents(mismatch: Mismatch) -> Iterator[tuple[str, str]]:
 
 
 def _parts(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[list[Explanation]]:
-    """Explanations of the wrong elements, then of those that these leave."""
+    """Return explanations of the wrong elements, then of the elements that these leave
+    unexplained."""
     parts: list[list[Explanation]] = []
     while mismatch.sampled and len(parts) < most_parts:
         found = _explain(inputs, mismatch, kept)
@@ -148,9 +150,11 @@ def _parts(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[list[Explanat
 
 
 def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation]:
-    """Return the explanations that fit best. The plainer kinds come first: where one of them
-    explains everything, the others are not tried. kept: whether the inputs have c as it was
-    before."""
+    """Return the explanations that fit best.
+
+    The plainer kinds come first; if one of them explains everything, the others are not tried.
+    kept: whether the inputs have c as it was before.
+    """
     k = inputs.shape[1]
     known = [each.hypothesis(inputs) for each in misreadings(k)]
     kinds: list[Callable[[], list[Explanation]]] = [
@@ -169,8 +173,8 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
 
 
 def _best(found: list[Explanation], mismatch: Mismatch) -> list[Explanation]:
-    """Return the explanations of most elements, each cause once; of several, those by which most
-    right elements are right as well."""
+    """Return the explanations of the most elements, each cause once; among equal ones, those that
+    match the most right elements as well."""
     most = max((each.explained for each in found), default=0)
     equal = [each for each in found if each.explained == most]
     if len({each.cause.text for each in equal}) > 1:
