@@ -37,7 +37,7 @@ unclear = 3
 file is faster, and failed also means slower."""
 
 unread = 141
-"""The output's reader is gone: as a shell reports a program that a broken pipe has ended."""
+"""Exit code if the output's reader is gone: the one that shells report for a broken pipe."""
 
 
 def error_object(code: str, message: str, hint: str | None = None) -> dict[str, Any]:

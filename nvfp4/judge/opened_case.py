@@ -219,8 +219,10 @@ class OpenedCase:
             self._explain = explain
 
     def begin(self, explain: int = 0, texts: Sequence[str] = ()) -> None:
-        """Have the emulated GPU begin a call on what the buffers hold. explain, texts: as of
-        ``Begin``. Raises SubmissionFailed, OutOfTime."""
+        """Let the emulated GPU begin a call on the contents of the buffers.
+
+        explain, texts: see ``Begin``. Raises SubmissionFailed, OutOfTime.
+        """
         options = self._process.options
         places = offsets(self._sizes)
         left_s = self.seconds_left()
@@ -263,8 +265,8 @@ class OpenedCase:
         )
 
     def _as_the_gpu_tells(self, failed: SubmissionFailed) -> SubmissionFailed:
-        """Return a failure with the executor's record of the fault in place of the submission's
-        process's own."""
+        """Return a failure with the executor's record of the fault, which replaces that of the
+        submission's process."""
         gpu = self._process.gpu
         if not self._emulates or gpu is None or not gpu.runs:
             return failed

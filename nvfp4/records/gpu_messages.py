@@ -24,7 +24,8 @@ longest_output = 1 << 16
 
 @dataclass(frozen=True)
 class Window:
-    """Sent once by the executor, unasked, with the descriptor of the window."""
+    """The executor's first message, which no request asks for, with the descriptor of the
+    window."""
 
 
 @dataclass(frozen=True)

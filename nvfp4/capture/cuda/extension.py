@@ -40,7 +40,8 @@ _loading = threading.Lock()
 
 
 def load_inline(given: dict[str, Any]) -> Any:
-    """Build an extension from strings; the module, or the library's path where it is none.
+    """Build an extension from strings. Return its module, or the path of the library if it is not a
+    Python module.
 
     Raises MissingToolchain, CompileError and UnsupportedCall.
     """
@@ -103,7 +104,7 @@ def _request(given: dict[str, Any], sources: list[Source]) -> Request:
 
 
 def _joined(sources: list[str], caller: Path) -> str:
-    """Sources one after the other, each with the lines it has in the caller's file."""
+    """Return the sources joined, each with #line directives for its lines in the caller's file."""
     return "\n".join(in_file(each, caller) for each in sources) + "\n"
 
 

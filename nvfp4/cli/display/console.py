@@ -73,7 +73,7 @@ class Column:
 
     heading: str
     cells: Sequence[Text | str]
-    """One for each row."""
+    """The cells of the column, one for each row."""
     rank: int = 0
     """0 for a column that is always shown; otherwise columns with the highest rank are dropped
     first."""

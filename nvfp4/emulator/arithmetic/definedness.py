@@ -120,7 +120,8 @@ _MOVES: dict[str, Callable[[list[str], int], _Moves]] = {
 
 
 def _moved(op: Op, moving: tuple[int, ...], steering: Mapping[int, int]) -> Rule:
-    """The instruction moves the shadow's bits as it moves the value's."""
+    """Return the rule of an instruction that moves the shadow's bits in the same way as the
+    value's."""
     (dtype,) = [REGISTER_DTYPES[cls] for cls in op.results]
 
     def rule(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ...]:

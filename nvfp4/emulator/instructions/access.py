@@ -101,8 +101,8 @@ def _load(ex: Execution, access: access_shape.Access, space: str, address: Array
 
 
 def _flat(ex: Execution, space: str, address: Array, chosen: Array | None) -> Array:
-    """The addresses of all lanes of the group, or in shared memory of one CTA's lanes if those of
-    all CTAs have the same."""
+    """Return the addresses of all lanes of the group; in shared memory only one CTA's, if all CTAs
+    use the same."""
     group = ex.group
     alike = chosen is None and space == "shared" and ex.batch.cluster_size == 1
     if alike and group.full and address.shape[0] == 1 and group.grid.ctas > 1:

@@ -25,7 +25,7 @@ class Unsigned(int):
 
 
 Constant: TypeAlias = int | Real
-"""Real: a literal, or a value of type .f64."""
+"""The value of a constant expression: an int, or a Real for a literal or value of type .f64."""
 
 
 def signed(value: int) -> int:

@@ -11,7 +11,8 @@ from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import Called
 
 floor_tolerance = 0.85
-"""A mean below this share of the floor is impossible; the rest is the floor's own error."""
+"""A mean below this share of the floor is impossible; the remainder allows for errors of the
+floor."""
 
 settle_tolerance_ns, settle_tolerance_share = 50e3, 0.05
 """The device may go idle this much later than after an empty call."""

@@ -7,9 +7,11 @@ check_case = {"m": 512, "k": 512, "l": 2, "seed": 1111}
 """The smallest test of the contest with several batches and more than one tile of 128 rows."""
 
 awkward_case = {"m": 384, "k": 640, "l": 2, "seed": 1111}
-"""None of the contest's. Several batches; three tiles of 128 rows; ten groups of four scales and
-2.5 blocks of 256 elements, so that power-of-two tiles do not divide it; c and the scales fill no
-whole page."""
+"""A case that is not one of the contest's.
+
+It has several batches; three tiles of 128 rows; ten groups of four scales and 2.5 blocks of 256
+elements, so that power-of-two tiles do not divide it; c and the scales fill no whole page.
+"""
 
 _speed_of_light_us = {
     (7168, 16384, 1): 8.622,
