@@ -26,6 +26,7 @@ from nvfp4.executor.__main__ import Executor
 from nvfp4.executor.faults import Admission
 from nvfp4.executor.gpu import Gpu
 from nvfp4.executor.mapped_memory import MappedMemory
+from nvfp4.judge import executor as gpu_of_judge
 from nvfp4.judge.choose_referee import files_beside
 from nvfp4.judge.observing import findings_of, total_counts
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
@@ -45,7 +46,7 @@ from nvfp4.records.gpu_messages import (
     Write,
     window_bytes,
 )
-from nvfp4.records.messages import Begin, Called, Done, End, OpenSession, pack
+from nvfp4.records.messages import Begin, Called, Done, End, Ended, OpenSession, pack
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation, workers
 from nvfp4.worker.raised import failure_of
@@ -439,3 +440,16 @@ def test_the_judge_is_heard_before_what_a_worker_has_asked_at_once() -> None:
     assert executor._judge in executor._ready()
     for each in (judge, its, worker, theirs):
         each.close()
+
+
+def test_a_gpu_that_has_no_time_to_answer_is_too_slow_and_no_fault_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = socket.socketpair()
+    executor = gpu_of_judge.Executor()
+    for name in ("start", "stop"):
+        monkeypatch.setattr(executor, name, lambda: None)
+    executor._channel, executor._greeted = Channel(ours), True
+    with theirs, pytest.raises(gpu_of_judge.ExecutorFailed) as failed:
+        executor.ask(End(), Ended, 0.05)
+    assert failed.value.code == "kernel.too_slow"

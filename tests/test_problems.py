@@ -3,6 +3,7 @@
 import gc
 import importlib
 import json
+import os
 import re
 import weakref
 from pathlib import Path
@@ -217,6 +218,32 @@ def test_a_problem_without_benchmarks_gets_one_sentence_and_exit_2(
     done = invoke(command, str(tmp_path / "mine.py"), "--problem", str(own))
     assert done.exit_code == 2
     assert "scaled_v2 has no benchmarks" in done.output
+
+
+def test_a_checkout_with_pipes_devices_and_names_without_end_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    checkout, long, digits = tmp_path / "checkout", "a" * 5000, "f" * 6000
+    texts = {
+        "long_source": TASK.replace("../utils.py", long),
+        "long_template": f"{TASK}templates: {{CUDA: {long}}}",
+        "long_number": TASK.replace("4", f"0x{digits}"),
+    }
+    for name in ("pipe", "device", *texts):
+        (checkout / name).mkdir(parents=True)
+    os.mkfifo(checkout / "problems.yaml")
+    os.mkfifo(checkout / "pipe" / "task.yml")
+    (checkout / "device" / "task.yml").symlink_to("/dev/zero")
+    for name, text in texts.items():
+        (checkout / name / "task.yml").write_text(text)
+    assert invoke("problems", "add", str(checkout)).exit_code == 0
+    listed = json.loads(invoke("problems", "--json").output)["problems"]
+    errors = {each["name"]: each["error"] for each in listed}
+    assert "no regular file" in errors["pipe"]
+    assert "no regular file" in errors["device"]
+    assert "(4300 digits)" in errors["long_number"]
+    assert len(errors) == 6
 
 
 def test_a_problem_that_is_not_there_is_told_with_those_that_are() -> None:

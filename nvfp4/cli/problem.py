@@ -12,7 +12,7 @@ from typing import Any
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.records.cases import CaseError, case_line, dimensions, elements_of, label, parse_case
-from nvfp4.records.files import write_whole
+from nvfp4.records.files import open_plain_file, write_whole
 
 leaderboard = "nvfp4_gemv"
 """The contest's name for the problem that comes with the package."""
@@ -160,12 +160,23 @@ def _sentence(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
+def _read(path: Path) -> bytes:
+    """Return a file of a problem, which links may lead to. Raises OSError, also for a pipe, a
+    device or a large file, and ValueError."""
+    folder, name = os.path.split(os.path.realpath(path))
+    with open_plain_file(Path(folder), name) as file:
+        content = file.read(_largest_file_bytes + 1)
+    if len(content) > _largest_file_bytes:
+        raise OSError(f"it has more than {_largest_file_bytes >> 20} MiB")
+    return content
+
+
 def _read_yaml(path: Path) -> Any:
     """Return the content of a YAML file. Raises ProblemError."""
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read(path).decode("utf-8")
         if any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, yaml.SafeLoader)):
             raise ProblemError(f"{path} has aliases, with which few lines make gigabytes of text")
         return yaml.safe_load(text)
@@ -183,28 +194,29 @@ def load_problem(folder: Path | None = None) -> Problem:
         tests = [case_line(case) for case in content["tests"]]
         benchmarks = [case_line(case) for case in content["benchmarks"]]
         sources = {str(each["name"]): str(each["source"]) for each in content["files"]}
-    except (KeyError, TypeError, AttributeError, IndexError, CaseError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, CaseError) as error:
         raise ProblemError(
             f"{path} does not hold files, tests and benchmarks: {_sentence(error)}"
         ) from error
     name = leaderboard_of(folder)
-    extras = folder / _extras
-    if not extras.is_file():  # that of the package, for a contest whose name it knows
-        extras = bundled_folder().parent / name / _extras
+    extras = b""
+    for at in (bundled_folder().parent / name, folder):  # its own before that of the package
+        with suppress(OSError, ValueError):
+            extras = _read(at / _extras)
     files = {
         name: _read_file(folder, name, source)
         for name, source in sources.items()
         if source != "@SUBMISSION@"
     }
-    described = _described(extras.read_bytes() if extras.is_file() else b"")
+    described = _described(extras)
     cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
     if not tests:
         raise ProblemError(f"{path} has no tests")
     bundled, speed = folder == bundled_folder(), described.get("emulated_per_s")
     if "reference.py" not in files:
         raise ProblemError(f"{path} names no reference.py")
-    if extras.is_file() and not bundled:
-        files[_extras] = extras.read_bytes()
+    if extras and not bundled:
+        files[_extras] = extras
     return Problem(
         folder,
         tests,
@@ -224,8 +236,8 @@ def _read_file(folder: Path, name: str, source: str) -> bytes:
     if Path(name).name != name or name in (".", ".."):
         raise ProblemError(f"{folder / 'task.yml'}: {name!r} is no name of a file")
     for path in (folder / source, folder / name):
-        if path.is_file() and path.stat().st_size <= _largest_file_bytes:
-            return path.read_bytes()
+        with suppress(OSError, ValueError):
+            return _read(path)
     raise ProblemError(f"{folder / 'task.yml'} names {source}, which is not there")
 
 
@@ -233,7 +245,7 @@ def _template(folder: Path, content: Mapping[str, Any]) -> Path | None:
     """Return the problem's own template, or its starter."""
     named = content.get("templates")
     found = [folder / str(each) for each in (named.values() if isinstance(named, dict) else ())]
-    return next((path for path in (*found, folder / "submission.py") if path.is_file()), None)
+    return next((path for path in (*found, folder / "submission.py") if os.path.isfile(path)), None)
 
 
 def _described(source: bytes) -> dict[str, Any]:
@@ -253,7 +265,7 @@ def _described(source: bytes) -> dict[str, Any]:
 def _extra_case(case: Any) -> str:
     try:
         return case_line(case) if isinstance(case, dict) else ""
-    except CaseError as error:
+    except (CaseError, ValueError) as error:
         raise ProblemError(f"{_extras} has a case that no line can hold: {error}") from None
 
 

@@ -1,7 +1,8 @@
 """Counts of the statements that each warp of a launch executed, and of their memory accesses.
 
 What L1 answers depends on the order within a thread block: that is kept for a few of them, drawn
-while the launch runs. A sector that its block has asked for before comes out of L1.
+while the launch runs. A sector that its block has asked for before comes out of L1, unless more
+than L1 holds has come since.
 """
 
 import secrets
@@ -20,6 +21,8 @@ _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
 _SHIFT = np.uint64(48)
 _LOW = np.uint64((1 << 48) - 1)
 _DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
+_L1_SECTORS = (256 << 10) // SECTOR_BYTES
+"""The sectors that a thread block's L1 holds at most: it is emptied after so many new ones."""
 
 
 @dataclass(frozen=True)
@@ -165,11 +168,14 @@ class WorkCounter:
         if not self._order:
             return found
         everything = np.unique(np.concatenate([pairs for _, pairs, *_ in self._order]))
-        seen = np.zeros(everything.size, bool)
+        seen = np.zeros(everything.size, np.int64)
+        fetched = np.zeros(self.drawn, np.int64)
         for start, pairs, warps, asking in self._order:
-            place = np.searchsorted(everything, pairs)
-            new = ~seen[place]
-            seen[place] = True
+            place, cta = np.searchsorted(everything, pairs), (pairs >> _SHIFT).astype(np.int64)
+            turn = 1 + fetched[cta] // _L1_SECTORS
+            new = seen[place] != turn
+            seen[place] = turn
+            fetched += np.bincount(cta[new], minlength=self.drawn)
             found[start] += np.count_nonzero(new), np.unique(warps[new]).size, 0
             for row, each in enumerate((pairs[new] >> _SHIFT, asking)):
                 ctas, counts = np.unique(each, return_counts=True)

@@ -26,13 +26,9 @@ wait for it."""
 class ExecutorFailed(Exception):
     """The executor died, or did not answer in time. code: of the failure."""
 
-    code = "kernel.emulator_failed"
-
-
-class ExecutorKilled(ExecutorFailed):
-    """The executor was killed, as the largest process is when memory runs short."""
-
-    code = "machine.limit"
+    def __init__(self, message: str, code: str = "kernel.emulator_failed") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Executor:
@@ -104,11 +100,13 @@ class Executor:
                 keep_missed(found.compiled)
             return found
         except (ChannelClosed, ChannelTimeout, BadMessage) as error:
-            killed = isinstance(error, ChannelClosed) and self._is_killed()
+            why, code = f"{type(error).__name__}: {error}", "kernel.emulator_failed"
+            if isinstance(error, ChannelClosed) and self._is_killed():
+                why, code = "it was killed, as it is where memory is short", "machine.limit"
+            elif self._greeted and isinstance(error, ChannelTimeout):
+                code = "kernel.too_slow"  # a submission has asked for more, and did not wait
             self.stop()
-            if killed:
-                raise ExecutorKilled("it was killed, as it is where memory is short") from None
-            raise ExecutorFailed(f"{type(error).__name__}: {error}") from None
+            raise ExecutorFailed(why, code) from None
 
     def _is_killed(self) -> bool:
         """Return whether SIGKILL has ended the process, which has closed its channel."""

@@ -35,10 +35,14 @@ def test_who_comes_first_must_not_decide() -> None:
     assert "atom.global.add.u32" in str(cause)
 
 
-def test_a_launch_that_was_tried_in_other_orders_is_not_tried_again() -> None:
-    worlds, ticket, out = Worlds(), words(1), words(1)
-    run(worlds, FIRST_STORES, ticket, out, grid=8, again=True)
-    assert cause_of(worlds, out) is None
+def test_some_launches_are_tried_in_other_orders_again() -> None:
+    found = []
+    for _ in range(40):
+        worlds, ticket, out = Worlds(), words(1), words(1)
+        run(worlds, FIRST_STORES, ticket, out, grid=8, again=True)
+        found.append(cause_of(worlds, out) is not None)
+    assert any(found)
+    assert not all(found)
 
 
 def test_a_sum_that_is_the_same_in_every_order_is_right() -> None:

@@ -110,6 +110,7 @@ READS = loop(
     """,
 )
 """Every CTA reads the same MiB."""
+MASKS = (1 << 20) - 16, (1 << 22) - 16
 
 IDLE = f"""
 shr.u32 %r8, %r0, 5;
@@ -217,6 +218,13 @@ def test_loads_that_the_first_tickets_find_in_l1_take_as_long_as_those_of_the_re
         for text in (begin + READS, begin + first + READS, begin + READS.replace("%r12;", "1008;"))
     )
     assert of_most > 0.9 * of_all > 1.5 * of_none
+
+
+def test_what_l1_cannot_hold_comes_from_l2_each_time() -> None:
+    """1 MiB that every thread block reads four times, and 4 MiB that it reads once."""
+    turns = (LINES + READS.replace("128;", "512;").replace("%r12;", f"{n};") for n in MASKS)
+    again, once = (us(count(kernel(text), 148, 512)) for text in turns)
+    assert again > 0.9 * once
 
 
 @pytest.mark.parametrize("every", [8, 296])
