@@ -10,6 +10,7 @@ with emulation.install() as emulated:  # CuTe DSL code runs unchanged in here
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 import sys
 from dataclasses import replace
@@ -40,7 +41,7 @@ class Emulation(Interception):
         self.launches: list[LaunchReport] = []
         self.costs: list[KernelCost] = []
         self._check = check
-        self._searched = False
+        self._searched: list[int] = []
         self._most_instructions: int | None = None
         self._worlds: Worlds | None = None
         self._under_way = UnderWay()
@@ -60,10 +61,12 @@ class Emulation(Interception):
 
     @activity.busy("emulating")
     def _run(self, launch: Launch) -> None:
-        # With the stand-in, young objects are looked at each time, old ones once in a call.
-        search = itertools.islice(launch.memory.search(), 1 if self._searched else None)
+        # What is new since the last search is young unless the garbage collector has run.
+        collections = [each["collections"] for each in gc.get_stats()]
+        young = collections == self._searched
+        search = itertools.islice(launch.memory.search(), 1 if young else None)
         *_, known = launch.memory.known(), *search
-        self._searched = standin.is_installed()
+        self._searched = collections
         asked = replace(launch, memory=ListedMemory(known, launch.memory.freed()))
         if launch.trial:
             emulator.run(asked, check=False)
@@ -90,7 +93,6 @@ class Emulation(Interception):
         monotonic clock.
         """
         self.launches.clear()
-        self._searched = False
         stream_order.begin()
         self._deadline = deadline
         if self._worlds is None:

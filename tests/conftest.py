@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from nvfp4.cli import invocation as judging
 from nvfp4.cli.history.database import History
 from nvfp4.cli.verdict import Verdict
 from nvfp4.judge.protocol import ResultPipe
+from nvfp4.records.launch import ListedMemory
 from nvfp4.records.processes import ForkServer
 from nvfp4.sandbox import isolation, workers
 from nvfp4.sandbox.caches import trusted_variables
@@ -237,6 +239,14 @@ def intercept(
         yield
     finally:
         stop()
+
+
+def run_listed(launch: Launch) -> None:
+    """Emulate a launch on all memory that a search finds."""
+    from nvfp4 import emulator
+
+    *_, known = launch.memory.known(), *launch.memory.search()
+    emulator.run(replace(launch, memory=ListedMemory(known, launch.memory.freed())))
 
 
 def declared(source: str, functions: list[str]) -> str:

@@ -8,16 +8,16 @@ import pytest
 import torch
 import yaml
 from bot import root
+from conftest import run_listed
 
 from gemv import sizes
-from nvfp4 import emulator
 from nvfp4.capture import torch_memory
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory
 from nvfp4.emulator.state.memory import RED_ZONE_BYTES, isolated
 from nvfp4.gpu.buffers import SharedBuffers, create_buffers, output_name
 from nvfp4.problems.nvfp4_gemv.extras import names
-from nvfp4.records.launch import Buffer, Launch, ListedMemory
+from nvfp4.records.launch import Buffer, Launch
 
 _task = yaml.safe_load((root / "task.yml").read_text())
 SHAPES = sorted({(t["m"], t["k"], t["l"]) for t in _task["tests"] + _task["benchmarks"]})
@@ -56,9 +56,7 @@ def launch(memory: ProcessMemory, body: str, address: int) -> None:
     """Run one thread that has an address in %q0."""
     text = KERNEL.replace("%BODY%", body)
     parameters = [struct.pack("<Q", address)]
-    *_, known = memory.search()
-    listed = ListedMemory(known, memory.freed())
-    emulator.run(Launch(text, "k", (1, 1, 1), (1, 1, 1), parameters, memory=listed))
+    run_listed(Launch(text, "k", (1, 1, 1), (1, 1, 1), parameters, memory=memory))
 
 
 def test_one_byte_past_the_end_and_before_the_start_is_a_fault(

@@ -83,7 +83,7 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(
-        nvfp4.cli.judging.bot, "grace_s", -166.0
+        nvfp4.cli.judging.bot, "grace_s", -163.0
     )  # the judge itself would wait for 170 s
     bot = nvfp4.cli.judging.bot.Bot(load_problem(), endless, Options(device="cpu"))
     ended = bot.run_eval("test", [case()])

@@ -215,7 +215,8 @@ def test_findings_of_one_source_line_are_one(python: Path) -> None:
         ("unwritten_shared", str(python), 70),
         ("unwritten_shared", str(python), 71),
     ]
-    assert found[0].count == 2 * found[1].count
+    first, second = (each.count for each in found)
+    assert first and second and first == 2 * second
 
 
 def test_findings_without_a_source_are_kept_apart_by_ptx_line() -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from bot import root
-from conftest import intercept
+from conftest import intercept, run_listed
 from kernels_of_rows import ptxas
 
-from nvfp4 import emulator
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.problems.nvfp4_gemv.reference import generate_full_range_input
 from nvfp4.records.launch import Launch
@@ -40,7 +39,7 @@ class Executor:
         if self.target:
             launch = replace(launch, ptx=rewrite(launch.ptx, self.target).ptx)
         self.texts.append(launch.ptx)
-        emulator.run(launch)
+        run_listed(launch)
 
 
 @pytest.fixture(scope="module")
