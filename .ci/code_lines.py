@@ -15,7 +15,7 @@ from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
 
-caps = {"nvfp4": (40_000, 350), "tests": (28_000, 275), "scripts": (2_120, 21)}
+caps = {"nvfp4": (40_000, 350), "tests": (28_000, 275), "scripts": (2_125, 21)}
 """The most lines of code and the most files of a folder."""
 
 _apart = ("nvfp4/ladder", "nvfp4/selftest/")
