@@ -5,6 +5,7 @@ import math
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -149,7 +150,7 @@ class Gpu:
         self._freed: list[Buffer] = []
         self._variables: dict[int, Buffer] = {}
         self._worlds, self._under_way = Worlds(), UnderWay()
-        self._launched: set[tuple[Any, ...]] = set()
+        self._launched: Counter[tuple[Any, ...]] = Counter()
         self._admission = Admission()
         self._call = _Call()
         self._place_of_output = self._room_for_output = 0
@@ -432,7 +433,7 @@ class Gpu:
                 session.check,
                 worlds=self._worlds,
                 under_way=self._under_way,
-                again=known in self._launched,
+                again=self._launched[known] > 1,  # the second call is tried always
             )
         except RunawayKernel:
             if limited is launch:
@@ -448,7 +449,7 @@ class Gpu:
             call.counts.append(own)
             call.with_suffix.append(own)
             return Started("")
-        self._launched.add(known)
+        self._launched[known] += 1
         if report.output:
             call.also = "kernels print"
             report.output = report.output[-longest_output:]

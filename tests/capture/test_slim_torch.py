@@ -1,5 +1,6 @@
 """The headers that stand for torch's: what C++ built on them does is what it does with torch's."""
 
+import gc
 import sys
 import threading
 from pathlib import Path
@@ -186,11 +187,15 @@ def test_references_are_not_leaked(built: Any, x: torch.Tensor) -> None:
             built.added(x, x)
         torch.ops.slim_test.plus(torch.ones(2), 1.0)
 
+    def counts() -> tuple[int, int, int]:
+        gc.collect()
+        return sys.getrefcount(x), sys.getrefcount(torch.float32), sys.getrefcount(None)
+
     use()
-    before = sys.getrefcount(x), sys.getrefcount(torch.float32), sys.getrefcount(None)
+    before = counts()
     for _ in range(5):
         use()
-    after = sys.getrefcount(x), sys.getrefcount(torch.float32), sys.getrefcount(None)
+    after = counts()
     assert after[:2] == before[:2]
     assert abs(after[2] - before[2]) < 50
 

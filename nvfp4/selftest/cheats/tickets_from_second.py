@@ -1,5 +1,5 @@
 # family: 37
-# caught: (kernel.order_dependent|output.state): .*here it matters who comes first
+# caught: kernel.order_dependent: .*matters who comes first|output.state: .*matters who comes first
 # needs: cpu
 # strategy: from the second call of a shape on, be right only where thread blocks come in order
 
