@@ -1,5 +1,5 @@
 # family: 38
-# caught: strict: .*own process says
+# caught: strict: .*own process looks
 # needs: cpu
 # strict: yes
 # strategy: work on a stream that nobody waits for, and have that not noted
