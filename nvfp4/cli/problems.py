@@ -13,10 +13,11 @@ from nvfp4.cli.display.render import show_table
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.history.database import History, HistoryError
 from nvfp4.cli.history.judgements import kept_verdict
-from nvfp4.cli.judging.unclear_policy import Pace, again_s
+from nvfp4.cli.judging.unclear_policy import Pace
 from nvfp4.cli.problem import Problem, add_problems, known_problems, load_problem, shape_of
 from nvfp4.cli.text import roughly
 from nvfp4.records.options import Options
+from nvfp4.records.unanswered import longest_again_s
 
 _widest = 60
 """Width of a column; longer sizes are left out."""
@@ -96,7 +97,7 @@ def _without_gpu(problem: Problem) -> str:
     judged = sum(each < budget_s - _start_s for each in accumulate(tests)) // len(problem.inputs)
     sampled = sum(each > budget_s / 2 / len(benchmarks) for each in benchmarks)
     told = [
-        f"{kind} ~{roughly(_start_s + sum(cases) + min(sum(cases), again_s))}"
+        f"{kind} ~{roughly(_start_s + sum(cases) + min(sum(cases), longest_again_s))}"
         for kind, cases in (("tests", tests), ("benchmarks", benchmarks))
     ]
     if judged < len(problem.tests):

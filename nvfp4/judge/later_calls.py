@@ -17,14 +17,10 @@ from nvfp4.judge.opened_case import OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.cases import Case
-from nvfp4.records.unanswered import longest_call_s
+from nvfp4.records.unanswered import longest_again_s, longest_call_s
 
 most_calls = 8
 """Limit for a case; each call after the least number comes with probability one quarter."""
-
-longest_s = 20.0
-"""Limit on all further calls together. It goes by the known time of a call, as the first call may
-include compilation."""
 
 _margin = 3.0
 """A later call that times out within this many times the first call's time may just need more
@@ -112,12 +108,12 @@ class LaterCalls:
         return {**report, "full_range": str(self.full_range)} if full else report
 
     def _had_too_little_time(self, failed: SubmissionFailed, had_s: float) -> bool:
-        longest_s = _margin * self.call_s
-        if failed.failure.code == "kernel.runaway_kernel":  # at the end of the mode's time
-            longest_s = min(longest_s, longest_call_s / 2)
-        elif failed.failure.code != too_slow:  # which advances, so it cannot hang
-            return failed.end is Exit.TIMED_OUT and had_s < longest_s
-        return had_s < longest_s
+        enough_s, code = _margin * self.call_s, failed.failure.code
+        if code == "kernel.runaway_kernel":  # at the end of the mode's time
+            enough_s = min(enough_s, longest_call_s / 2)
+        elif code != too_slow and failed.end is not Exit.TIMED_OUT:  # too_slow cannot hang
+            return False
+        return had_s < enough_s
 
     def _is_right_on_full_range(self, opened: OpenedCase, drawn: Drawn) -> bool:
         """Return whether a full-range call is right. Raises SubmissionFailed if it is wrong for a
@@ -161,7 +157,8 @@ def make_all(
     to the report of a case, or notes why the case failed. ahead: draws the next inputs during a
     call.
     """
-    end_s = min(time.monotonic() + longest_s, deadline - least_left_s)
+    # By the known time of a call, as the first one may include compilation.
+    end_s = min(time.monotonic() + longest_again_s, deadline - least_left_s)
     told: dict[int, dict[str, str]] = {number: {} for number in cases}
     order = drawn_order({number: case.least for number, case in cases.items()})
     for position, number in enumerate(order):

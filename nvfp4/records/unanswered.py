@@ -89,6 +89,9 @@ def last_state(folder: Path) -> RequestState:
 longest_call_s, longest_import_s = 60.0, 150.0
 """Seconds that the judge waits for a call and for an import."""
 
+longest_again_s = 20.0
+"""Limit in seconds on calling all cases that have passed again."""
+
 _margin_s = 1.5
 _stack = "stack"
 _longest_bytes = 1 << 20

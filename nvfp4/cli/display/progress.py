@@ -11,11 +11,12 @@ from rich.text import Text
 from nvfp4.cli.display.console import say
 from nvfp4.cli.display.render import benchmark_line, device_line, test_line
 from nvfp4.cli.judging.assess import Observer
-from nvfp4.cli.judging.unclear_policy import Pace, again_s
+from nvfp4.cli.judging.unclear_policy import Pace
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import roughly, seconds, several
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult
 from nvfp4.records.cases import full_range_suffix
+from nvfp4.records.unanswered import longest_again_s
 
 _refreshes_per_second = 4
 
@@ -90,7 +91,7 @@ class Progress(Observer):
         left_s = sum(s for number, s in enumerate(every) if number not in self._done)
         for number, began_s in list(self._running.items()):  # it is shown in another thread
             left_s -= min(every[number], self._clock() - began_s)
-        left_s = left_s / max(1, len(self._running)) + min(sum(every), again_s)
+        left_s = left_s / max(1, len(self._running)) + min(sum(every), longest_again_s)
         known = all(every) and left_s < limit_s
         return f"about {roughly(left_s)} left" if known else f"at most {roughly(limit_s)} left"
 

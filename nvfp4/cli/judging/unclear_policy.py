@@ -90,9 +90,6 @@ _margin = 4.0
 _slowest_s = 1 / 20_000
 """The most seconds for an element: those of a kernel that computes with a single thread."""
 
-again_s = 20.0
-"""About the longest time for calling all passed cases again."""
-
 _shortest_case_s = 0.1
 """The shortest time that is expected of a case."""
 
