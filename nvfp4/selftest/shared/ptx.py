@@ -10,6 +10,26 @@ HEADER = """
 .file 1 "kernel.cu"
 """
 
+# A kernel that prints a word; BODY sets %r2 to it, FORMAT is text as numbers.
+PRINT = """
+.extern .func (.param .b32 status) vprintf (.param .b64 format, .param .b64 values);
+.global .align 1 .b8 form[] = {FORMAT, 0};
+.visible .entry print(.param .u64 from) {
+  .local .align 8 .b8 values[8];
+  .reg .b32 %r<4>; .reg .b64 %d<8>;
+  BODY
+  st.local.b32 [values], %r2;
+  mov.u64 %d4, form; cvta.global.u64 %d5, %d4; mov.u64 %d6, values; cvta.local.u64 %d7, %d6;
+  {
+    .param .b64 a; .param .b64 b; .param .b32 s;
+    st.param.b64 [a], %d5; st.param.b64 [b], %d7;
+    call.uni (s), vprintf, (a, b);
+    ld.param.b32 %r3, [s];
+  }
+  ret;
+}
+"""
+
 # Rounds sums to c. TRICK stands where every thread comes by.
 ROUND = """
 .visible .entry round(.param .u64 sums, .param .u64 c, .param .u32 count) BOUNDS
@@ -38,6 +58,14 @@ def launch(text, kernel, blocks, threads, parameters, stream=0):
     grid, block = (blocks, 1, 1), (threads, 1, 1)
     launches = next(each for each in gc.get_objects() if type(each) is ForwardedLaunches)
     launches._take(Launch(text, kernel, grid, block, parameters, memory=RUNTIME, stream=stream))
+
+
+def launch_print(said, body, blocks, threads, address):
+    """Launch a kernel that prints in the format `said` the word in %r2, which `body` sets; it finds
+    an address at [from]."""
+    text = HEADER + PRINT.replace("FORMAT", ", ".join(map(str, said.encode())))
+    parameters = [struct.pack("<Q", address)]
+    launch(text.replace("BODY", body), "print", blocks, threads, parameters)
 
 
 def round_off(result, data, trick="", bounds="", threads=128, stream=0):
