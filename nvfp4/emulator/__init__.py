@@ -63,8 +63,7 @@ def run(
     worlds: if given, that finding is not raised: the differences are recorded there and applied to
     later launches, since the caller knows which memory is used in the end. under_way: what earlier
     launches left, for launches that may begin while those still run. again: whether earlier calls
-    made the same launch, so that without a finding other orders are tried in half
-    of the cases.
+    made the same launch, so that without a finding other orders are tried in half of the cases.
 
     Raises EmulatorError; its subclasses in emulator.errors name the kind of fault.
     """

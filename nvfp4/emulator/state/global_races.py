@@ -363,9 +363,9 @@ class GlobalRaces:
                     (((start >> 5) + high) << 4) - first,
                 )
                 bits, *others = by_byte[:, cells, _BYTES // 8] & 3
-                atomics = by_byte[1:, cells, ATOMIC.bit_length() // 8 - 1]
-                for reader, flags in zip(others, atomics, strict=True):
-                    bits |= np.where(flags & (ATOMIC >> 8), reader, 0).astype(np.uint8)
+                atomics = by_byte[1:, cells, 1] & (ATOMIC >> 8) != 0
+                for reader, atomic in zip(others, atomics, strict=True):
+                    bits |= reader * atomic
                 whole[cells, 0], whole[cells, 1] = bits & 1, bits >> 1
             found.append((start, whole.reshape(-1)[start & 1 :]))
         return found

@@ -134,8 +134,9 @@ class TensorMemory:
             self._later.popleft()[1].result()
         second = 2 * rows >= len(self._words)
         for thread, part in zip(background, (~second, second), strict=True):
-            done = thread.submit(change, self._words, np.flatnonzero(part))
-            self._later.append((columns, done))
+            if part.any():
+                done = thread.submit(change, self._words, np.flatnonzero(part))
+                self._later.append((columns, done))
 
     def of(self, row: int) -> CtaTensorMemory:
         """Return the tensor memory of a CTA, given its place in the batch."""
