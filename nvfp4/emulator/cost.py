@@ -29,7 +29,7 @@ class KernelCost:
     lines: list[LineCost]
     launches: int = 1
     work: Work | None = field(repr=False, compare=False, default=None)
-    """What each warp of the first launch executed, in the CTAs that ran."""
+    """Counts for each warp of the first launch, in the CTAs that ran."""
     ptx: str = field(repr=False, default="")
     ptx_lines: dict[int, tuple[int, str | None, int | None]] = field(
         repr=False, default_factory=dict

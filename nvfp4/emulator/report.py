@@ -141,7 +141,7 @@ class LaunchReport(Traffic):
     output: str = ""
     findings: list[Finding] = field(default_factory=list)
     work: Work | None = field(default=None, repr=False, compare=False)
-    """What each warp executed; not part of the dictionary."""
+    """Counts of executed statements for each warp; left out of `to_dict`."""
 
     @property
     def warp_instructions_total(self) -> int:

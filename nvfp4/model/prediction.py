@@ -65,8 +65,8 @@ class Counted:
     read_bytes: int = 0
     """Distinct bytes that were read."""
     undefined: str = ""
-    """What the launch did that is undefined by the manuals, so that no time can be predicted; empty
-    if nothing."""
+    """An action of the launch whose effect no manual defines, so that no time can be predicted; ""
+    if there was none."""
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,8 @@ class ProcessResult:
     stderr: str
     killed: bool = False
     values: dict[str, str] = field(default_factory=dict)
-    """What it wrote to the result pipe. The last value of a key counts, but a failure stays a
-    failure."""
+    """Values that the process wrote to the result pipe, by key: the last of each key, except that
+    "fail" is never replaced."""
 
     def take(self, key: str, value: str) -> bool:
         """Note a result; return False for one that would undo a failure."""

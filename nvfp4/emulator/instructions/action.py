@@ -290,9 +290,10 @@ class Action:
     """For a pure instruction, which bits of the results are undefined (arithmetic.definedness).
     None: all of them if any bit of a source is."""
     shadow: Shadow | None = None
-    """The same for other instructions: shadow(execution, sources, their shadows), called after
-    `run`. For a store, it returns the guard of the lanes whose data must be defined. Addresses must
-    always be defined; without `shadow`, all sources must be."""
+    """For another instruction, a function that returns the undefined bits of the results:
+    shadow(execution, sources, their shadows), called after `run`. For a store, it returns the guard
+    of the lanes whose data must be defined. Addresses must always be defined; without `shadow`, all
+    sources must be."""
     loads: bool = False
     """Whether results come from memory that may hold undefined bytes, or from lanes that may be
     absent."""

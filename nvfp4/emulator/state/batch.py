@@ -94,7 +94,7 @@ class LaunchState:
     check: bool
     """Whether to look for findings."""
     hazards: Hazards
-    """What earlier launches may still write."""
+    """Writes of earlier launches that may still be under way."""
     races: GlobalRaces | None = None
     """None unless the launch is checked."""
     rounds: bool = False
@@ -306,7 +306,7 @@ class SharedMemory(RowMemory):
         return int(offset) // self.stride
 
     def words(self) -> Array:
-        """The same memory as 64-bit words, uint64[...]."""
+        """Return a view of `data` as 64-bit words, uint64[nbytes / 8]."""
         words: Array = self.data.view(np.uint64)
         return words
 
