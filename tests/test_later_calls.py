@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +40,7 @@ class Opened:
     ) -> None:
         self.calls: list[bool] = []
         self._failed = SubmissionFailed(code, "128 of 128 elements are wrong", **arguments)
-        self._is_right, self._takes_s, self._ends = is_right, takes_s, ends
+        self._is_right, self.last_call_s, self._ends = is_right, takes_s, ends
 
     def resume(self) -> None:
         pass
@@ -49,7 +50,7 @@ class Opened:
 
     def call_again(self, full: Any) -> None:
         self.calls.append(full)
-        time.sleep(self._takes_s)
+        time.sleep(self.last_call_s)
         if not self._ends:
             raise SubmissionFailed("timeout.call", "it did not finish", Exit.TIMED_OUT)
         if not self._is_right(len(self.calls), full):
@@ -77,6 +78,11 @@ def judged(
     calls = LaterCalls(case, kind, opening, call_s, 2, wants_full_range=True)
     make_all({0: calls}, time.monotonic() + left_s, reporting, Ahead(ahead))
     return told
+
+
+def _repetition() -> Repetition:
+    setup: Any = SimpleNamespace(process=SimpleNamespace(source=SimpleNamespace(text="")))
+    return Repetition(setup)
 
 
 def test_nobody_can_foresee_how_many_calls_there_are_nor_in_what_order() -> None:
@@ -142,6 +148,17 @@ def test_calls_that_there_is_no_time_for_are_told() -> None:
     assert said == {"unverified": "it was called once only: a call takes 40 s here"}
     said = judged(Opened(lambda number, full: True, takes_s=1.0), left_s=6.5)
     assert said["unverified"].startswith("it was called twice only: a call takes 1")
+
+
+def test_a_case_whose_later_call_takes_long_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nvfp4.judge.later_calls.long_call_s", 0.05)
+    opened = Opened(lambda number, full: True, takes_s=0.1)
+    assert "it was called twice only: a call takes 0.1" in judged(opened)["unverified"]
+    assert opened.calls == [True]
+    repetition, cases = _repetition(), [case, case, replace(case, full_range=True), case]
+    chosen = [repetition.choose(cases, long=[0, 2], digest=digest) for digest in range(6)]
+    assert {frozenset(each) for each in chosen} == {frozenset([1, 3])}
+    assert repetition.choose(cases, long=range(4), digest=1) == []
 
 
 def test_a_first_call_that_took_long_may_have_compiled() -> None:
@@ -250,7 +267,6 @@ def test_a_fresh_process_that_is_too_slow_fails_nothing(
         def close(self) -> None: ...
 
     monkeypatch.setattr("nvfp4.judge.fresh_process.OpenedCase", Slow)
-    setup: Any = SimpleNamespace(process=SimpleNamespace(source=SimpleNamespace(text="")))
     output: Any = None
     with pytest.raises(OutOfTime if excused else SubmissionFailed):
-        Repetition(setup).refuse_other_output(case, output, 0)
+        _repetition().refuse_other_output(case, output, 0)

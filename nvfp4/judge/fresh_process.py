@@ -1,6 +1,7 @@
 """Repeats calls in a process that has made none: the same inputs must give the same output, and
 other inputs the right one, whatever earlier calls have left behind."""
 
+from collections.abc import Container
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -51,14 +52,15 @@ class Repetition:
             with suppress(SubmissionFailed):
                 self._setup.process.begin_load(greeting_timeout_s)
 
-    def choose(self, cases: list[Case], digest: int) -> list[int]:
-        """Return which cases are repeated: one at random of each kind of inputs, two at least."""
+    def choose(self, cases: list[Case], long: Container[int], digest: int) -> list[int]:
+        """Return which cases are repeated: one at random of each kind of inputs, two at least; none
+        of those whose calls are long."""
+        short = [index for index in range(len(cases)) if index not in long]
         groups = [
-            [index for index, case in enumerate(cases) if case.full_range == full]
-            for full in (False, True)
+            [index for index in short if cases[index].full_range == full] for full in (False, True)
         ]
         chosen: list[int] = []
-        for group in (*filter(None, groups), list(range(len(cases)))):
+        for group in (*filter(None, groups), short):
             left = [index for index in group if index not in chosen]
             if left and len(chosen) < repeated_cases:
                 digest, place = divmod(digest, len(left))

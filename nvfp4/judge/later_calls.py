@@ -26,6 +26,9 @@ _margin = 3.0
 """A later call that times out within this many times the first call's time may just need more
 time."""
 
+long_call_s = 5.0
+"""A case whose call takes longer is called only once more."""
+
 least_left_s = 5.0
 """Time to leave in the judge's limit for what comes after the later calls."""
 
@@ -102,8 +105,7 @@ class LaterCalls:
                 raise OutOfTime from None
             self.least = 0
             raise failed.and_more(_more) from None
-        if full or self.made == 0:
-            self.call_s = time.monotonic() - began_s
+        self.call_s = opened.last_call_s
         self.made += 1
         return {**report, "full_range": str(self.full_range)} if full else report
 
@@ -137,9 +139,14 @@ class LaterCalls:
         raise SubmissionFailed("output.state", message)
 
     @property
+    def is_long(self) -> bool:
+        """Whether a later call took so long that there are no more calls of any kind."""
+        return self.made > 0 and self.call_s > long_call_s
+
+    @property
     def left_out(self) -> str | None:
         """Return a sentence for the report if there were too few calls, else None."""
-        if self.made >= self.least:
+        if self.made >= self.least and not self.is_long:
             return None
         times = "once" if self.made == 0 else "twice"
         return f"it was called {times} only: a call takes {self.call_s:.3g} s here"
@@ -164,7 +171,7 @@ def make_all(
     for position, number in enumerate(order):
         case = cases[number]
         call_s = case.call_s if case.made else 0.0
-        if case.ended or time.monotonic() + call_s > end_s:
+        if case.ended or case.is_long or time.monotonic() + call_s > end_s:
             continue
         with reporting(number) as report, suppress(OutOfTime):
             drawn = ahead.take(("later", position), case.draw)

@@ -131,7 +131,8 @@ class Judge:
             later = {index: each for index, each in later.items() if not each.case.full_range}
         self._make_all(later, "test")
         if repetition is not None and not self._failures:
-            for index in repetition.choose(cases, self._call_seed(len(cases), 0)):
+            long = [index for index, each in later.items() if each.is_long]
+            for index in repetition.choose(cases, long, self._call_seed(len(cases), 0)):
                 with self._adding(f"test.{index}") as report:
                     fresh_seed = self._call_seed(index, 0)
                     try:
