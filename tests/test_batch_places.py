@@ -2,10 +2,12 @@
 
 import os
 import re
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,18 @@ from bot import root
 from started import wait_until_gone
 
 from nvfp4.cli.batch import eval_process, this_machine
-from nvfp4.cli.batch.eval_process import BatchOptions, Candidate, EvalProcesses, Stopped
+from nvfp4.cli.batch.eval_process import (
+    BatchOptions,
+    Candidate,
+    EvalProcesses,
+    Stopped,
+    TakeTurn,
+)
 from nvfp4.cli.batch.this_machine import (
     GpuTime,
     Place,
     ThisMachine,
+    _Gpu,
     cpu_places,
     gpu_places,
     judge_on,
@@ -31,7 +40,7 @@ from nvfp4.cli.judging.build_ahead import BuildAhead, room
 from nvfp4.cli.main import eval_command, main
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
-from nvfp4.records.processes import Turn, wait_for_turn
+from nvfp4.records.processes import Turn, wait_for_another_turn, wait_for_turn
 
 
 def test_a_place_judges_one_at_a_time() -> None:
@@ -242,34 +251,39 @@ def test_a_stop_ends_what_runs_and_starts_nothing_more(instead_of_eval: Script) 
             processes.judge(candidate, "cpu", {})
 
 
-def test_a_process_begins_before_its_turn_and_is_judged_in_it(
+def test_a_process_begins_before_its_turns_and_is_judged_in_them(
     instead_of_eval: Script, tmp_path: Path
 ) -> None:
+    turn = f"{sys.executable} -c 'from nvfp4.records import processes as p; p.%s'"
     instead_of_eval(
-        f"echo loaded >{tmp_path}/loaded; head -c 1 /dev/fd/$NVFP4_TURN >/dev/null; "
+        f"echo >{tmp_path}/loaded; {turn % 'wait_for_turn(bool)'}; sleep 0.1;"
+        f"{turn % 'wait_for_another_turn()'}; sleep 0.1;"
         """printf '{"schema": 4, "said": "judged"}'"""
     )
+    taken, held_s = [], 0.0
 
     @contextmanager
-    def turn() -> Iterator[None]:
+    def take_turn(alone: bool) -> Iterator[None]:
+        nonlocal held_s
         deadline = time.monotonic() + 20
         while not (tmp_path / "loaded").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.5)
-        taken.append(time.monotonic())
+        taken.append(alone)
+        began_s = time.monotonic()
         yield
+        held_s += time.monotonic() - began_s
 
-    taken: list[float] = []
-    found = EvalProcesses([], 10).judge(candidate, "cpu", {}, turn())
-    assert found["said"] == "judged"
-    assert found["elapsed_s"] <= time.monotonic() - taken[0] + 0.001, "the wait counts"
+    found = EvalProcesses([], 10).judge(candidate, "cpu", {}, take_turn)
+    assert found["said"] == "judged" and taken == [False, True]
+    assert found["elapsed_s"] <= held_s + 0.001, "the wait counts"
 
 
-def test_a_judgement_waits_for_its_turn_with_everything_loaded(
+def test_a_judgement_waits_for_its_turns_with_everything_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[str] = []
-    assert wait_for_turn(lambda: done.append("prepared"))
+    assert wait_for_turn(lambda: done.append("prepared")) and wait_for_another_turn()
     assert done == [], "nobody gives turns"
     for given in (True, False):
         with Turn() as turn:
@@ -278,9 +292,39 @@ def test_a_judgement_waits_for_its_turn_with_everything_loaded(
             if given:
                 threading.Timer(0.2, turn.give).start()
                 assert wait_for_turn(lambda: done.append("prepared"))
+                threading.Timer(0.2, turn.give).start()
+                assert wait_for_another_turn() and turn.asked()
+                with pytest.raises(TimeoutError):
+                    turn.asked(0.01)
+                os.close(fd)
+                assert not turn.asked()
         if not given:
             assert not wait_for_turn(lambda: done.append("prepared"))
     assert done == ["prepared"] * 2
+
+
+def test_a_gpu_times_one_submission_alone_and_tests_several_at_once() -> None:
+    gpu, running, seen = _Gpu(), Counter[bool](), set()
+    tested = threading.Barrier(3)
+
+    def judge() -> None:
+        with gpu.turn(False):
+            tested.wait(10)
+            running[False] += 1
+            time.sleep(0.05)
+            running[False] -= 1
+        with gpu.turn(True):
+            running[True] += 1
+            time.sleep(0.01)
+            seen.add((running[True], running[False]))
+            running[True] -= 1
+
+    threads = [threading.Thread(target=judge) for _ in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(20)
+    assert seen == {(1, 0)}
 
 
 # CUDA C++ that is built before its judgement: when, how much at once, and what it can spoil.
@@ -411,9 +455,10 @@ def test_a_batch_judges_what_is_ready_while_the_rest_is_built(
         candidate: Candidate,
         device: str,
         environment: Mapping[str, str],
-        in_turn: Callable[[], AbstractContextManager[None]],
+        take_turn: TakeTurn,
+        spent: object,
     ) -> dict[str, Any]:
-        with in_turn():
+        with take_turn(False):
             events.append(f"judged {candidate.name}")
             first_judged.set()
             return verdict_of(b"25", device)

@@ -21,6 +21,7 @@ from nvfp4.cli.verdict import TestResult, read_test
 from nvfp4.emulator.errors import MemoryFault, OutOfBounds, SourceLocation
 from nvfp4.executor.faults import fault_of
 from nvfp4.judge.clock.timing_checks import Stats, refuse_impossible
+from nvfp4.judge.executor import Executor
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import LONGEST_BYTES, LONGEST_CAUSES, Failure, read_failure
 from nvfp4.records.files import open_plain_file, read_plain_file
@@ -315,6 +316,23 @@ def test_compiling_and_emulating_are_not_the_submission_s_own_time(
 def test_a_limit_that_was_the_submission_s_own_stays_as_it_is(scratch: Path) -> None:
     StateWriter(scratch).begin()
     assert str(process_of(scratch)._timed_out(60)) == "custom_kernel did not finish within 60 s"
+
+
+def test_a_call_on_a_gpu_hangs_after_half_a_minute_of_its_own(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, process, clock = StateWriter(scratch), process_of(scratch), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    writer.begin()
+    assert not process._hangs(29) and process._hangs(31)
+    writer.busy("compiling")
+    clock[0] += 20
+    writer.busy("running")
+    assert not process._hangs(49) and process._hangs(51)
+    process._asked = Load()
+    assert not process._hangs(51), "an import has its own limit"
+    process._asked, process.gpu = Call(), Executor()
+    assert not process._hangs(51), "an emulated call, too"
 
 
 def test_a_process_that_ends_where_it_was_refused_something_says_what(scratch: Path) -> None:

@@ -5,6 +5,7 @@ Imports nothing heavy: the worker starts before the judge loads torch.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTim
 from nvfp4.records.failures import BY_SUBMISSION, Failure, read_failure
 from nvfp4.records.files import clear
 from nvfp4.records.messages import (
+    Call,
     Connect,
     Connected,
     Done,
@@ -35,7 +37,7 @@ from nvfp4.records.messages import (
 )
 from nvfp4.records.options import Options
 from nvfp4.records.processes import Tail
-from nvfp4.records.unanswered import last_state, stack_of_hang
+from nvfp4.records.unanswered import last_state, longest_on_gpu_s, stack_of_hang
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.namespaces import uses_gpu
 from nvfp4.sandbox.workers import Process, start_worker
@@ -336,6 +338,7 @@ class SubmissionProcess:
 
     def finish(self, answer: type[T], timeout_s: float) -> T:
         """Wait for the answer to the last request. Raises SubmissionFailed."""
+        began_s = time.monotonic()
         try:
             message = self._receive(timeout_s)
             if message.get("id") != self._requests:
@@ -349,7 +352,8 @@ class SubmissionProcess:
             raise self._died() from None
         except ChannelTimeout:
             self.stop()
-            raise self._timed_out(timeout_s) from None
+            waited_s = math.ceil(time.monotonic() - began_s)
+            raise self._timed_out(min(timeout_s, waited_s)) from None
         except BadMessage as error:
             self.stop()
             raise SubmissionFailed(
@@ -421,8 +425,14 @@ class SubmissionProcess:
                     most = isolation.processes
                     message = f"the submission started more than {most} processes"
                     raise SubmissionFailed("process.too_many", message, limit=most) from None
-                if left_s <= _look_s:
+                if left_s <= _look_s or self._hangs(timeout_s - left_s):
                     raise
+
+    def _hangs(self, waited_s: float) -> bool:
+        """Whether a call on a GPU has taken too long without its compilations."""
+        if self.gpu is not None or not isinstance(self._asked, Call) or waited_s < longest_on_gpu_s:
+            return False
+        return waited_s - last_state(self.scratch).not_its_own_until_now_s > longest_on_gpu_s
 
     def _died(self) -> SubmissionFailed:
         process = self._process

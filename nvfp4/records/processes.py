@@ -193,27 +193,37 @@ class Tail(threading.Thread):
 
 
 VARIABLE = "NVFP4_TURN"
-"""Environment variable with the descriptor of the file that gives a process its turn."""
+"""Environment variable with the descriptor of the socket by which a process gets its turns."""
 
 
 class Turn:
-    """Lets another process prepare for seconds and then wait for its turn. fd: the file to inherit,
-    named by the variable."""
+    """Lets another process prepare for seconds and then wait for its turn, and for a second one if
+    it asks. fd: the socket to inherit, named by the variable."""
 
     def __init__(self) -> None:
-        self.fd, self._ours = os.pipe()
+        self._ours, self._theirs = socket.socketpair()
+        self.fd = self._theirs.fileno()
 
     def give(self) -> None:
         """Let the process go on; nothing happens if it has ended."""
-        with suppress(BrokenPipeError):
-            os.write(self._ours, b"!")
+        with suppress(OSError):
+            self._ours.send(b"!")
+
+    def asked(self, timeout_s: float | None = None) -> bool:
+        """Wait until the process, which has started, asks for another turn, or has ended: then
+        return False. Raises TimeoutError."""
+        self._theirs.close()
+        self._ours.settimeout(timeout_s)
+        with suppress(ConnectionResetError):
+            return bool(self._ours.recv(1))
+        return False
 
     def __enter__(self) -> "Turn":
         return self
 
     def __exit__(self, *error: object) -> None:
-        os.close(self.fd)
-        os.close(self._ours)
+        self._theirs.close()
+        self._ours.close()
 
 
 def wait_for_turn(load: Callable[[], object]) -> bool:
@@ -221,10 +231,13 @@ def wait_for_turn(load: Callable[[], object]) -> bool:
 
     Returns False if the process that gives turns has ended.
     """
-    number = os.environ.pop(VARIABLE, None)
+    number = os.environ.get(VARIABLE)
     if number is None:
         return True
     load()
-    given = os.read(int(number), 1)
-    os.close(int(number))
-    return bool(given)
+    return bool(os.read(int(number), 1))
+
+
+def wait_for_another_turn() -> bool:
+    """Ask for another turn and do the same as ``wait_for_turn``."""
+    return wait_for_turn(lambda: os.write(int(os.environ[VARIABLE]), b"!"))

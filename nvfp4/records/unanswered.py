@@ -89,6 +89,9 @@ def last_state(folder: Path) -> RequestState:
 longest_call_s, longest_import_s = 60.0, 150.0
 """Seconds that the judge waits for a call and for an import."""
 
+longest_on_gpu_s = 30.0
+"""Seconds of its own after which a call on a GPU hangs."""
+
 longest_again_s = 20.0
 """Limit in seconds on calling all cases that have passed again."""
 
@@ -106,10 +109,12 @@ _thread = re.compile(r"^(?:Current thread|Thread) [^\n]*\n", re.MULTILINE)
 class HangWatch:
     """Writes the stack of a call that hangs, in the submission's process.
 
-    deadline: when the process has to be done, on the monotonic clock, which all processes share.
+    longest_s: the time of a call that hangs. deadline: when the process has to be done, on the
+    monotonic clock, which all processes share.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, longest_s: float) -> None:
+        self._longest_s = longest_s
         text = os.environ.get("NVFP4_DEADLINE")
         self._limit = float(text) if text else None
         self._file = (folder / _stack).open("w") if text else None
@@ -127,7 +132,7 @@ class HangWatch:
             yield
             return
         now = time.monotonic()
-        left_s = min(longest_import_s if loads else longest_call_s, self._limit - now)
+        left_s = min(longest_import_s if loads else self._longest_s, self._limit - now)
         # A short limit is not used up by the margin.
         wait_s = max(0.05, left_s - min(_margin_s, left_s / 4))
         self.deadline = now + wait_s - min(_margin_s, wait_s / 4)

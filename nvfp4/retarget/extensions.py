@@ -43,8 +43,8 @@ _FAILED = "failed.json"
 _FAILED_S = 3600.0
 _OF_THE_SOURCE = re.compile(r"\berror\s*:", re.IGNORECASE)
 _OF_THE_MACHINE = re.compile(
-    r"no such file|no space|cannot|could not|out of memory|killed|terminated|signal|internal"
-    r"|permission|read-only|unavailable",
+    r"no such file|no space|cannot (open|create|write|read|find|execute|allocate)|could not"
+    r"|out of memory|killed|terminated|signal|internal|permission|read-only|unavailable",
     re.IGNORECASE,
 )
 """Errors of this machine, which may not recur in the next build of the same source."""

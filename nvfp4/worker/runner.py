@@ -42,7 +42,7 @@ from nvfp4.records.messages import (
 from nvfp4.records.options import Options
 from nvfp4.records.refusals import packages
 from nvfp4.records.texts import plain
-from nvfp4.records.unanswered import HangWatch, StateWriter
+from nvfp4.records.unanswered import HangWatch, StateWriter, longest_call_s, longest_on_gpu_s
 from nvfp4.worker.outputs import Refused, output_tree
 from nvfp4.worker.raised import failure_of
 from nvfp4.worker.tracebacks import explained, own_frames, version_hint
@@ -74,7 +74,8 @@ class Runner:
         self._submission = submission
         self.options = options
         self.name = options.name or submission.name
-        self.watch = HangWatch(submission.parent)
+        longest_s = longest_call_s if self.emulates else longest_on_gpu_s
+        self.watch = HangWatch(submission.parent, longest_s)
         self.state = StateWriter(submission.parent)
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         self._kernel: CustomKernel | None = None

@@ -116,6 +116,27 @@ class Stopped(Exception):
     """The batch has ended, and the verdict is not needed."""
 
 
+TakeTurn = Callable[[bool], AbstractContextManager[object]]
+"""Returns what is held during the tests or, given True, during the benchmarks."""
+
+
+class _Spent(AbstractContextManager[None]):
+    """Counts the seconds in its blocks, and those left of a limit."""
+
+    def __init__(self, limit_s: float | None) -> None:
+        self.seconds, self._limit_s = 0.0, limit_s
+
+    @property
+    def left_s(self) -> float | None:
+        return None if self._limit_s is None else max(0.01, self._limit_s - self.seconds)
+
+    def __enter__(self) -> None:
+        self._began_s = time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.monotonic() - self._began_s
+
+
 class EvalProcesses:
     """Runs judgements as processes.
 
@@ -134,36 +155,29 @@ class EvalProcesses:
         candidate: Candidate,
         device: str,
         environment: Mapping[str, str],
-        turn: AbstractContextManager[object] | None = None,
+        take_turn: TakeTurn = nullcontext,
     ) -> dict[str, Any]:
         """Return the object that `nvfp4 eval --json` prints, with elapsed_s; one with an error if
         it printed none.
 
-        environment: variables in addition to our own. turn: held while the file is judged, from
-        when everything is loaded; elapsed_s and the time limit begin there. The process always dies
-        with this one. Raises Stopped after ``stop``.
+        environment: variables in addition to our own. take_turn: from when everything is loaded;
+        elapsed_s and the time limit count what happens in its turns. The process always dies with
+        this one. Raises Stopped after ``stop``.
         """
-        started = time.monotonic()
-
-        @contextmanager
-        def in_turn() -> Iterator[None]:
-            nonlocal started
-            with turn or nullcontext():
-                started = time.monotonic()
-                yield
-
+        spent = _Spent(self._limit_s)
         try:
-            found = self._judge(candidate, device, environment, in_turn)
+            found = self._judge(candidate, device, environment, take_turn, spent)
         except OSError as error:
             found = crashed(f"nvfp4 eval could not be run: {error.strerror}")
-        return {**found, "elapsed_s": round(time.monotonic() - started, 3)}
+        return {**found, "elapsed_s": round(spent.seconds, 3)}
 
     def _judge(
         self,
         candidate: Candidate,
         device: str,
         environment: Mapping[str, str],
-        in_turn: Callable[[], AbstractContextManager[None]],
+        take_turn: TakeTurn,
+        spent: _Spent,
     ) -> dict[str, Any]:
         with (
             tempfile.TemporaryDirectory(prefix="nvfp4-batch-") as folder,
@@ -181,10 +195,13 @@ class EvalProcesses:
                 watched(process, Path(folder)),
             ):
                 try:
-                    with in_turn():
+                    with take_turn(False), spent:
                         its_turn.give()
-                        process.wait(self._limit_s)
-                except subprocess.TimeoutExpired:
+                        timed = its_turn.asked(spent.left_s)
+                    with take_turn(True) if timed else nullcontext(), spent:
+                        its_turn.give()
+                        process.wait(spent.left_s)
+                except (subprocess.TimeoutExpired, TimeoutError):
                     over = True
                 finally:
                     _end([process])

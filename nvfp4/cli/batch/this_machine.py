@@ -43,23 +43,24 @@ class ThisMachine:
         """Find the places. Raises SetupError."""
         self._options = options
         self._places = _places(options)
-        self._turns = {each.name: threading.Lock() for each in self._places}
+        self._gpus = {each.name: _Gpu() for each in self._places}
         self.kind = self._places[0].device.partition(":")[0]
 
     def judge(self, candidates: Sequence[Candidate], told: Told) -> str | None:
-        """See Judges. While a GPU judges one submission, the next is loaded and more are built."""
+        """See Judges. While a GPU judges submissions, others are built."""
         processes = EvalProcesses(self._options.arguments, self._options.limit_s)
         problem, options = load_problem(), self._options.options
-        spent = GpuTime([*self._turns] if self.kind == "cuda" else [])
+        spent = GpuTime([*self._gpus] if self.kind == "cuda" else [])
 
         @contextmanager
-        def turn(name: str) -> Iterator[None]:
-            with self._turns[name], spent.during(name, "judging"):
+        def turn(name: str, alone: bool) -> Iterator[None]:
+            with self._gpus[name].turn(alone), spent.during(name, "judging"):
                 yield
 
         def judge(candidate: Candidate, place: Place) -> dict[str, Any]:
+            turns = partial(turn, place.name)
             with spent.during(place.name, "loading"):
-                return processes.judge(candidate, place.device, place.environment, turn(place.name))
+                return processes.judge(candidate, place.device, place.environment, turns)
 
         gpus = [each.capability for each in self._places]
         with BuildAhead(gpus, len(gpus)) as ahead:
@@ -78,9 +79,36 @@ class ThisMachine:
                 processes.stop()
 
             # The first of each GPU before the second of any.
-            places = self._places * (2 if self.kind == "cuda" else 1)
+            places = self._places * (_TESTED_AT_ONCE if self.kind == "cuda" else 1)
             judge_on(places, candidates, judge, stop, told, prepare)
         return spent.in_words()
+
+
+class _Gpu:
+    """Lets tests of several submissions run on a GPU at once, and benchmarks of one, alone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: Counter[bool] = Counter()
+        self._waits = 0
+
+    @contextmanager
+    def turn(self, alone: bool) -> Iterator[None]:
+        """Wait for a turn and hold it. Benchmarks that wait go before further tests."""
+        with self._changed:
+            self._waits += alone
+            self._changed.wait_for(lambda: self._is_free(alone))
+            self._waits -= alone
+            self._running[alone] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running[alone] -= 1
+                self._changed.notify_all()
+
+    def _is_free(self, alone: bool) -> bool:
+        return not self._running[True] and not (self._running[False] if alone else self._waits)
 
 
 class GpuTime:
@@ -146,6 +174,9 @@ _cores_each = 2
 _bytes_each = 3 << 30
 """Memory to reserve for each judgement: the repository's own submission needs 1.6 GiB, others may
 need more."""
+
+_TESTED_AT_ONCE = 4
+"""Submissions that are tested at once on a GPU: tests wait for compilers and for processes."""
 
 _READY_MOST = 32
 """The most submissions that are built and wait to be judged; caches keep the builds of some

@@ -36,6 +36,7 @@ from nvfp4.cli.verdict import (
 )
 from nvfp4.records.cases import full_range_suffix
 from nvfp4.records.failures import Failure, read_failure
+from nvfp4.records.processes import wait_for_another_turn
 
 judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
 """Exit codes of eval.py when it has judged; any other means that it could not."""
@@ -177,6 +178,8 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         if alone:
             verdict.alone, verdict.alone_too_long = alone.result()
         right = verdict.full_range_only_warns and not verdict.mistake
+        if plan.benchmarks and right:
+            wait_for_another_turn()
         if beside.started and right:
             beside.finish(verdict)
             return
