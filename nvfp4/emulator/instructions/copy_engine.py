@@ -152,35 +152,30 @@ def note_all(
         batch.traffic.shared_bytes_written += nbytes * lanes.size
     else:
         batch.traffic.shared_bytes_read += nbytes * lanes.size
-    if not batch.shared.checked:
+    shared, clocks = batch.shared, batch.shared.clocks
+    if not shared.checked:
         return
     site.record_access(batch, "shared", offset, nbytes, lanes, flag == WRITTEN, engine=True)
     if flag == WRITTEN:
         note_overwritten(batch, site, nbytes, offset, lanes)
-    for where, lane in zip(offset.tolist(), lanes.tolist(), strict=True):
-        _note_one(site.lane(batch, lane), where, nbytes, flag, by_threads)
-
-
-def _note_one(at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool) -> None:
-    shared = at.batch.shared
-    cluster, thread = divmod(at.lane, at.batch.clusters.threads)
-    engine = at.batch.engine(at.lane)
-    if (offset | nbytes) & 3:
-        races.split(shared.stamps, np.array([offset, offset + nbytes - 1], np.uint64))
-    byte, fault, stamp = races.note_engine(
-        offset, nbytes, thread, engine, shared.clocks.known[cluster],
-        shared.clocks.known[cluster, thread >> 5] if by_threads else shared.clocks.fenced[cluster],
-        shared.stamps, flag == WRITTEN
+    found = np.empty((lanes.size, 3), np.int64)
+    races.note_engine(
+        offset.astype(np.uint64), nbytes, lanes, batch.clusters.threads, batch.engine(lanes),
+        clocks.known, clocks.fenced, shared.stamps, flag == WRITTEN, by_threads, found
     )  # fmt: skip
     if shared.undefined is not None:
-        part = shared.undefined[offset : offset + nbytes]
-        if flag == WRITTEN:
-            part[:] = 0
-        elif not fault and part.any():
-            byte, fault = offset + int(part.argmax()), races.UNINITIALISED
-    if not fault:
-        return
-    address = shared.address(byte)
+        for i, where in enumerate(offset.tolist()):
+            part = shared.undefined[where : where + nbytes]
+            if flag == WRITTEN:
+                part[:] = 0
+            elif not found[i, 1] and part.any():
+                found[i, :2] = where + int(part.argmax()), races.UNINITIALISED
+    for i in np.flatnonzero(found[:, 1]).tolist():
+        _note_fault(site.lane(batch, lanes[i]), flag, *found[i].tolist())
+
+
+def _note_fault(at: LaneSite, flag: int, byte: int, fault: int, stamp: int) -> None:
+    address = at.batch.shared.address(byte)
     if fault == races.UNINITIALISED:
         at.note(
             errors.UninitialisedShared,

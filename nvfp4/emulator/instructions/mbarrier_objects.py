@@ -153,7 +153,8 @@ def change(
         ended = (batch.shared.words()[word] ^ before) >> np.uint64(63) != 0
         if ended.any():
             heard = batch.kept(_Heard)
-            heard.of_ended[word[ended]] = heard.clocks[word[ended]]
+            rows = heard.rows(word[ended])
+            heard.of_ended[rows] = heard.clocks[rows]
     return before
 
 
@@ -283,15 +284,27 @@ def _check_seen(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
 
 
 class _Heard:
-    """Clocks known to the threads that arrived at each mbarrier: int32[words of shared, clocks].
+    """Clocks known to the threads that arrived at each mbarrier: int32[mbarriers, clocks].
 
     of_ended: the clocks of threads that arrived in a phase that has completed.
     """
 
     def __init__(self, batch: Batch) -> None:
-        clocks = batch.shared.clocks.known.shape[2]
-        self.clocks = np.zeros((batch.shared.data.size // 8, clocks), np.int32)
-        self.of_ended = self.clocks.copy()
+        self.clocks = np.zeros((1, batch.shared.clocks.known.shape[2]), np.int32)
+        self.of_ended = self.clocks
+        self._rows = np.zeros(batch.shared.data.size // 8, np.int32)
+
+    def rows(self, word: Array) -> Array:
+        """Return the mbarriers' places among the clocks."""
+        new = np.unique(word[self._rows[word] == 0])
+        if new.size:
+            self._rows[new] = np.arange(new.size) + len(self.clocks)
+            more = np.zeros((new.size, self.clocks.shape[1]), np.int32)
+            self.clocks, self.of_ended = (
+                np.concatenate((each, more)) for each in (self.clocks, self.of_ended)
+            )
+        rows: Array = self._rows[word]
+        return rows
 
 
 def _word(offset: Array) -> Array:
@@ -316,7 +329,8 @@ def release(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
         word, cluster, warp = _warps(batch, offset, lanes)
         known = batch.shared.clocks.known
         told = batch.shared.clocks.ordered if relaxed else known
-        np.maximum.at(batch.kept(_Heard).clocks, word, told[cluster, warp])
+        rows = batch.kept(_Heard).rows(word)
+        np.maximum.at(batch.kept(_Heard).clocks, rows, told[cluster, warp])
         known[cluster, warp, warp] += 1
 
 
@@ -328,8 +342,8 @@ def acquire(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
     if batch.shared.checked and lanes.size:
         word, cluster, warp = _warps(batch, offset, lanes)
         known = batch.shared.clocks.seen if relaxed else batch.shared.clocks.known
-        heard = batch.kept(_Heard).of_ended[word]
-        rows = np.maximum(known[cluster, warp], heard)
+        rows = batch.kept(_Heard).rows(word)
+        rows = np.maximum(known[cluster, warp], batch.kept(_Heard).of_ended[rows])
         np.maximum.at(known, (cluster, warp), rows)
 
 
@@ -337,6 +351,6 @@ def engine_done(batch: Batch, offset: Array, lanes: Array) -> None:
     """Record that the copy engines of these lanes' CTAs completed bytes at mbarriers."""
     if batch.shared.checked:
         engine = batch.engine_warps(lanes)
-        word = _word(offset)
+        rows = batch.kept(_Heard).rows(_word(offset))
         clock = batch.shared.clocks.known[batch.clusters.cta[lanes], engine, engine]
-        np.maximum.at(batch.kept(_Heard).clocks, (word, engine), clock)
+        np.maximum.at(batch.kept(_Heard).clocks, (rows, engine), clock)

@@ -145,13 +145,16 @@ def _copy_rows(  # type: ignore[no-untyped-def]
                         fresh += touched[sector] == 0
                         touched[sector] |= flag
                         sectors += 1
-                    for b in range(inner):
+                    wide = (near | far | shared | inner) & 7 == 0
+                    for b in range(0, inner, 8 if wide else 1):
                         address = near + b
-                        address ^= ((address >> 7) & mask) << low
-                        if loads:
-                            store(np.uint64(shared + address), load(np.uint64(far + b), np.uint8))
+                        inside = np.uint64((address ^ ((address >> 7) & mask) << low) + shared)
+                        outside = np.uint64(far + b)
+                        source, target = (outside, inside) if loads else (inside, outside)
+                        if wide:
+                            store(target, load(source, np.uint64))
                         else:
-                            store(np.uint64(far + b), load(np.uint64(shared + address), np.uint8))
+                            store(target, load(source, np.uint8))
     return sectors, fresh
 
 
@@ -279,11 +282,11 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     start = np.stack(coordinates).astype(np.int32).astype(np.int64)
     box, extents = np.array(tile.box)[:, None], np.array(tile.shape)[:, None]
     bits, steps = tile.element_bits, list(tile.strides_bytes)
-    inner, counts = tile.inner_box_bytes, list(tile.box[1:])
+    inner, counts, nbytes = tile.inner_box_bytes, list(tile.box[1:]), tile.box_bytes
     address = (target & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
     outside = (start < 0) | (start + box > extents)
     odd = (start[0] * bits % 8).any() or tile.box[0] * bits % 8 or (address % _BOX_ALIGNMENT).any()
-    last = shared.base + shared.size - tile.box_bytes
+    last = shared.base + shared.size - nbytes
     if outside.any() or odd or (address < shared.base).any() or (address > last).any():
         return 0
     first = tile.address + start[0] * bits // 8 + np.array(steps, np.int64) @ start[1:]
@@ -293,10 +296,10 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     if found is None or found[1] < 0 or int(first.max()) + span > found[0].end or watched:
         return 0
     offset = address - shared.base + batch.grid.cta[lanes] * shared.stride
-    copy_engine.note_all(site, batch, offset, lanes, tile.box_bytes, WRITTEN)
+    copy_engine.note_all(site, batch, offset, lanes, nbytes, WRITTEN)
     swizzles = batch.kept(TileSwizzles)
     for each in offset.tolist():
-        swizzles.note(each, tile.box_bytes, _SWIZZLE_BYTES[tile.swizzle])
+        swizzles.note(each, nbytes, _SWIZZLE_BYTES[tile.swizzle])
     pitches = [inner]
     for count in counts[:-1]:
         pitches.append(pitches[-1] * count)
@@ -307,12 +310,12 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     )  # fmt: skip
     asked, traffic = launch.work.asked[site.instruction.start], batch.traffic
     asked.requests += lanes.size
-    asked.copied += tile.box_bytes * lanes.size
+    asked.copied += nbytes * lanes.size
     asked.fresh += fresh
-    traffic.global_read_bytes += tile.box_bytes * lanes.size
+    traffic.global_read_bytes += nbytes * lanes.size
     traffic.sectors_requested += sectors
     traffic.global_requests += lanes.size
-    return tile.box_bytes
+    return nbytes
 
 
 def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int) -> None:

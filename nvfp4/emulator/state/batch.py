@@ -274,7 +274,7 @@ class SharedMemory(RowMemory):
         for row in range(0, ctas * stride if base < SHARED_BASE else 0, stride):
             systems = slice(row, row + SHARED_BASE - base)
             if self.checked:
-                self.stamps[systems.start // 4 : systems.stop // 4, 0] = WRITTEN_BEFORE
+                self.stamps[0, systems.start // 4 : systems.stop // 4] = WRITTEN_BEFORE
             if self.undefined is not None:
                 self.undefined[systems] = 0
 
@@ -378,9 +378,9 @@ class Batch:
         by_cta = self.alive.reshape(self.grid.ctas, self.grid.threads)
         return np.asarray(by_cta.any(axis=1))
 
-    def engine(self, lane: int) -> int:
+    def engine(self, lane: Any) -> Any:
         """Return the number, in its cluster, of the thread that stands for the copy engine of a
-        lane's CTA."""
+        lane's CTA, or of each of several."""
         rank = lane // self.grid.threads % self.cluster_size
         return self.clusters.threads + 32 * rank
 

@@ -246,7 +246,8 @@ def note_writes(  # type: ignore[no-untyped-def]
                 reader = np.int64(load(at, np.uint64))
                 if reader & which != 0 and not _ordered(reader, cta, t, mine, releases, latest):
                     racing = _worse(reader, racing, stamp)
-                store(at, np.uint64(0))
+                if reader != 0:  # what is not written takes no memory
+                    store(at, np.uint64(0))
             store(at - each - each, np.uint64(stamp | which))
         for b in range(nbytes):
             store(address[i] + np.uint64(b), new[i, b])

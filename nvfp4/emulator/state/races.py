@@ -48,22 +48,22 @@ NO_FAULT, OVERTAKEN, UNFENCED, RACE_IN_WARP, UNINITIALISED, RACE = range(6)
 
 
 def cells(nbytes: int) -> Array:
-    """Return unwritten cells for `nbytes` bytes: int64[words and then bytes, 3], a writer and two
-    readers each. Those of bytes take no memory until their word is split."""
-    return np.zeros((nbytes // 4 * 5, 3), np.int64)
+    """Return unwritten cells for `nbytes` bytes: int64[3, words and then bytes], the writers and
+    then the two readers. Those of bytes take no memory until their word is split."""
+    return np.zeros((3, nbytes // 4 * 5), np.int64)
 
 
 @loop
 def _cell(stamps, byte):  # type: ignore[no-untyped-def]
     """Return the index of the cell that holds a byte. Below `_words` it is the cell of a word."""
     cell = np.uint64(byte >> 2)  # unsigned, so that Numba need not ask whether it is negative
-    return cell if stamps[cell, 0] != SPLIT else _words(stamps) + np.uint64(byte)
+    return cell if stamps[0, cell] != SPLIT else _words(stamps) + np.uint64(byte)
 
 
 @loop
 def _words(stamps):  # type: ignore[no-untyped-def]
     """Return the number of words, which is the index of the first byte's cell."""
-    return np.uint64(stamps.shape[0] // 5)
+    return np.uint64(stamps.shape[1] // 5)
 
 
 @loop
@@ -72,26 +72,26 @@ def split(stamps, offset):  # type: ignore[no-untyped-def]
     words = np.int64(_words(stamps))
     for i in range(offset.shape[0]):
         word = np.int64(offset[i] >> np.uint64(2))
-        if stamps[word, 0] != SPLIT:
+        if stamps[0, word] != SPLIT:
             for byte in range(4 * word, 4 * word + 4):
                 for k in range(3):
-                    stamps[words + byte, k] = stamps[word, k]
-            stamps[word, 0] = SPLIT
+                    stamps[k, words + byte] = stamps[k, word]
+            stamps[0, word] = SPLIT
 
 
 @loop
 def _join(stamps, begin, end, stamp):  # type: ignore[no-untyped-def]
     """Join the split words within [begin, end): one access has written them, with no read since."""
     for word in range((begin + 3) >> 2, end >> 2):
-        if stamps[word, 0] == SPLIT:
-            stamps[word, 0] = stamp
-            stamps[word, 1] = stamps[word, 2] = 0
+        if stamps[0, word] == SPLIT:
+            stamps[0, word] = stamp
+            stamps[1, word] = stamps[2, word] = 0
 
 
 @loop
 def writer_of(stamps, byte):  # type: ignore[no-untyped-def]
     """The stamp of the last writer of a byte."""
-    return stamps[_cell(stamps, byte), 0]
+    return stamps[0, _cell(stamps, byte)]
 
 
 @loop
@@ -197,7 +197,7 @@ def note_reads(  # type: ignore[no-untyped-def]
         while b < end:
             cell = _cell(stamps, b)
             b += 4 if cell < words else 1
-            writer = stamps[cell, 0]
+            writer = stamps[0, cell]
             # Neighbours mostly have one history: look at it once.
             if writer == 0:
                 unwritten = i if unwritten < 0 else unwritten
@@ -211,14 +211,14 @@ def note_reads(  # type: ignore[no-untyped-def]
                     fine = writer
             if flag:
                 continue
-            reader, second = stamps[cell, 1], stamps[cell, 2]
+            reader, second = stamps[1, cell], stamps[2, cell]
             if reader == older or ordered(reader, t, row):
                 older = reader
-                stamps[cell, 1] = mark
+                stamps[1, cell] = mark
             elif ordered(second, t, row) or (
                 in_warp(second, (reader & THREAD) - 1) and not in_warp(second, t)
             ):
-                stamps[cell, 2] = mark
+                stamps[2, cell] = mark
             elif writer == fine and nbytes == (4 if cell < words else 1):
                 settled = in_warp(reader, t) and in_warp(second, t)
         if fault != NO_FAULT:
@@ -293,7 +293,7 @@ def note_writes(  # type: ignore[no-untyped-def]
         while b < end:
             cell = _cell(stamps, b)
             size = 4 if cell < words else 1
-            writer = stamps[cell, 0]
+            writer = stamps[0, cell]
             if writer != fine:
                 if ordered(writer, t, row):
                     fine = writer
@@ -310,13 +310,14 @@ def note_writes(  # type: ignore[no-untyped-def]
                             fine = writer
                         else:
                             racing = worse(writer, racing, t)
-            for reader in (stamps[cell, 1], stamps[cell, 2]):
+            for reader in (stamps[1, cell], stamps[2, cell]):
                 if reader != older and reader != 0:
                     if not ordered(reader, t, row):
                         racing = worse(reader, racing, t)
                     older = reader
-            stamps[cell, 0] = _followed(writer, stamp) if atomic else stamp
-            stamps[cell, 1] = stamps[cell, 2] = 0
+            stamps[0, cell] = _followed(writer, stamp) if atomic else stamp
+            if stamps[1, cell] != 0:  # what is not written takes no memory
+                stamps[1, cell] = stamps[2, cell] = 0
             b += size
         if not atomic:
             _join(stamps, start, end, stamp)
@@ -340,54 +341,77 @@ def _unfenced(stamp, engine, fenced):  # type: ignore[no-untyped-def]
 
 
 @loop
+def _alike(stamps, first, last):  # type: ignore[no-untyped-def]
+    """Return whether these words have one writer and no readers."""
+    writer, other = stamps[0, first], np.int64(0)
+    for cell in range(first, last):
+        other |= stamps[0, cell] ^ writer | stamps[1, cell] | stamps[2, cell]
+    return other == 0 and writer != SPLIT
+
+
+@loop
 def note_engine(  # type: ignore[no-untyped-def]
-    start, nbytes, thread, engine, known, fenced, stamps, write
+    offset, nbytes, lanes, threads, engines, known, fenced, stamps, write, by_threads, found
 ):
-    """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
-    order. known, fenced: the clocks of the cluster. Returns the first (byte, fault, other's stamp)
-    of the worst."""
-    first, kind, other = -1, NO_FAULT, np.int64(0)
-    stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
-    row = known[thread >> 5]
+    """Stamp ranges for copy engines; lanes[i] issued the copy, so what it knows of is in order.
+    engines: who their stamps name. known, fenced: see `Clocks`. by_threads: whether the access is
+    in the proxy of threads. found[i]: gets (byte, fault, other's stamp) of the worst."""
     words = _words(stamps)
-    fine = np.int64(0)
-    older = np.int64(0)
-    b = start
-    while b < start + nbytes:
-        cell = _cell(stamps, b)
-        writer = stamps[cell, 0]
-        fault = NO_FAULT
-        racing = writer
-        if writer == 0 and not write:
-            fault = UNINITIALISED
-        elif writer != fine:
-            if not ordered(writer, thread, row):
-                fault = RACE
-            elif _unfenced(writer, engine, fenced):
-                fault = UNFENCED
+    for i in range(offset.shape[0]):
+        start, engine = np.int64(offset[i]), engines[i]
+        end = start + nbytes
+        if (start | nbytes) & 3:
+            split(stamps, offset[i : i + 1])
+            split(stamps, offset[i : i + 1] + np.uint64(nbytes - 1))
+        cluster = lanes[i] // threads
+        thread = lanes[i] - cluster * threads
+        row = known[cluster, thread >> 5]
+        covered = row if by_threads else fenced[cluster]
+        first, kind, other = np.int64(-1), NO_FAULT, np.int64(0)
+        stamp = (np.int64(known[cluster, engine >> 5, engine >> 5]) << 32) | (engine + 1)
+        fine = np.int64(0)
+        older = np.int64(0)
+        alike = write and not (start | nbytes) & 3 and _alike(stamps, start >> 2, end >> 2)
+        b = start
+        while b < end:
+            cell = _cell(stamps, b)
+            writer = stamps[0, cell]
+            fault = NO_FAULT
+            racing = writer
+            if writer == 0 and not write:
+                fault = UNINITIALISED
+            elif writer != fine:
+                if not ordered(writer, thread, row):
+                    fault = RACE
+                elif _unfenced(writer, engine, covered):
+                    fault = UNFENCED
+                else:
+                    fine = writer
+            if write:
+                for reader in (stamps[1, cell], stamps[2, cell]):
+                    if reader != 0 and fault < RACE and reader != older:
+                        if not ordered(reader, thread, row):
+                            fault, racing = RACE, reader
+                        elif not reader & _UNDER_WAY_READ or not _unfenced(reader, engine, covered):
+                            older = reader
+                        elif fault == NO_FAULT:
+                            fault, racing = OVERTAKEN, reader
+                stamps[0, cell] = stamp
+                if stamps[1, cell] != 0:
+                    stamps[1, cell] = stamps[2, cell] = 0
+            elif ordered(stamps[1, cell], thread, row):
+                stamps[1, cell] = stamp
             else:
-                fine = writer
+                stamps[2, cell] = stamp
+            if fault > kind:
+                first, kind, other = b, fault, racing
+            b += 4 if cell < words else 1
+            if alike:  # the first word tells all
+                stamps[0, b >> 2 : end >> 2] = stamp
+                break
         if write:
-            for reader in (stamps[cell, 1], stamps[cell, 2]):
-                if reader != 0 and fault < RACE and reader != older:
-                    if not ordered(reader, thread, row):
-                        fault, racing = RACE, reader
-                    elif (reader & _UNDER_WAY_READ) == 0 or not _unfenced(reader, engine, fenced):
-                        older = reader
-                    elif fault == NO_FAULT:
-                        fault, racing = OVERTAKEN, reader
-            stamps[cell, 0] = stamp
-            stamps[cell, 1] = stamps[cell, 2] = 0
-        elif ordered(stamps[cell, 1], thread, row):
-            stamps[cell, 1] = stamp
-        else:
-            stamps[cell, 2] = stamp
-        if fault > kind:
-            first, kind, other = b, fault, racing
-        b += 4 if cell < words else 1
-    if write:
-        _join(stamps, start, start + nbytes, stamp)
-    return first, kind, other
+            _join(stamps, start, end, stamp)
+        found[i, 0], found[i, 1], found[i, 2] = first, kind, other
 
 
 @loop
@@ -416,7 +440,7 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
                 mismatch = b if (writer_of(stamps, b) & THREAD) > threads else mismatch
             while b < end:
                 cell = _cell(stamps, b)
-                writer = stamps[cell, 0]
+                writer = stamps[0, cell]
                 fault = NO_FAULT
                 if writer == 0:
                     unwritten[i, j] = True
@@ -446,7 +470,7 @@ def note_landing(offset, nbytes, lanes, threads, known, touched, stamps):  # typ
         end = b + nbytes
         while b < end:
             cell = _cell(stamps, b)
-            stamps[cell, 0] = (now << 32) | (t + 1)
+            stamps[0, cell] = (now << 32) | (t + 1)
             b += 4 if cell < words else 1
 
 

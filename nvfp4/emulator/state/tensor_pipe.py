@@ -148,11 +148,14 @@ def _stamp_in_order(  # type: ignore[no-untyped-def]
     for i in range(rows.shape[0]):
         words = stamps[rows[i]]
         bad = False
+        first = max(own[i], alike[i])
+        last = np.int64(0)
         for column in range(start, stop):
             for j in range(parts.shape[0]):
                 writer = words[_WRITERS, column, parts[j]]
-                if writer != 0:
-                    bad |= writer & _AGENT != PIPE or writer >> 16 < max(own[i], alike[i])
+                if writer != last:
+                    bad |= writer != 0 and (writer & _AGENT != PIPE or writer >> 16 < first)
+                    last = writer
                 if writes:
                     bad |= words[_WARPS_READ, column, parts[j]] != 0
                     reader = words[_PIPE_READ, column, parts[j]]
