@@ -73,8 +73,8 @@ class Work:
     """For each kind of CTA, the kinds of its warps."""
     of_cta: dict[int, int]
     """Kind of each CTA that ran, by its number."""
-    starts: list[list[int]]
-    """For each block, the positions in the PTX text of its statements."""
+    starts: list[dict[int, str]]
+    """For each block, the positions in the PTX text of its statements, and their opcodes."""
     asked: dict[int, Asked]
     """Memory that each statement asked for, by its position."""
     waits: bool = False
@@ -137,7 +137,7 @@ class WorkCounter:
         self.waits |= before is not None and np.array_equal(before, address)
         self._looked[start, first] = address.copy()
 
-    def work(self, starts: list[list[int]]) -> Work:
+    def work(self, starts: list[dict[int, str]]) -> Work:
         """Return everything that was collected. starts: see `Work`."""
         warps = np.array(self._warps).reshape(len(self._warps), len(starts))
         first = self._first_in_ctas()

@@ -18,11 +18,13 @@ from nvfp4.model.tools import MachineCode, is_missing, of_entry, ran, target_of,
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.rewrite import rewrite
 
+_COMMENTS = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _OLD_LINES = re.compile(
-    r"\.section\s+[\w.]+\s*\{[^}]*\}|\.file\s+\d+\s+\"[^\"]*\"(?:\s*,\s*\d+)*|\.loc(?:\s+\d+){3}"
+    r"(\"[^\"\n]*\")|\.section\s+[\w.]+\s*\{[^}\"]*\}|\.file\s+\d+\s+\"[^\"]*\"(?:\s*,\s*\d+)*|\.loc(?:\s+\d+){3}"
     r"(?:\s*,\s*(?:inlined_at(?:\s+\d+){3}|function_name\s+[\w$.]+(?:\s*\+\s*\d+)?))*"
 )
-"""Matches the debugging information and the line numbers that the compiler has written."""
+"""Matches the debugging information and the line numbers that the compiler has written. Strings,
+which both patterns match as their group, stay, and comments go first: neither may begin a match."""
 
 
 class Lines:
@@ -45,9 +47,15 @@ def located(ptx: str) -> str:
     found = (each for body in bodies for each in statements(body))
     pieces, last = [], 0
     for start in sorted(each.start for each in found if isinstance(each, Instruction)):
-        pieces += [_OLD_LINES.sub("", ptx[last:start]), f"\n.loc 1 {start} 0\n"]
+        pieces += [_bare(ptx[last:start]), f"\n.loc 1 {start} 0\n"]
         last = start
-    return "".join([*pieces, _OLD_LINES.sub("", ptx[last:]), '\n.file 1 "kernel.ptx"\n'])
+    return "".join([*pieces, _bare(ptx[last:]), '\n.file 1 "kernel.ptx"\n'])
+
+
+def _bare(text: str) -> str:
+    for pattern in (_COMMENTS, _OLD_LINES):
+        text = pattern.sub(lambda found: found[1] or " ", text)
+    return text
 
 
 _TARGET = re.compile(r"sm_(\d+)([af]?)")

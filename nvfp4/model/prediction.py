@@ -2,7 +2,6 @@
 
 import heapq
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -204,7 +203,7 @@ def kernel_time(
         raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
     if work.waits:
         raise NoPrediction("threads of a launch wait for each other by flags in memory")
-    if executed(asked.ptx, work, "nanosleep"):
+    if executed(work, "nanosleep"):
         raise NoPrediction("the kernel sleeps")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
@@ -337,15 +336,15 @@ def busiest_sm(work: Work, sizes: list[int], ctas: int, sms: int, resident: int)
     return np.array(taken[int(np.argmax(loads))], np.int64)
 
 
-def executed(ptx: str, work: Work, opcode: str) -> int:
+def executed(work: Work, opcode: str) -> int:
     """Count how often warps execute statements with an opcode that begins like this."""
-    statement = re.compile(rf"(@!?%?\w+\s+)?{re.escape(opcode)}")
+    names = {start: name for block in work.starts for start, name in block.items()}
     warps = Counter(kind for cta in work.of_cta.values() for kind in work.ctas[cta])
     return sum(
         times * runs
         for kind, times in warps.items()
         for start, runs in work.by_statement(kind).items()
-        if runs and statement.match(ptx, max(start, 0))
+        if names[start].startswith(opcode)
     )
 
 
@@ -359,7 +358,7 @@ def pipelined(
     models. The copies and products of a thread block are known nevertheless, and so is the time of
     the slowest of the concurrent units.
     """
-    products = executed(asked.ptx, asked.work, "tcgen05.mma.")
+    products = executed(asked.work, "tcgen05.mma.")
     if not products:
         return {}
     ctas = math.prod(asked.grid)

@@ -133,3 +133,36 @@ def test_each_word_written_by_one_thread_is_fine_and_by_two_is_not(
         where[one] = where[two]
         with pytest.raises(GlobalRace):
             run(body, np.zeros(96, np.uint32), where, grid=3)
+
+
+WARPS = """shr.u32 %r1, %r0, 5; ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s]; setp.eq.u32 %p1, %r1, 5;
+@!%p1 bar.sync 1, 224; setp.eq.u32 %p2, %r0, 0; @%p2 st.shared.u32 [s], 9;"""
+BLOCKS = """mov.u32 %r1, %ctaid.x; mul.wide.u32 %d1, %r0, 4; add.u64 %d1, %q0, %d1;
+ld.global.u32 %r2, [%d1]; setp.ne.u32 %p1, %r1, 5; setp.ne.u32 %p2, %r1, 0;
+@%p1 atom.acq_rel.gpu.global.add.u32 %r3, [%q1], 1; @%p2 ret;
+POLL: ld.acquire.gpu.global.u32 %r4, [%q1]; setp.ne.u32 %p3, %r4, 224; @%p3 bra POLL;
+st.global.u32 [%d1], 9;"""
+
+
+@pytest.mark.parametrize(("body", "grid", "block"), [(WARPS, 1, 256), (BLOCKS, 8, 32)])
+def test_a_reader_among_many_that_a_writer_does_not_wait_for_is_told(
+    body: str, grid: int, block: int
+) -> None:
+    """Two readers of a word are remembered, and which they are cannot be foreseen."""
+    assert any(
+        run(body, *np.zeros((2, 64), np.uint32), grid=grid, block=block, before=SHARED).findings
+        for _ in range(40)
+    )
+
+
+def test_a_flag_that_others_do_not_announce_orders_nothing_wherever_it_lies() -> None:
+    """Locations share channels, but not the same ones in every launch."""
+    body = """mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r0, 0; @%p1 ret; setp.ne.u32 %p2, %r1, 0;
+    @!%p2 st.global.u32 [%q0], 5; mul.wide.u32 %d1, %r1, AT; add.u64 %d1, %q1, %d1;
+    atom.add.acq_rel.gpu.global.u32 %r2, [%d1], 1; @%p2 ld.global.u32 %r3, [%q0];
+    @%p2 st.global.u32 [%d1+128], %r3;"""
+    for at in range(4, 64, 4):
+        flags = np.zeros(64, np.uint32)
+        own = body.replace("AT", str(at))
+        with pytest.raises(GlobalRace):
+            any(run(own, np.zeros(4, np.uint32), flags, grid=2).findings for _ in range(40))

@@ -79,7 +79,7 @@ def test_text_that_is_no_ptx_has_no_machine_code(programs: Programs) -> None:
 
 @pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 def test_many_kernels_are_assembled_one_at_a_time(programs: Programs) -> None:
-    texts = [f"{PTX}// {number}\n" for number in range(6)]
+    texts = [f"{PTX}.global .u32 v{number};\n" for number in range(6)]
     before = threading.active_count()
     for text in texts:
         start_assembling(text, "k", "sm_100a")

@@ -245,13 +245,25 @@ def test_a_warp_that_works_alone_takes_as_long_beside_idle_ones() -> None:
     [
         (WAITING, ".global .u32 flag;", "wait for each other by flags"),
         (RING, ".shared .align 4 .u32 ticket;", "wait for each other by flags"),
-        (f"{WORK}\nnanosleep.u32 1000000;", "", "sleeps"),
+        (f"setp.eq.u32 %p1, %r3, %r3;\n{WORK}\n@ %p1 nanosleep.u32 1000000;", "", "sleeps"),
     ],
     ids=["blocks, by generic loads", "warps, in shared memory", "sleep"],
 )
 def test_there_is_no_time_where_threads_wait(body: str, before: str, why: str) -> None:
     with pytest.raises(NoPrediction, match=why):
         us(count(kernel(body, before=before), 8, 64))
+
+
+def test_comments_do_not_hide_work_from_the_assembler() -> None:
+    """Lines of debugging information are taken out, of which a comment may hold one half."""
+    more = 40 * "mad.lo.u32 %r100, %r100, %r11, %r99;\n"
+    hidden = (
+        f"{TURN}// .section a\n {{ }} {{\n add.u32 %r9, %r9, 0; /* .section a {{ */ }} {more}/**/"
+    )
+    honest, other = (
+        count(kernel(BEGIN + loop(TURNS, turn)), CTAS, THREADS) for turn in (TURN + more, hidden)
+    )
+    assert us(other) > 0.9 * us(honest)
 
 
 def test_memory_that_several_launches_read_takes_as_long_as_that_of_one() -> None:

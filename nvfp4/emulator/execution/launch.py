@@ -423,6 +423,6 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
     )
 
 
-def statements(compiled: CompiledKernel) -> list[list[int]]:
-    """Return the positions in the PTX text of each block's statements, each once."""
-    return [list(dict.fromkeys(each.start for each in block.code)) for block in compiled.blocks]
+def statements(compiled: CompiledKernel) -> list[dict[int, str]]:
+    """Return the positions in the PTX text of each block's statements, with their opcodes."""
+    return [{each.start: each.opcode for each in block.code} for block in compiled.blocks]

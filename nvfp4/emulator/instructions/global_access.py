@@ -12,7 +12,7 @@ from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, channels, who_left
+from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, who_left
 from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, READ_LATE, WINDOW_SHIFT, WRITTEN
 from nvfp4.emulator.state.tally import Requests
@@ -79,7 +79,7 @@ def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array) -> 
     parts = set(access.site.parts)
     acquires = site.parts[0] == "atom"
     releases = bool(parts & _RELEASES) and not parts & {"cta", "cluster"}
-    races.exchange(channels(address), who, tells=True, acquires=acquires, publishes=releases)
+    races.exchange(races.channels(address), who, tells=True, acquires=acquires, publishes=releases)
 
 
 def note_fence(batch: Batch, lanes: Array) -> None:
@@ -105,7 +105,7 @@ def _note_reads(
     who = _who(batch, lanes)
     if access.strong:
         # A flag that others set: the reader knows what they did before they set it.
-        races.exchange(channels(address), who, tells=False, acquires=True)
+        races.exchange(races.channels(address), who, tells=False, acquires=True)
         races.exchange(np.full(lanes.size, FENCES), who, tells=False, acquires=True)
         return
     access.site.record_access(batch, "global", address, access.nbytes, lanes, writes=False)

@@ -2,6 +2,7 @@
 instructions tell the scheduler."""
 
 import math
+import secrets
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -119,6 +120,8 @@ class LaunchState:
     """The last texts that the kernel printed."""
     fault: EmulatorError | None = None
     """The error that stopped the launch."""
+    salt: int = field(default_factory=lambda: secrets.randbits(30))
+    """Decides which of many readers of a place are remembered."""
     witness: Witness | None = None
     """Observer of a race under investigation."""
     began: float = field(default_factory=time.monotonic)

@@ -11,7 +11,8 @@ cluster.
 
 Within a CTA the clocks of `races` order accesses. Between CTAs atomics do: an atomic tells its
 location what its warp knows (release) and tells the warp what the location was told (acquire).
-Locations share a few channels, so a race can go unnoticed but none is reported wrongly. A release
+Locations share a few channels, drawn for each launch, so a race can go unnoticed but none is
+reported wrongly. A release
 is recorded with the warp's clocks and the channel's epoch; a warp has heard of it if it knows that
 epoch, which is a column of `Clocks.known`.
 
@@ -22,6 +23,7 @@ keeps, beside its clocks, the clocks that a fence has published, which tell the 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,7 +33,7 @@ from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
 from nvfp4.emulator.state.native import load, store
-from nvfp4.emulator.state.races import CHANNELS, Clocks
+from nvfp4.emulator.state.races import CHANNELS, Clocks, is_drawn
 from nvfp4.records.launch import Buffer
 
 ATOMIC = 1 << 15
@@ -108,6 +110,12 @@ def _near(stamp, other):  # type: ignore[no-untyped-def]
 
 
 @loop
+def _of(stamp):  # type: ignore[no-untyped-def]
+    """Return a number of the warp that left a stamp."""
+    return (stamp >> _OWNER << 10) + ((stamp & THREAD) >> 5)
+
+
+@loop
 def _worse(stamp, than, mine):  # type: ignore[no-untyped-def]
     """Choose between two stamps that race with mine: prefer that of another warp; 0 is none."""
     return stamp if than == 0 or _near(than, mine) else than
@@ -152,11 +160,12 @@ def _bytes_of(cell, first, end):  # type: ignore[no-untyped-def]
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
     address, nbytes, number, row, thread, known, starts, ends, shadows, releases, latest, atomic,
-    nc
+    nc, salt
 ):  # fmt: skip
     """Record reads of `nbytes` at each address, or atomics. number: linear CTA numbers. row: places
-    of the CTAs in the batch. nc: by the cache of what is never written. Returns the first (lane,
-    other's stamp) that race and how many do, and the first that may read what was there before."""
+    of the CTAs in the batch. nc: by the cache of what is never written. salt: see `is_drawn`.
+    Returns the first (lane, other's stamp) that race and how many do, and the first that may read
+    what was there before."""
     first, other, own, count = -1, np.int64(0), np.int64(0), 0
     early, writer_of_early = -1, np.int64(0)
     near = -1
@@ -196,7 +205,9 @@ def note_reads(  # type: ignore[no-untyped-def]
                 known_before = reader == 0 or _ordered(reader, cta, t, mine, releases, latest)
                 if not known_before and (reader & ATOMIC != 0) != atomic and reader & which != 0:
                     racing = _worse(reader, racing, stamp)
-                crowded = _near(before, reader) and not _near(reader, stamp)
+                second = before != 0 and not _near(before, stamp)
+                drawn = second and is_drawn(_of(stamp), _of(reader), cell, salt)
+                crowded = (_near(before, reader) or drawn) and not _near(reader, stamp)
                 if (known_before or crowded) and not placed:
                     store(at, np.uint64(stamp | which))
                     placed = True
@@ -321,6 +332,7 @@ class GlobalRaces:
         self.latest = np.full(ctas, -1, np.int32)
         self.heard = np.zeros((CHANNELS, CHANNELS), np.int32)
         self.epochs = np.ones(CHANNELS, np.int32)
+        self._salt = secrets.randbits(30)
         self._used = 0
         # Buffers that were read before they were watched, and the sectors read.
         self._early: list[tuple[Buffer, Array]] = []
@@ -382,14 +394,14 @@ class GlobalRaces:
 
     def reads(self, address: Array, nbytes: int, who: Who, atomic: bool, nc: bool = False) -> Found:
         """Record reads or atomics; see `note_reads`."""
-        return self._note(note_reads, address, nbytes, who, atomic, nc)
+        return self._note(note_reads, address, nbytes, who, atomic, nc, self._salt)
 
     def writes(self, address: Array, data: Array, who: Who) -> Found:
         """Write data[lane, byte] to watched buffers; see `note_writes`."""
         return self._note(note_writes, address, data, who)
 
     def _note(
-        self, note: Callable[..., Any], address: Array, what: Any, who: Who, *more: bool
+        self, note: Callable[..., Any], address: Array, what: Any, who: Who, *more: int
     ) -> Found:
         number, row, thread, clocks = who
         found = note(
@@ -397,6 +409,13 @@ class GlobalRaces:
             self.releases, self.latest, *more
         )  # fmt: skip
         return Found(*map(int, found))
+
+    def channels(self, address: Array) -> Array:
+        """Return the channel of each location, int64[n], never FENCES. Which locations share one
+        cannot be foreseen."""
+        word = (address >> np.uint64(2)).astype(np.int64) * (self._salt | 1)
+        mixed: Array = (word ^ (word >> 7) ^ (word >> 13)) % (CHANNELS - 1) + 1
+        return mixed
 
     def exchange(
         self, channel: Array, who: Who, tells: bool, acquires: bool, publishes: bool = False
@@ -449,10 +468,3 @@ def _runs(numbers: Array) -> list[tuple[int, int]]:
     firsts = numbers[np.concatenate(([0], gaps + 1))]
     lasts = numbers[np.concatenate((gaps, [numbers.size - 1]))]
     return [(int(a), int(b) + 1) for a, b in zip(firsts, lasts, strict=True)]
-
-
-def channels(address: Array) -> Array:
-    """The channel of each location: int64[n], never FENCES."""
-    word = (address >> np.uint64(2)).astype(np.int64)
-    mixed: Array = (word ^ (word >> 7) ^ (word >> 13)) % (CHANNELS - 1) + 1
-    return mixed

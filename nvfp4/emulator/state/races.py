@@ -8,7 +8,8 @@ own clock is `known[cluster, w, w]` and moves on at each synchronisation. The la
 synchronise as a whole, so that a race can go unnoticed when part of a warp takes part, but none is
 reported wrongly.
 
-Each cell remembers its last writer and two readers, of two warps if there are. A cell is a word of
+Each cell remembers its last writer and two readers, of two warps if there are: the first, and one
+that is drawn among all others. A cell is a word of
 four bytes, until an access touches some of its bytes only: then each byte has a cell of its own,
 and the word's writer is SPLIT, until one access writes the whole word. A stamp is
 clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is none. Threads are
@@ -135,6 +136,24 @@ def plain_before(stamp):  # type: ignore[no-untyped-def]
 
 
 @loop
+def is_drawn(reader, other, cell, salt):  # type: ignore[no-untyped-def]
+    """Return whether a warp and not the other one is remembered as a reader of a cell. Among many
+    warps, each is as likely. salt: drawn for the launch, so that no kernel can foresee it."""
+    place = np.int64(cell) + np.int64(salt)
+    mine = ((np.int64(reader) * 40503 + place) * 2654435761) & 0xFFFFFFFF
+    return mine > ((np.int64(other) * 40503 + place) * 2654435761) & 0xFFFFFFFF
+
+
+@loop
+def _gives_way(second, reader, thread, cell, salt):  # type: ignore[no-untyped-def]
+    """Return whether a cell forgets its second reader for a read by `thread`."""
+    if in_warp(second, thread) or in_warp(second, (reader & THREAD) - 1):
+        return not in_warp(second, thread)
+    drawn = is_drawn(thread >> 5, ((second & THREAD) - 1) >> 5, cell, salt)
+    return drawn and not in_warp(reader, thread)
+
+
+@loop
 def _followed(writer, stamp):  # type: ignore[no-untyped-def]
     """Return the stamp of an atomic, together with the plain write of its own warp before it."""
     if writer == 0:
@@ -157,12 +176,12 @@ def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
 
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
-    offset, nbytes, lanes, threads, known, touched, stamps, under_way, flag
+    offset, nbytes, lanes, threads, known, touched, stamps, under_way, flag, salt
 ):
     """Record reads of `nbytes` at each offset. threads: of a cluster. under_way: whether the lanes
     arrive at a barrier before they use the values. flag: whether atomics may write at the same
-    time. Returns the first (lane, fault, other's stamp), how many lanes are at fault, and the first
-    lane that reads what nothing has written, or -1."""
+    time. salt: see `is_drawn`. Returns the first (lane, fault, other's stamp), how many lanes are
+    at fault, and the first lane that reads what nothing has written, or -1."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     unwritten = -1
     words = _words(stamps)
@@ -215,9 +234,7 @@ def note_reads(  # type: ignore[no-untyped-def]
             if reader == older or ordered(reader, t, row):
                 older = reader
                 stamps[1, cell] = mark
-            elif ordered(second, t, row) or (
-                in_warp(second, (reader & THREAD) - 1) and not in_warp(second, t)
-            ):
+            elif ordered(second, t, row) or _gives_way(second, reader, t, cell, salt):
                 stamps[2, cell] = mark
             elif writer == fine and nbytes == (4 if cell < words else 1):
                 settled = in_warp(reader, t) and in_warp(second, t)
