@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import re
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from kept import Outcome, invoke, is_error, judged
 from problem_folder import REFERENCE, RIGHT, TASK, make_problem
 
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.history.judgements import keep
 from nvfp4.cli.problem import add_problems, find_problem, known_problems, load_problem
 from nvfp4.cli.verdict import Submission, TestResult, Verdict
@@ -220,7 +222,7 @@ def test_a_problem_without_benchmarks_gets_one_sentence_and_exit_2(
     assert "scaled_v2 has no benchmarks" in done.output
 
 
-def test_a_checkout_with_pipes_devices_and_names_without_end_is_listed(
+def test_a_checkout_of_pipes_devices_loops_and_names_without_end_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -229,21 +231,51 @@ def test_a_checkout_with_pipes_devices_and_names_without_end_is_listed(
         "long_source": TASK.replace("../utils.py", long),
         "long_template": f"{TASK}templates: {{CUDA: {long}}}",
         "long_number": TASK.replace("4", f"0x{digits}"),
+        "fast": TASK.replace("64", f"1{'0' * 400}"),
+        "slow": TASK,
     }
     for name in ("pipe", "device", *texts):
         (checkout / name).mkdir(parents=True)
     os.mkfifo(checkout / "problems.yaml")
     os.mkfifo(checkout / "pipe" / "task.yml")
     (checkout / "device" / "task.yml").symlink_to("/dev/zero")
+    (checkout / "loop").symlink_to("loop")
+    directories = {"lists.yaml": "loop/x", "nul.yaml": r"a\0b", "names.yaml": "fast"}
+    for name, at in directories.items():
+        text = rf'problems: [{{name: "\e[2J\ud800", directory: "{at}"}}]'
+        (checkout / name).write_text(text)
     for name, text in texts.items():
         (checkout / name / "task.yml").write_text(text)
+        (checkout / name / "reference.py").touch()
+        speed = {"fast": f"1{'0' * 400}", "slow": "1e-320"}.get(name, "1.0")
+        (checkout / name / "extras.py").write_text(f"emulated_per_s = {speed}")
     assert invoke("problems", "add", str(checkout)).exit_code == 0
     listed = json.loads(invoke("problems", "--json").output)["problems"]
     errors = {each["name"]: each["error"] for each in listed}
     assert "no regular file" in errors["pipe"]
     assert "no regular file" in errors["device"]
     assert "(4300 digits)" in errors["long_number"]
-    assert len(errors) == 6
+    assert len(errors) == 8
+    (checkout / ("a/" * 450)).mkdir(parents=True)
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(400)
+    with pytest.raises(SetupError, match="nested too deep"):
+        add_problems(checkout)
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.parametrize(
+    "command", ["check mine.py", "check other.py", "new -o new.py --problem ."]
+)
+def test_a_file_of_no_end_gets_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(make_problem(tmp_path))
+    for name in ("mine.py", "submission.py", *["task.yml"] * ("other" in command)):
+        os.truncate(os.open(name, os.O_CREAT | os.O_RDWR), 1 << 43)
+    done = invoke(*command.split())
+    assert done.exit_code == 2
+    assert "has more than" in done.output
 
 
 def test_a_problem_that_is_not_there_is_told_with_those_that_are() -> None:

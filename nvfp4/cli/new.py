@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.problem import Problem, bundled_folder, leaderboards_named
+from nvfp4.cli.problem import Problem, bundled_folder, leaderboards_named, read_file
 
 templates = Path(__file__).with_name("templates")
 suffix = ".py.txt"
@@ -22,7 +22,12 @@ def write_problem_template(problem: Problem, output: Path, force: bool) -> None:
     """Copy the template or the starter of a problem. Raises SetupError."""
     if problem.template is None:
         raise SetupError(f"{problem.name} has no template", "Write custom_kernel(data) yourself.")
-    text = problem.template.read_text(encoding="utf-8")
+    try:
+        text = read_file(problem.template).decode()
+    except (OSError, ValueError) as error:
+        raise SetupError(
+            f"cannot read {problem.template}: {error}", "It is the problem's."
+        ) from None
     if problem.name not in leaderboards_named(text.encode()):
         text = f"#!POPCORN leaderboard {problem.name}\n\n{text}"
     _write(text, output, force)

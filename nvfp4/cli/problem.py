@@ -1,12 +1,14 @@
 """A problem: the folder that it lies in, and what its task.yml says."""
 
 import ast
+import filecmp
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ leaderboard = "nvfp4_gemv"
 """The contest's name for the problem that comes with the package."""
 
 _names_its_leaderboard = re.compile(r"(?:#|//)!POPCORN\s+leaderboards?\s+(.+)", re.IGNORECASE)
+_is_name = re.compile(r"\w[\w.+-]{0,99}")
+"""Matches names of leaderboards; a list of problems may hold anything."""
 _largest_file_bytes = 4 << 20
 _extras = "extras.py"
 """The file in a user's problem that adds what the contest's files do not say; see
@@ -160,7 +164,7 @@ def _sentence(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
     """Return a file of a problem, which links may lead to. Raises OSError, also for a pipe, a
     device or a large file, and ValueError."""
     folder, name = os.path.split(os.path.realpath(path))
@@ -176,7 +180,7 @@ def _read_yaml(path: Path) -> Any:
     import yaml
 
     try:
-        text = _read(path).decode("utf-8")
+        text = read_file(path).decode("utf-8")
         if any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, yaml.SafeLoader)):
             raise ProblemError(f"{path} has aliases, with which few lines make gigabytes of text")
         return yaml.safe_load(text)
@@ -202,7 +206,7 @@ def load_problem(folder: Path | None = None) -> Problem:
     extras = b""
     for at in (bundled_folder().parent / name, folder):  # its own before that of the package
         with suppress(OSError, ValueError):
-            extras = _read(at / _extras)
+            extras = read_file(at / _extras)
     files = {
         name: _read_file(folder, name, source)
         for name, source in sources.items()
@@ -227,7 +231,7 @@ def load_problem(folder: Path | None = None) -> Problem:
         _template(folder, content),
         bundled or "generate_second_input" in described,
         cases,
-        float(speed) if isinstance(speed, int | float) else 0.0,
+        float(speed) if isinstance(speed, int | float) and 1 <= speed < 1e18 else 0.0,
     )
 
 
@@ -237,7 +241,7 @@ def _read_file(folder: Path, name: str, source: str) -> bytes:
         raise ProblemError(f"{folder / 'task.yml'}: {name!r} is no name of a file")
     for path in (folder / source, folder / name):
         with suppress(OSError, ValueError):
-            return _read(path)
+            return read_file(path)
     raise ProblemError(f"{folder / 'task.yml'} names {source}, which is not there")
 
 
@@ -275,17 +279,19 @@ def leaderboard_of(folder: Path) -> str:
     for above in list(folder.parents)[:3]:
         for path in sorted(above.glob("*.yaml")):
             for entry in _listed(path):
-                if (above / entry[1]).resolve() == folder:
+                if entry[1] == folder and _is_name.fullmatch(entry[0]):
                     return entry[0]
     return folder.name
 
 
-def _listed(path: Path) -> list[tuple[str, str]]:
+@cache
+def _listed(path: Path) -> list[tuple[str, Path]]:
     """Name and folder of each problem that a list names; nothing of another kind of file."""
     try:
-        content = _read_yaml(path)
-        return [(str(each["name"]), str(each["directory"])) for each in content["problems"]]
-    except (ProblemError, KeyError, TypeError):
+        content = _read_yaml(path)["problems"]
+        folders = [os.path.realpath(path.parent / str(each["directory"])) for each in content]
+        return [(str(e["name"]), Path(at)) for e, at in zip(content, folders, strict=True)]
+    except (ProblemError, KeyError, TypeError, ValueError):
         return []
 
 
@@ -321,7 +327,10 @@ def add_problems(folder: Path) -> dict[str, Path]:
     """Remember the problems of a checkout; returns those that were found. Raises SetupError."""
     if not folder.is_dir():
         raise SetupError(f"{folder} is no folder", "Name a checkout of problems.")
-    found = problems_below(folder)
+    try:
+        found = problems_below(folder)
+    except RecursionError:
+        raise SetupError(f"{folder} is nested too deep", "Name a checkout of problems.") from None
     if not found:
         raise SetupError(f"no task.yml lies below {folder}", "Name a checkout of problems.")
     known = {**known_problems(), **found}
@@ -356,11 +365,14 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
     if given:
         return _given(given)
     here = Path("task.yml")
-    if here.is_file() and here.read_bytes() != (bundled_folder() / "task.yml").read_bytes():
+    if here.is_file() and not filecmp.cmp(here, bundled_folder() / "task.yml", shallow=False):
         return load_problem(Path.cwd())
     known = known_problems()
     try:  # a path that is no file is reported when it is judged
-        content = submission.read_bytes() if submission and submission.is_file() else b""
+        content = b""
+        if submission and submission.is_file():
+            with submission.open("rb") as file:
+                content = file.read(_largest_file_bytes)
     except OSError:
         content = b""
     named = leaderboards_named(content)

@@ -95,9 +95,10 @@ def dimensions(line: str) -> dict[str, str]:
 
 
 def elements_of(sizes: Mapping[str, str]) -> int:
-    """Return a measure of a case's work: the product of the sizes that are not 0."""
+    """Return a measure of a case's work: the product of sizes that are not 0, 10**18 at most."""
     every = (list(map(int, re.findall(r"\d+", value))) for value in sizes.values())
-    return math.prod(max(*numbers, 1) * len(numbers) for numbers in every if numbers)
+    found = math.prod(max(*numbers, 1) * len(numbers) for numbers in every if numbers)
+    return min(found, 10**18)
 
 
 _widest_list = 10

@@ -113,6 +113,9 @@ _kinds = {
 }
 
 
+_most_bytes = 16 << 20
+
+
 def read_submission(submission: Path) -> tuple[Submission, bytes]:
     """Return path and hash of the file, and its bytes. Raises SetupError if it cannot be read."""
     try:
@@ -122,13 +125,16 @@ def read_submission(submission: Path) -> tuple[Submission, bytes]:
                 f"{submission} is {_kinds.get(stat.S_IFMT(kind), 'no file')}, not a file",
                 "Name the file with custom_kernel.",
             )
-        content = submission.read_bytes()
+        with submission.open("rb") as file:
+            content = file.read(_most_bytes + 1)
     except OSError as error:
         raise SetupError(
             f"cannot read {submission}: {error.strerror}",
             "Name the file with custom_kernel.",
             "setup.unreadable",
         ) from error
+    if len(content) > _most_bytes:
+        raise SetupError(f"{submission} has more than {_most_bytes >> 20} MiB", "Make it smaller.")
     return Submission(str(submission), hashlib.sha256(content).hexdigest()), content
 
 
