@@ -57,7 +57,7 @@ def launch(copies: int, products: int) -> Counted:
         warps=np.array([[1, copies, products], [1, 0, 0]]),
         ctas=[(0, 1, 1, 1)],
         of_cta=dict.fromkeys(range(CTAS), 0),
-        starts=[[PTX.index("mov")], [COPY], [PRODUCT]],
+        starts=[{PTX.index("mov"): "mov.u32"}, {COPY: "cp.async"}, {PRODUCT: "tcgen05.mma."}],
         asked={COPY: Asked(requests=CTAS * copies, copied=copied, fresh=copied // 32)},
     )
     return Counted(PTX, "k", (CTAS, 1, 1), (128, 1, 1), 96 << 10, work)
