@@ -73,6 +73,10 @@ class Admission:
     def __init__(self) -> None:
         self._kernels: dict[tuple[str, str], MachineCode] = {}
 
+    def registers(self, launch: Launch) -> int:
+        """Return the registers of a thread of a launch that was admitted; 0 if unknown."""
+        return self._kernels[launch.ptx, launch.kernel].registers or 0
+
     def require(self, launch: Launch, arch: str = "") -> str:
         """Raise NotAdmitted for PTX that the assembler refuses, and for a block with more registers
         than a multiprocessor has.

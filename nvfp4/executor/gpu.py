@@ -404,6 +404,7 @@ class Gpu:
         )
         arch = GPUS[asked.model].arch if asked is not None and predicts else ""
         call.also = self._admission.require(launch, arch) or call.also
+        launch = replace(launch, registers=self._admission.registers(launch))
         if arch:
             start_assembling(launch.ptx, launch.kernel, arch)
         if any(self._memory.is_shared(each.address, each.nbytes) for each in self._regions):

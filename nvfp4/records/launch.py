@@ -144,6 +144,8 @@ class Launch:
 
     It differs if `ptx` is for sm_100 and does in software what sm_100a has instructions for.
     """
+    registers: int = 0
+    """Registers of a thread, by the assembler; 0 if unknown."""
     samples: bool = False
     """Whether to keep the accesses of a few thread blocks, for a prediction."""
     progress: Callable[[float], None] = lambda share: None

@@ -19,6 +19,7 @@ from nvfp4.emulator.errors import (
     EmulatorError,
     EmulatorFailed,
     OutOfBounds,
+    TooSlow,
     UnsupportedInstruction,
 )
 from nvfp4.executor.faults import fault_of
@@ -170,6 +171,18 @@ def test_a_kernel_that_cannot_be_emulated_is_unclear(body: str) -> None:
     with pytest.raises(UnsupportedInstruction) as refused:
         run(body, np.zeros(64, np.uint32), before=functions)
     assert outcome_of(refused.value) == "unclear"
+
+
+@pytest.mark.parametrize(
+    ("before", "grid", "error"),
+    [("", (1 << 31) - 1, TooSlow), (".global .b8 x[1000000000000];", 1, MemoryError)],
+)
+def test_what_no_machine_holds_is_refused_each_time(
+    before: str, grid: int, error: type[Exception]
+) -> None:
+    for _ in range(2):
+        with pytest.raises(error):
+            run("", np.zeros(64, np.uint32), before=before, grid=grid)
 
 
 def test_a_module_that_the_parser_does_not_read_is_unclear() -> None:

@@ -45,9 +45,12 @@ LANES_PER_BATCH = 32768
 # A byte of shared memory costs 6 bytes of shadow when it is checked, or 30 where single bytes are
 # accessed.
 SHARED_BYTES_PER_BATCH = 4 << 20
+LOCAL_BYTES_PER_BATCH = 512 << 20
 
 _THREADS_OF_A_MULTIPROCESSOR, _CTAS_OF_A_MULTIPROCESSOR = 2048, 32
-_SHARED_BYTES_OF_A_MULTIPROCESSOR = 228 << 10
+_SHARED_BYTES_OF_A_MULTIPROCESSOR, _REGISTERS_OF_A_MULTIPROCESSOR = 228 << 10, 65536
+_MOST_CTAS = 1 << 26
+"""CTAs of a launch that are too many to emulate even if they do nothing."""
 _SHARE_OF_DEVICE = 3
 
 _LONGEST_SUSPECTED_S = 2.0
@@ -312,6 +315,8 @@ def state_before(
     check_cluster(kernel, grid, cluster, program.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, min(shared_bytes, 0) or total_shared)
+    if math.prod(grid) > _MOST_CTAS:
+        raise errors.TooSlow(f"{short_name(kernel)} has {math.prod(grid):,} CTAs")
     required = program.required_threads
     if required is not None and required != block:
         raise errors.LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
@@ -373,7 +378,8 @@ def _batch_size(state: LaunchState) -> int:
     threads = -(-math.prod(state.asked.block) // 32) * 32
     by_lanes = max(1, LANES_PER_BATCH // threads)
     by_shared = max(1, SHARED_BYTES_PER_BATCH // max(1, state.shared_bytes - SHARED_BASE))
-    return _whole_clusters(state, min(by_lanes, by_shared))
+    by_local = LOCAL_BYTES_PER_BATCH // (threads * max(1, state.program.local_bytes))
+    return _whole_clusters(state, min(by_lanes, by_shared, by_local))
 
 
 def _whole_clusters(state: LaunchState, ctas: int) -> int:
@@ -383,11 +389,14 @@ def _whole_clusters(state: LaunchState, ctas: int) -> int:
 
 
 def _resident(state: LaunchState) -> int:
-    """Return how many CTAs of a launch a B200 holds at most; registers are ignored."""
+    """Return how many CTAs of a launch a B200 holds at most."""
+    warps = -(-math.prod(state.asked.block) // 32)
+    of_warp = 256 * max(1, -(-state.asked.registers // 8))
     per_multiprocessor = min(
+        _REGISTERS_OF_A_MULTIPROCESSOR // (warps * of_warp),
         _CTAS_OF_A_MULTIPROCESSOR,
         _THREADS_OF_A_MULTIPROCESSOR // math.prod(state.asked.block),
-        _SHARED_BYTES_OF_A_MULTIPROCESSOR // max(1, state.shared_bytes - SHARED_BASE),
+        _SHARED_BYTES_OF_A_MULTIPROCESSOR // state.shared_bytes,
     )
     return _whole_clusters(state, MULTIPROCESSORS * max(1, per_multiprocessor))
 

@@ -46,8 +46,9 @@ class LoadedModule:
         key = (name, check, memory)
         if key not in self._compiled:
             if name not in self._programs:
-                self._programs[name] = link(self.syntax, name)
-                self._allocate(self._programs[name])
+                program = link(self.syntax, name)
+                self._allocate(program)
+                self._programs[name] = program
             self._compiled[key] = compile_kernel(self._programs[name], check, memory)
         return self._compiled[key]
 
