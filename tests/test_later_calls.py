@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +47,9 @@ class Opened:
 
     def mark(self) -> dict[str, str]:
         return {}
+
+    def unexplained(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def call_again(self, full: Any) -> None:
         self.calls.append(full)

@@ -121,7 +121,8 @@ class LaterCalls:
         """Return whether a full-range call is right. Raises SubmissionFailed if it is wrong for a
         reason other than its inputs."""
         try:
-            opened.call_again(drawn)
+            with opened.unexplained():
+                opened.call_again(drawn)
             return True
         except SubmissionFailed as failed:
             short_of_memory = failed.failure.arguments.get("signal") == "SIGKILL"
@@ -132,7 +133,8 @@ class LaterCalls:
         opened.resume()
         opened.call_again(self.redraw(self.case.full_range))  # these decide
         try:
-            opened.call_again(drawn)
+            with opened.unexplained():
+                opened.call_again(drawn)
         except SubmissionFailed:
             return False
         message = f"{before}\nwith the same inputs once more it is right: what calls leave decides"

@@ -209,12 +209,18 @@ class OpenedCase:
     def call_alone(self, data: Drawn) -> None:
         """Make a judged call in a new process, without looking for the cause of a wrong output.
         Raises SubmissionFailed, OutOfTime."""
-        explain, self._explain = self._explain, False
         self._process.stop()
         self._called = False
-        try:
+        with self.unexplained():
             self.resume()
             self.judged_call(data)
+
+    @contextmanager
+    def unexplained(self) -> Iterator[None]:
+        """Look for no cause of a wrong output inside the block."""
+        explain, self._explain = self._explain, False
+        try:
+            yield
         finally:
             self._explain = explain
 

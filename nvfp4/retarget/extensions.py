@@ -54,7 +54,6 @@ _MISSING_HEADER = re.compile(r"error: [^:\n]+: No such file or directory|compila
 _FAILED_STEP = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+?)(?:\.o)? *$", re.MULTILINE)
 _NEXT_STEP = re.compile(r"^(?:FAILED: |\[\d+/\d+\] |ninja: )", re.MULTILINE)
 _OLDEST = 80
-_MAPPED = re.compile(r"(/.*\.so)$", re.MULTILINE)
 
 
 def start(retarget: str, arch: str, capability: Callable[[], tuple[int, int]]) -> None:
@@ -88,7 +87,7 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
     os.environ[_FOLDER] = str(Path(root, f"sm_{number}-{digest}"))
     builder.FileBaton = Turn
     builder._write_ninja_file_and_build_library = _explained(builder)
-    builder._import_module_from_library = _loaded(builder._import_module_from_library)
+    builder._import_module_from_library = _noted(builder._import_module_from_library)
     builder.load_inline = _with_places(builder.load_inline)
     # As on the contest's machines, where compilers look into CUTLASS's folder.
     folders = [os.environ.get(_INCLUDED, ""), *map(str, image_headers.cutlass_folders())]
@@ -112,15 +111,18 @@ def _with_places(original: Callable[..., Any]) -> Callable[..., Any]:
     return load_inline
 
 
-def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
+def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return torch's function that loads a built library, with the same errors as without a GPU."""
 
     @functools.wraps(original)
-    def load(name: str, *arguments: Any, **named: Any) -> Any:
+    def load(name: str, folder: str, *arguments: Any, **named: Any) -> Any:
         try:
-            return original(name, *arguments, **named)
+            library = original(name, folder, *arguments, **named)
         except (ImportError, OSError) as error:
             raise LoadError(name, error) from error
+        if (name, Path(folder)) not in _loaded:
+            _loaded.append((name, Path(folder)))
+        return library
 
     return load
 
@@ -251,24 +253,20 @@ def _rules() -> str:
     return digest.hexdigest()[:12]
 
 
-class Extensions:
-    """The rewritten kernels of the extensions that this process has loaded."""
+_loaded: list[tuple[str, Path]] = []
+"""Names and folders of the libraries that this process has loaded."""
 
-    def __init__(self, maps: Path = Path("/proc/self/maps")) -> None:
-        """maps: the mapped files of this process, in the format of Linux."""
-        self._maps = maps
-        self._seen: set[str] = set()
-        self._kernels: list[dict[str, Any]] = []
 
-    def kernels(self) -> list[dict[str, Any]]:
-        """Return an entry for each kernel; see `retarget.rewrite.RewriteReport.entries`."""
-        maps = self._maps.read_text(encoding="utf-8", errors="replace")
-        for library in dict.fromkeys(_MAPPED.findall(maps)):
-            if library not in self._seen:
-                self._seen.add(library)
-                for report in sorted(Path(library).parent.glob(f"*{REPORT}")):
-                    self._kernels += json.loads(report.read_text(encoding="utf-8"))
-        return list(self._kernels)
+def rewritten_kernels() -> list[dict[str, Any]]:
+    """Return an entry for each rewritten kernel of the extensions that this process has loaded; see
+    `retarget.rewrite.RewriteReport.entries`."""
+    return [entry for name, folder in _loaded for entry in _rewritten(name, folder)]
+
+
+@functools.cache
+def _rewritten(name: str, folder: Path) -> list[dict[str, Any]]:
+    reports = sorted(folder.glob(f"*{REPORT}"))
+    return [entry for each in reports for entry in json.loads(each.read_text(encoding="utf-8"))]
 
 
 _COMPILING = {

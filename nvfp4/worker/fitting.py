@@ -27,7 +27,6 @@ class Fitting:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._retargeting: Any = None
-        self._extensions = extensions.Extensions()
         self._translator: Translator | None = None
         self._capability = torch.cuda.get_device_capability  # which may be replaced later
         extensions.start(options.retarget, options.arch, self._capability)
@@ -53,7 +52,7 @@ class Fitting:
 
     def kernels(self) -> list[dict[str, Any]]:
         """Return an entry for each kernel rewritten so far."""
-        found = self._extensions.kernels()
+        found = extensions.rewritten_kernels()
         return found + (self._translator.kernels() if self._translator else [])
 
     def _start(self) -> None:

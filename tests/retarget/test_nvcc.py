@@ -338,8 +338,8 @@ def test_loaded_extensions_tell_what_was_rewritten(tmp_path: Path) -> None:
     for folder in ("loaded", "other"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / f"cuda.cuda.o{extensions.REPORT}").write_text(json.dumps([entry]))
-    maps = tmp_path / "maps"
-    maps.write_text(f"7f00-7f01 r-xp 00000000 08:01 12  {tmp_path}/loaded/gemv.so\n" * 2)
-    found = extensions.Extensions(maps)
-    assert found.kernels() == [entry]
-    assert found.kernels() == [entry], "once a library"
+    load = extensions._noted(lambda name, folder, is_python_module: name)
+    before = extensions.rewritten_kernels()
+    for _ in range(2):
+        assert load("gemv", str(tmp_path / "loaded"), True) == "gemv"
+        assert extensions.rewritten_kernels() == [*before, entry], "once a library"
