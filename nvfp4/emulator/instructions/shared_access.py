@@ -189,6 +189,8 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
         at = access.site.lane(batch, lanes[bad])
         check_bounds(at, what, int(address[bad]), nbytes, align, abroad)
         at.fault(errors.OutOfBounds, f"{what} at shared address {int(address[bad]):#x}")
+    if nbytes & 15 and shared.checked:
+        races.split(shared.stamps, offset, nbytes)
     if abroad:
         visit(batch, access.site, offset, lanes, nbytes=nbytes, flag=flag)
     traffic = batch.traffic

@@ -20,7 +20,7 @@ from nvfp4.emulator.state.group import Grid, Group
 from nvfp4.emulator.state.memory import RANK_SHIFT, GlobalMemory
 from nvfp4.emulator.state.native import Visited, locate_window, visit_shared
 from nvfp4.emulator.state.order import Order
-from nvfp4.emulator.state.races import WRITTEN_BEFORE, Clocks, cells, split
+from nvfp4.emulator.state.races import WRITTEN_BEFORE, Clocks, cells
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Hazards
 from nvfp4.emulator.state.witness import Witness
@@ -277,7 +277,7 @@ class SharedMemory(RowMemory):
         for row in range(0, ctas * stride if base < SHARED_BASE else 0, stride):
             systems = slice(row, row + SHARED_BASE - base)
             if self.checked:
-                self.stamps[0, systems.start // 4 : systems.stop // 4] = WRITTEN_BEFORE
+                self.stamps[0, systems.start // 16 : systems.stop // 16] = WRITTEN_BEFORE
             if self.undefined is not None:
                 self.undefined[systems] = 0
 
@@ -300,8 +300,6 @@ class SharedMemory(RowMemory):
             rows = np.arange(0, ctas * self.stride, self.stride, dtype=np.uint64)
             offset = (rows[:, None] + offset).reshape(-1)
             visited = Visited(visited.bad, *(ctas * count for count in visited[1:]))
-        if nbytes & 3 and self.checked:
-            split(self.stamps, offset)
         return offset, visited
 
     def row_of(self, offset: int) -> int:

@@ -9,9 +9,9 @@ synchronise as a whole, so that a race can go unnoticed when part of a warp take
 reported wrongly.
 
 Each cell remembers its last writer and two readers, of two warps if there are: the first, and one
-that is drawn among all others. A cell is a word of
-four bytes, until an access touches some of its bytes only: then each byte has a cell of its own,
-and the word's writer is SPLIT, until one access writes the whole word. A stamp is
+that is drawn among all others. A cell is a chunk of 16 bytes, until an access touches some of its
+bytes only: then each word of four bytes has a cell of its own, and likewise each byte of a word. The
+writer of what is divided is SPLIT, until one access writes all of it. A stamp is
 clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is none. Threads are
 counted through the cluster, and the copy engine of a CTA acts as a warp behind them. age and lane
 tell of the plain write that an atomic of the same warp follows, if there is one: 1 + the clock's
@@ -40,7 +40,7 @@ UNDER_WAY = np.int64(0x7FFFFFFF)
 WRITTEN_BEFORE = 1
 """The stamp of bytes that were written before any thread ran."""
 SPLIT = -1
-"""Stands for the writer of a word whose bytes have separate cells."""
+"""Stands for the writer of a chunk or word whose parts have separate cells."""
 CHANNELS = 8
 """Columns of `known` for synchronisation between CTAs."""
 
@@ -49,50 +49,76 @@ NO_FAULT, OVERTAKEN, UNFENCED, RACE_IN_WARP, UNINITIALISED, RACE = range(6)
 
 
 def cells(nbytes: int) -> Array:
-    """Return unwritten cells for `nbytes` bytes: int64[3, words and then bytes], the writers and
-    then the two readers. Those of bytes take no memory until their word is split."""
-    return np.zeros((3, nbytes // 4 * 5), np.int64)
+    """Return unwritten cells for `nbytes` bytes: int64[3, chunks, then words, then bytes], the
+    writers and then the two readers. Parts take no memory until the whole is split."""
+    return np.zeros((3, nbytes // 16 * 21), np.int64)
 
 
 @loop
-def _cell(stamps, byte):  # type: ignore[no-untyped-def]
-    """Return the index of the cell that holds a byte. Below `_words` it is the cell of a word."""
-    cell = np.uint64(byte >> 2)  # unsigned, so that Numba need not ask whether it is negative
-    return cell if stamps[0, cell] != SPLIT else _words(stamps) + np.uint64(byte)
+def _chunks(stamps):  # type: ignore[no-untyped-def]
+    """Return the number of chunks, which is the index of the first word's cell."""
+    return np.uint64(stamps.shape[1] // 21)
 
 
 @loop
-def _words(stamps):  # type: ignore[no-untyped-def]
-    """Return the number of words, which is the index of the first byte's cell."""
-    return np.uint64(stamps.shape[1] // 5)
+def _cell(stamps, byte, nbytes=16):  # type: ignore[no-untyped-def]
+    """Return the index of the cell that holds a byte, and how many bytes it holds. nbytes: of an
+    access for which `split` was called."""
+    if nbytes & 15 == 0:
+        chunk = np.uint64(byte >> 4)  # unsigned, so that Numba need not ask whether it is negative
+        if stamps[0, chunk] != SPLIT:
+            return chunk, 16
+    word = _chunks(stamps) + np.uint64(byte >> 2)
+    if stamps[0, word] != SPLIT:
+        return word, 4
+    return np.uint64(5) * _chunks(stamps) + np.uint64(byte), 1
 
 
 @loop
-def split(stamps, offset):  # type: ignore[no-untyped-def]
-    """Give each byte in the words that hold these bytes its own cell."""
-    words = np.int64(_words(stamps))
+def _divide(stamps, cell, first):  # type: ignore[no-untyped-def]
+    """Split a cell into four, unless it is split."""
+    if stamps[0, cell] != SPLIT:
+        for k in range(3):
+            if stamps[k, cell] != 0 or stamps[k, first : first + 4].any():  # no memory for zeros
+                stamps[k, first : first + 4] = stamps[k, cell]
+        stamps[0, cell] = SPLIT
+
+
+@loop
+def split(stamps, offset, nbytes):  # type: ignore[no-untyped-def]
+    """Give the parts of the chunks that hold these bytes their own cells, for accesses whose place
+    and length are multiples of the powers of two in `nbytes`."""
+    chunks = np.int64(_chunks(stamps))
+    whole = nbytes & 3 != 0
     for i in range(offset.shape[0]):
-        word = np.int64(offset[i] >> np.uint64(2))
-        if stamps[0, word] != SPLIT:
-            for byte in range(4 * word, 4 * word + 4):
-                for k in range(3):
-                    stamps[k, words + byte] = stamps[k, word]
-            stamps[0, word] = SPLIT
+        whole |= stamps[0, offset[i] >> np.uint64(4)] != SPLIT
+    for i in range(offset.shape[0] if whole else 0):
+        byte = np.int64(offset[i])
+        _divide(stamps, byte >> 4, chunks + (byte >> 4 << 2))
+        if nbytes & 3:
+            _divide(stamps, chunks + (byte >> 2), 5 * chunks + (byte >> 2 << 2))
 
 
 @loop
 def _join(stamps, begin, end, stamp):  # type: ignore[no-untyped-def]
-    """Join the split words within [begin, end): one access has written them, with no read since."""
-    for word in range((begin + 3) >> 2, end >> 2):
-        if stamps[0, word] == SPLIT:
-            stamps[0, word] = stamp
-            stamps[1, word] = stamps[2, word] = 0
+    """Join what is split within [begin, end): one access has written it, with no read since."""
+    chunks = np.int64(_chunks(stamps))
+    for chunk in range(begin >> 4, (end + 15) >> 4):
+        if stamps[0, chunk] == SPLIT:
+            first, last = max((begin + 3) >> 2, chunk << 2), min(end >> 2, (chunk << 2) + 4)
+            for word in range(first, last):
+                if stamps[0, chunks + word] == SPLIT:
+                    stamps[:, chunks + word] = 0
+                    stamps[0, chunks + word] = stamp
+            if last - first == 4:
+                stamps[:, chunk] = 0
+                stamps[0, chunk] = stamp
 
 
 @loop
 def writer_of(stamps, byte):  # type: ignore[no-untyped-def]
     """The stamp of the last writer of a byte."""
-    return stamps[0, _cell(stamps, byte)]
+    return stamps[0, _cell(stamps, byte)[0]]
 
 
 @loop
@@ -184,7 +210,6 @@ def note_reads(  # type: ignore[no-untyped-def]
     at fault, and the first lane that reads what nothing has written, or -1."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     unwritten = -1
-    words = _words(stamps)
     count = 0
     warp = cluster = np.int64(-1)
     row = known[0, 0]
@@ -214,8 +239,8 @@ def note_reads(  # type: ignore[no-untyped-def]
         b = np.int64(offset[i])
         end = b + nbytes
         while b < end:
-            cell = _cell(stamps, b)
-            b += 4 if cell < words else 1
+            cell, size = _cell(stamps, b, nbytes)
+            b += size
             writer = stamps[0, cell]
             # Neighbours mostly have one history: look at it once.
             if writer == 0:
@@ -236,7 +261,7 @@ def note_reads(  # type: ignore[no-untyped-def]
                 stamps[1, cell] = mark
             elif ordered(second, t, row) or _gives_way(second, reader, t, cell, salt):
                 stamps[2, cell] = mark
-            elif writer == fine and nbytes == (4 if cell < words else 1):
+            elif writer == fine and nbytes == size:
                 settled = in_warp(reader, t) and in_warp(second, t)
         if fault != NO_FAULT:
             count += 1
@@ -282,7 +307,6 @@ def note_writes(  # type: ignore[no-untyped-def]
     Returns the first (lane, fault, other's stamp) and how many lanes race.
     """
     stores = not atomic and engine == 0
-    words = _words(stamps)
     first, kind, other = -1, NO_FAULT, np.int64(0)
     count = 0
     warp = cluster = now = np.int64(-1)
@@ -308,8 +332,7 @@ def note_writes(  # type: ignore[no-untyped-def]
         racing = np.int64(0)
         b = start
         while b < end:
-            cell = _cell(stamps, b)
-            size = 4 if cell < words else 1
+            cell, size = _cell(stamps, b, nbytes)
             writer = stamps[0, cell]
             if writer != fine:
                 if ordered(writer, t, row):
@@ -359,7 +382,7 @@ def _unfenced(stamp, engine, fenced):  # type: ignore[no-untyped-def]
 
 @loop
 def _alike(stamps, first, last):  # type: ignore[no-untyped-def]
-    """Return whether these words have one writer and no readers."""
+    """Return whether these chunks have one writer each, the same one, and no readers."""
     writer, other = stamps[0, first], np.int64(0)
     for cell in range(first, last):
         other |= stamps[0, cell] ^ writer | stamps[1, cell] | stamps[2, cell]
@@ -373,13 +396,13 @@ def note_engine(  # type: ignore[no-untyped-def]
     """Stamp ranges for copy engines; lanes[i] issued the copy, so what it knows of is in order.
     engines: who their stamps name. known, fenced: see `Clocks`. by_threads: whether the access is
     in the proxy of threads. found[i]: gets (byte, fault, other's stamp) of the worst."""
-    words = _words(stamps)
     for i in range(offset.shape[0]):
         start, engine = np.int64(offset[i]), engines[i]
         end = start + nbytes
-        if (start | nbytes) & 3:
-            split(stamps, offset[i : i + 1])
-            split(stamps, offset[i : i + 1] + np.uint64(nbytes - 1))
+        unit = start | nbytes
+        if unit & 15:
+            split(stamps, offset[i : i + 1], unit)
+            split(stamps, offset[i : i + 1] + np.uint64(nbytes - 1), unit)
         cluster = lanes[i] // threads
         thread = lanes[i] - cluster * threads
         row = known[cluster, thread >> 5]
@@ -388,10 +411,10 @@ def note_engine(  # type: ignore[no-untyped-def]
         stamp = (np.int64(known[cluster, engine >> 5, engine >> 5]) << 32) | (engine + 1)
         fine = np.int64(0)
         older = np.int64(0)
-        alike = write and not (start | nbytes) & 3 and _alike(stamps, start >> 2, end >> 2)
+        alike = write and unit & 15 == 0 and _alike(stamps, start >> 4, end >> 4)
         b = start
         while b < end:
-            cell = _cell(stamps, b)
+            cell, size = _cell(stamps, b)
             writer = stamps[0, cell]
             fault = NO_FAULT
             racing = writer
@@ -422,9 +445,9 @@ def note_engine(  # type: ignore[no-untyped-def]
                 stamps[2, cell] = stamp
             if fault > kind:
                 first, kind, other = b, fault, racing
-            b += 4 if cell < words else 1
-            if alike:  # the first word tells all
-                stamps[0, b >> 2 : end >> 2] = stamp
+            b += size
+            if alike:  # the first chunk tells all
+                stamps[0, b >> 4 : end >> 4] = stamp
                 break
         if write:
             _join(stamps, start, end, stamp)
@@ -441,7 +464,6 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
     gets their numbers. worst[i]: gets (byte, fault, other's stamp) of the worst that one of them
     does, and the first byte that an engine wrote by another swizzle than one of `width`, or -1.
     unwritten: which of the reads meet a byte that nothing has written."""
-    words = _words(stamps)
     for i in range(starts.shape[0]):
         first, kind, other, mismatch = np.int64(-1), NO_FAULT, np.int64(0), np.int64(-1)
         thread = agents[i]
@@ -456,7 +478,7 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
                 # Behind the cluster's threads are its copy engines.
                 mismatch = b if (writer_of(stamps, b) & THREAD) > threads else mismatch
             while b < end:
-                cell = _cell(stamps, b)
+                cell, size = _cell(stamps, b)
                 writer = stamps[0, cell]
                 fault = NO_FAULT
                 if writer == 0:
@@ -470,14 +492,15 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
                         fine = writer
                 if fault > kind:
                     first, kind, other = b, fault, writer
-                b += 4 if cell < words else 1
+                b += size
         worst[i, 0], worst[i, 1], worst[i, 2], worst[i, 3] = first, kind, other, mismatch
 
 
 @loop
 def note_landing(offset, nbytes, lanes, threads, known, touched, stamps):  # type: ignore[no-untyped-def]
     """Stamp bytes that copies of these lanes have written."""
-    words = _words(stamps)
+    if nbytes & 15:
+        split(stamps, offset, nbytes)  # another write may have joined them since the copies' issue
     for i in range(offset.shape[0]):
         c = lanes[i] // threads
         t = lanes[i] - c * threads
@@ -486,9 +509,9 @@ def note_landing(offset, nbytes, lanes, threads, known, touched, stamps):  # typ
         b = np.int64(offset[i])
         end = b + nbytes
         while b < end:
-            cell = _cell(stamps, b)
+            cell, size = _cell(stamps, b, nbytes)
             stamps[0, cell] = (now << 32) | (t + 1)
-            b += 4 if cell < words else 1
+            b += size
 
 
 class Clocks:
