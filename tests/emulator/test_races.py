@@ -90,25 +90,27 @@ def test_an_exchange_without_one_of_them_is(
     assert "depends on the order" in race or {f.code for f in found} & {"shared_race", "warp_sync"}
 
 
-@pytest.mark.parametrize("write", ["u8", "u16", "u32", "v2.u32"])
-@pytest.mark.parametrize("read", ["u8", "u16", "u32", "v2.u32"])
+@pytest.mark.parametrize("write", ["u8", "u16", "u32", "v2.u32", "v4.u32"])
+@pytest.mark.parametrize("read", ["u8", "u16", "u32", "v2.u32", "v4.u32"])
 @pytest.mark.parametrize("apart", [True, False])
 def test_accesses_of_any_two_widths_race_where_they_overlap(
     write: str, read: str, apart: bool
 ) -> None:
-    """Thread 0 writes bytes 8 to 15, part by part as wide as it stores; thread 32 reads there, or
+    """Thread 0 writes bytes 16 to 31, part by part as wide as it stores; thread 32 reads there, or
     beside them, as wide as it loads, before a barrier, and all of them behind it."""
-    registers = {"u8": "%h1", "u16": "%h1", "u32": "%r5", "v2.u32": "{%r5, %r6}"}
-    nbytes = {"u8": 1, "u16": 2, "u32": 4, "v2.u32": 8}
+    four = "{%r5, %r6, %r7, %r8}"
+    nbytes = {"u8": 1, "u16": 2, "u32": 4, "v2.u32": 8, "v4.u32": 16}
+    registers = dict(zip(nbytes, ("%h1", "%h1", "%r5", "{%r5, %r6}", four), strict=True))
     stores = "".join(
         f"@%p1 st.shared.{write} [s+{at}], {registers[write]};"
-        for at in range(8, 16, nbytes[write])
+        for at in range(16, 32, nbytes[write])
     )
     load = f"ld.shared.{read} {registers[read]}, [s+%AT%];"
-    body = f"""mov.u16 %h1, 7; mov.u32 %r5, 7; mov.u32 %r6, 7; setp.eq.u32 %p1, %r0, 0;
-    setp.eq.u32 %p2, %r0, 32; @%p1 st.shared.v2.u32 [s], {{%r5, %r6}}; bar.sync 0; {stores}
-    @%p2 {load.replace("%AT%", "0" if apart else str(16 - nbytes[read]))} bar.sync 0;
-    {load.replace("%AT%", "8")} {MINE} st.global.u32 [%d0], %r0;"""
+    body = f"""mov.u16 %h1, 7; mov.u32 %r5, 7; mov.u32 %r6, 7; mov.u32 %r7, 7; mov.u32 %r8, 7;
+    setp.eq.u32 %p1, %r0, 0; setp.eq.u32 %p2, %r0, 32;
+    @%p1 st.shared.v4.u32 [s], {four}; bar.sync 0; {stores}
+    @%p2 {load.replace("%AT%", "0" if apart else str(32 - nbytes[read]))} bar.sync 0;
+    {load.replace("%AT%", "16")} {MINE} st.global.u32 [%d0], %r0;"""
     report = run(body, np.zeros(64, np.uint32), block=64, before=SHARED)
     assert [each.code for each in report.findings] == ([] if apart else ["shared_race"])
 
