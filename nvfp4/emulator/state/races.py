@@ -10,8 +10,8 @@ reported wrongly.
 
 Each cell remembers its last writer and two readers, of two warps if there are: the first, and one
 that is drawn among all others. A cell is a chunk of 16 bytes, until an access touches some of its
-bytes only: then each word of four bytes has a cell of its own, and likewise each byte of a word. The
-writer of what is divided is SPLIT, until one access writes all of it. A stamp is
+bytes only: then each word of four bytes has a cell of its own, and likewise each byte of a word.
+The writer of what is divided is SPLIT, until one access writes all of it. A stamp is
 clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is none. Threads are
 counted through the cluster, and the copy engine of a CTA acts as a warp behind them. age and lane
 tell of the plain write that an atomic of the same warp follows, if there is one: 1 + the clock's
