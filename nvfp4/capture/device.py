@@ -1,7 +1,8 @@
 """Properties and attributes of the emulated device, as host code queries them."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from nvfp4.records.launch_errors import UnsupportedCall
 
@@ -22,11 +23,11 @@ class Device:
     clock_khz: int
     memory_clock_khz: int
     memory_bus_bits: int
-    attributes: dict[int, int] = field(init=False)
-    """Values by cudaDevAttr (driver_types.h)."""
 
-    def __post_init__(self) -> None:
-        attributes = {
+    @cached_property
+    def attributes(self) -> dict[int, int]:
+        """Values by cudaDevAttr (driver_types.h)."""
+        return {
             1: 1024,  # MaxThreadsPerBlock
             2: 1024,  # MaxBlockDimX
             3: 1024,  # MaxBlockDimY
@@ -64,7 +65,6 @@ class Device:
             115: 1,  # MemoryPoolsSupported
             120: 1,  # ClusterLaunch
         }
-        object.__setattr__(self, "attributes", attributes)
 
     def attribute(self, which: int) -> int:
         """Return a cudaDeviceAttr. Raises UnsupportedCall for one that is not known."""

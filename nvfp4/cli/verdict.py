@@ -426,6 +426,7 @@ def read_benchmark(
     status = values.get(f"{key}.status", "pass")
     failed = status != "pass" or (not timed and emulation is None)
     message = unescape(values.get(f"{key}.error") or (not_judged.message if failed else ""))
+    full_range = values.get(f"{key}.full_range")
     return BenchmarkResult(
         spec=line,
         status="fail" if failed else "pass",
@@ -440,7 +441,7 @@ def read_benchmark(
         elements=count(values, f"{key}.elements"),
         emulation=emulation,
         predicted=read_prediction(visible_json(values.get(f"{key}.predicted"))),
-        full_range=_full_range(values.get(f"{key}.full_range")),
+        full_range=full_range if full_range in ("pass", "fail") else None,
         message=message or None,
         failure=_failure(values, key, not_judged) if failed else None,
         samples_us=samples_us(values.get(f"{key}.samples", ""), runs) if timed else None,
@@ -463,10 +464,6 @@ def _of_any_case(values: dict[str, str], key: str) -> dict[str, Any]:
 
 
 _droppable = ("failure", "error", "emulation", "predicted", "findings", "output", "samples")
-
-
-def _full_range(said: str | None) -> str | None:
-    return said if said in ("pass", "fail") else None
 
 
 def _failure(values: dict[str, str], key: str, not_judged: failures.Failure) -> failures.Failure:

@@ -95,25 +95,18 @@ class Tree:
     def named(
         self, names: Sequence[str], dimensions: dict[str, tuple[tuple[str, str], ...]]
     ) -> "Tree":
-        """Return the same tree with other names of the leaves, and words for their dimensions."""
-        leaves = [
-            replace(leaf, path=name, dimensions=[list(p) for p in _of_name(name, dimensions)])
-            for leaf, name in zip(self.leaves, names, strict=True)
-        ]
+        """Return the same tree with other names of the leaves, and words for their dimensions.
+        ``b1`` and ``a[3]`` take those of b and a unless they have their own."""
+        leaves = []
+        for leaf, name in zip(self.leaves, names, strict=True):
+            plain = re.sub(r"\[\d+\]|\d+", "", name)
+            words = dimensions.get(name, dimensions.get(plain, ()))
+            leaves.append(replace(leaf, path=name, dimensions=[list(pair) for pair in words]))
         return replace(self, leaves=leaves)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the tree as values of JSON."""
         return asdict(self)
-
-
-def _of_name(
-    name: str, dimensions: dict[str, tuple[tuple[str, str], ...]]
-) -> tuple[tuple[str, str], ...]:
-    """Return the words for the dimensions of a name. ``b1`` and ``a[3]`` take those of b and a
-    unless they have their own."""
-    plain = re.sub(r"\[\d+\]|\d+", "", name)
-    return dimensions.get(name, dimensions.get(plain, ()))
 
 
 def dtype_of(name: str) -> torch.dtype:

@@ -213,8 +213,7 @@ class _Flow:
         self._highs.setOptionValue("output_flag", False)
         self._highs.setOptionValue("threads", 1)
         self._highs.setOptionValue("time_limit", _LIMIT_S)
-        infinity = highspy.kHighsInf
-        self._rows: list[tuple[float, float, dict[int, float]]] = []
+        self._rows: list[tuple[float, dict[int, float]]] = []
         costs = [
             _EDGE_COSTS[kind] + _BACKWARDS * (0 <= graph.blocks[stop] <= graph.blocks[start])
             for start, stop, kind in graph.edges
@@ -228,8 +227,7 @@ class _Flow:
                 row[edge] += 1.0
             for edge in self._entering[node]:
                 row[edge] -= 1.0
-            begins = 1.0 if node == 0 else 0.0
-            self._rows.append((begins, begins, row))
+            self._rows.append((1.0 if node == 0 else 0.0, row))
         for (shares, wanted, guarded), weight in rows.items():
             row = defaultdict(float)
             more, fewer = len(costs), len(costs) + 1
@@ -242,19 +240,18 @@ class _Flow:
                     for edge in self._entering[node]:
                         row[edge] += share
             row[more], row[fewer] = -1.0, 1.0
-            self._rows.append((wanted - offset, wanted - offset, row))
-        self._pass(costs, infinity)
+            self._rows.append((wanted - offset, row))
+        self._pass(costs)
 
-    def _pass(self, costs: list[float], infinity: float) -> None:
+    def _pass(self, costs: list[float]) -> None:
         problem = highspy.HighsLp()
         problem.num_col_, problem.num_row_ = len(costs), len(self._rows)
         problem.col_cost_ = np.array(costs)
         problem.col_lower_ = np.zeros(len(costs))
-        problem.col_upper_ = np.full(len(costs), infinity)
-        problem.row_lower_ = np.array([low for low, _, _ in self._rows])
-        problem.row_upper_ = np.array([high for _, high, _ in self._rows])
+        problem.col_upper_ = np.full(len(costs), highspy.kHighsInf)
+        problem.row_lower_ = problem.row_upper_ = np.array([bound for bound, _ in self._rows])
         starts, index, value = [0], [], []
-        for _, _, row in self._rows:
+        for _, row in self._rows:
             index += list(row)
             value += list(row.values())
             starts.append(len(index))

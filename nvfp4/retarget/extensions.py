@@ -259,7 +259,7 @@ _loaded: list[tuple[str, Path]] = []
 
 def rewritten_kernels() -> list[dict[str, Any]]:
     """Return an entry for each rewritten kernel of the extensions that this process has loaded; see
-    `retarget.rewrite.RewriteReport.entries`."""
+    `retarget.rewrite.Rewritten.entries`."""
     return [entry for name, folder in _loaded for entry in _rewritten(name, folder)]
 
 

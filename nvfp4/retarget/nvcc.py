@@ -257,7 +257,7 @@ def _rewritten(nvcc: str, words: list[str], arch: str, number: int, report: Path
 
     def translate(ptx: str) -> str:
         result = rewrite(ptx, target)
-        found.extend(result.report.entries())
+        found.extend(result.entries())
         return result.ptx
 
     said = build_translated(nvcc, words, arch, target, translate)

@@ -28,6 +28,11 @@ class KernelRewrite:
     """The changes to a kernel or device function."""
 
     kernel: str
+    """Its short name."""
+    source: str
+    """Architecture that the PTX was written for."""
+    target: str
+    """Architecture that it was rewritten for."""
     instructions: int = 0
     rewritten: Counter[str] = field(default_factory=Counter)
     """How often each opcode was rewritten, counted in the text."""
@@ -35,40 +40,19 @@ class KernelRewrite:
     """Number of instructions added; negative if there are fewer than before."""
 
 
-@dataclass
-class RewriteReport:
-    """The changes to a module."""
-
-    source: str
-    """Architecture that the PTX was written for."""
-    target: str
-    """Architecture that it was rewritten for."""
-    kernels: list[KernelRewrite] = field(default_factory=list)
-    """Its kernels and functions, in order."""
-
-    def entries(self) -> list[dict[str, Any]]:
-        """Plain values of each kernel: `kernel` (its short name), `source`, `target`,
-        `instructions`, `rewritten` (opcode to how often), `added` (instructions).
-        """
-        return [
-            {
-                "kernel": short_name(kernel.kernel),
-                "source": self.source,
-                "target": self.target,
-                "instructions": kernel.instructions,
-                "rewritten": dict(kernel.rewritten.most_common()),
-                "added": kernel.added,
-            }
-            for kernel in self.kernels
-        ]
-
-
 @dataclass(frozen=True)
 class Rewritten:
     """The PTX for the target, and what was rewritten."""
 
     ptx: str
-    report: RewriteReport
+    kernels: list[KernelRewrite]
+    """Its kernels and functions, in order."""
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the fields of each kernel as plain values."""
+        return [
+            {**vars(each), "rewritten": dict(each.rewritten.most_common())} for each in self.kernels
+        ]
 
 
 def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
@@ -84,8 +68,10 @@ def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
     wanted = parse_target(target)
     wanted = replace(wanted, ptx=_version(module.version, wanted, newest))
     prefix = _free_prefix(ptx)
-    kernels = {name: KernelRewrite(name) for name in module.functions}
-    report = RewriteReport(module.target, str(wanted), list(kernels.values()))
+    kernels = {
+        name: KernelRewrite(short_name(name), module.target, str(wanted))
+        for name in module.functions
+    }
     edits = _header(module, parser, wanted)
     for placed in parser.found:
         kernel = kernels[placed.function]
@@ -95,7 +81,7 @@ def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
             kernel.rewritten[placed.node.opcode] += 1
             kernel.added += len(sequence.lines) - 1
             edits.append((placed.start, placed.end, sequence.text()))
-    return Rewritten(_edited(ptx, edits), report)
+    return Rewritten(_edited(ptx, edits), list(kernels.values()))
 
 
 @dataclass(frozen=True)

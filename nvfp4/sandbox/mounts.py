@@ -36,7 +36,7 @@ _most_sockets = 500
 
 
 class MountError(OSError):
-    """Linux refused a mount."""
+    """Linux refused a mount, or new namespaces."""
 
 
 def show_only(
@@ -154,7 +154,7 @@ def _mount(
 ) -> None:
     """Call mount(2). Raises MountError."""
     words = [None if word is None else word.encode() for word in (source, target, kind, options)]
-    _call(
+    call_libc(
         lambda libc: libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]),
         f"mount {target}",
     )
@@ -164,7 +164,7 @@ def _set_read_only(target: str, value: bool, recursive: bool = False) -> None:
     """Set whether a mount, and those below it if recursive, is read-only. Raises MountError."""
     attributes = (ctypes.c_uint64 * 4)(_read_only * value, _read_only * (not value), 0, 0)
     flags = _at_recursive if recursive else 0
-    _call(
+    call_libc(
         lambda libc: libc.syscall(
             ctypes.c_long(_mount_setattr),
             ctypes.c_long(_at_fdcwd),
@@ -177,7 +177,8 @@ def _set_read_only(target: str, value: bool, recursive: bool = False) -> None:
     )
 
 
-def _call(function: Callable[[ctypes.CDLL], int], what: str) -> None:
+def call_libc(function: Callable[[ctypes.CDLL], int], what: str) -> None:
+    """Call a function of the C library that sets errno. Raises MountError if it fails."""
     if function(ctypes.CDLL(None, use_errno=True)) != 0:
         number = ctypes.get_errno()
         raise MountError(number, f"{what}: {os.strerror(number)}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.mounts import MountError, show_only, sockets_of_others
+from nvfp4.sandbox.mounts import call_libc, show_only, sockets_of_others
 from nvfp4.sandbox.totals import Totals, look_s
 
 _new_user, _new_mounts, _new_pids = 0x10000000, 0x00020000, 0x20000000
@@ -109,7 +109,7 @@ def _continue_inside(writable: dict[Path, Path], private: list[Path], with_pids:
         os.write(write_fd, _ready)
         _become_child(lambda status: _report(write_fd, status), keep=write_fd)
         os.close(write_fd)
-    except (OSError, MountError) as error:
+    except OSError as error:
         os.write(write_fd, str(error).encode())
         os._exit(1)
 
@@ -229,10 +229,7 @@ def close_all_but(kept: Sequence[int], files: list[int]) -> None:
 def _unshare(flags: int) -> None:
     """Enter new namespaces, with the same user and group. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(flags) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"unshare: {os.strerror(number)}")
+    call_libc(lambda libc: libc.unshare(flags), "unshare")
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")

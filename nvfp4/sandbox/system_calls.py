@@ -11,6 +11,7 @@ import errno
 import os
 import platform
 import socket
+import struct
 import sys
 from dataclasses import dataclass
 
@@ -182,11 +183,5 @@ def _assembled(steps: list[_Step]) -> bytes:
     program = b""
     for number, step in enumerate(steps):
         jumps = (places[to] - number - 1 if to else 0 for to in (step.then, step.otherwise))
-        program += b"".join(
-            (
-                step.code.to_bytes(2, sys.byteorder),
-                *(each.to_bytes(1, sys.byteorder) for each in jumps),
-                step.value.to_bytes(4, sys.byteorder),
-            )
-        )
+        program += struct.pack("=HBBI", step.code, *jumps, step.value)
     return program

@@ -36,7 +36,7 @@ def test_a_rewritten_instruction_gives_the_same_bits(row: Row) -> None:
         seen = set()
         for target in row.lacking:
             rewritten = rewrite(text, target)
-            (report,) = rewritten.report.kernels
+            (report,) = rewritten.kernels
             assert dict(report.rewritten) == {row.opcode: 1}
             body = rewritten.ptx.partition("{")[2]
             if body in seen:
@@ -79,7 +79,7 @@ def test_the_assembler_takes_every_rewritten_instruction(target: str, tmp_path: 
     kernels = [kernel(row, f"k{i}", bool(i % 2)) for i, row in enumerate(ROWS)]
     rewritten = rewrite(HEADER + "".join(kernels), target)
     assert not ptxas(rewritten.ptx, target, tmp_path)
-    for row, report in zip(ROWS, rewritten.report.kernels, strict=True):
+    for row, report in zip(ROWS, rewritten.kernels, strict=True):
         assert bool(report.rewritten) == (target in row.lacking), row.text
 
 

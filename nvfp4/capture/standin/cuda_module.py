@@ -54,7 +54,17 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
         torch.cuda: {
             **initialized,
             **_about_the_device(device),
-            **_about_streams(),
+            "Stream": streams.Stream,
+            "ExternalStream": streams.ExternalStream,
+            "Event": streams.Event,
+            "current_stream": streams.current_stream,
+            "default_stream": streams.default_stream,
+            "set_stream": streams.set_stream,
+            "get_stream_from_external": streams.ExternalStream,
+            "CUDAGraph": graphs.CUDAGraph,
+            "graph": graphs.graph,
+            "graph_pool_handle": lambda: (0, 0),
+            "is_current_stream_capturing": capturing,
             "default_generators": (generator,),
         },
         torch.cuda.random: initialized,
@@ -139,20 +149,4 @@ def _about_the_device(device: Device) -> dict[str, Any]:
         "ipc_collect": _nothing,
         "_sleep": _nothing,
         "cudart": _no_cudart,
-    }
-
-
-def _about_streams() -> dict[str, Any]:
-    return {
-        "Stream": streams.Stream,
-        "ExternalStream": streams.ExternalStream,
-        "Event": streams.Event,
-        "current_stream": streams.current_stream,
-        "default_stream": streams.default_stream,
-        "set_stream": streams.set_stream,
-        "get_stream_from_external": streams.ExternalStream,
-        "CUDAGraph": graphs.CUDAGraph,
-        "graph": graphs.graph,
-        "graph_pool_handle": lambda: (0, 0),
-        "is_current_stream_capturing": capturing,
     }

@@ -104,9 +104,8 @@ def _cuda(
     non_blocking: bool = False,
     memory_format: torch.memory_format = torch.preserve_format,
 ) -> torch.Tensor:
-    if device is None:
-        device = _CUDA
-    return _to(self, indexed(device), non_blocking=non_blocking, memory_format=memory_format)
+    there = indexed(device or _CUDA)
+    return _to(self, there, non_blocking=non_blocking, memory_format=memory_format)
 
 
 def _type(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,8 +115,6 @@ def _type(original: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
             on_cpu = torch.empty(0).type(dtype.replace("torch.cuda.", "torch.", 1))
             return _to(self, _CUDA, on_cpu.dtype)
-        if dtype is None:
-            return original(self)
         return original(self, dtype, *args, **kwargs)
 
     return call

@@ -20,12 +20,11 @@ _handles = itertools.count(0x10, 0x10)  # CUDA gives 1 and 2 a meaning of their 
 class Stream:
     """torch.cuda.Stream; the default stream has the handle 0. All streams are always idle."""
 
+    device, device_index, priority = torch.device("cuda", 0), 0, 0
+
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
-        self.device = torch.device("cuda", 0)
-        self.device_index = 0
         self.priority = priority
-        self.cuda_stream = next(_handles)
-        self.stream_id = self.cuda_stream
+        self.cuda_stream = self.stream_id = next(_handles)
         stream_order.made(self.cuda_stream, blocking=False)
 
     def wait_event(self, event: Any) -> None:
@@ -78,8 +77,6 @@ class ExternalStream(Stream):
     """torch.cuda.ExternalStream: a stream made elsewhere, by its handle."""
 
     def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
-        self.device = torch.device("cuda", 0)
-        self.device_index = self.priority = 0
         self.cuda_stream = self.stream_id = stream_ptr
 
 

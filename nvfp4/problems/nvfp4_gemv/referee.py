@@ -1,12 +1,13 @@
 """The referee of NVFP4 GEMV. It is our own code, so that it runs in the judge's process."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, Published
-from nvfp4.contract.tree import Leaf, Storage, Tree, packed, room_for
+from nvfp4.contract.tree import Leaf, Storage, Tree, name_of, packed, room_for
 from nvfp4.problems.nvfp4_gemv import contents, extras, reference
 from nvfp4.problems.nvfp4_gemv.diagnosis import diagnose
 from nvfp4.problems.nvfp4_gemv.extras import names
@@ -48,9 +49,9 @@ def input_tree(m: int, k: int, l: int) -> Tree:
 
 def _leaf(number: int, name: str, layout: Layout) -> Leaf:
     stored = torch.empty(layout.storage_shape, device="meta").permute(layout.order)
-    dtype = str(layout.dtype).removeprefix("torch.")
     words = [list(pair) for pair in dimensions[name]]
-    return Leaf(name, number, dtype, list(stored.shape), list(stored.stride()), 0, words)
+    shape, strides = list(stored.shape), list(stored.stride())
+    return Leaf(name, number, name_of(layout.dtype), shape, strides, 0, words)
 
 
 @dataclass
@@ -59,14 +60,11 @@ class _Known:
 
     data: input_t
     quick: contents.Contents | None = None
-    expected: list[torch.Tensor] = field(default_factory=list)
 
-    @property
+    @cached_property
     def result(self) -> torch.Tensor:
         """The reference's output."""
-        if not self.expected:
-            self.expected.append(expected_output(self.data))
-        return self.expected[0]
+        return expected_output(self.data)
 
 
 class Gemv:
