@@ -60,7 +60,6 @@ B200 = Gpu(
     unpack_issue=1.4,  # beside FFMA2, 1.67 of each a cycle and SM where 2 would fit (QR)
     xu=8,  # 16 lanes a cycle and SM (CUDA C++ Programming Guide, arithmetic throughput)
     tensor=16,  # mma.sync
-    tcgen05=48,  # throughput with N = 64; smaller N have not been measured (SA)
     low=0.91,  # scripts.model_error strangers, 96 cases of 33 files of two authors
     high=1.19,
 )

@@ -38,6 +38,7 @@ def counted(launch: Launch, report: LaunchReport) -> Counted:
         shared_bytes=report.shared_bytes,
         work=report.work,
         read_bytes=SECTOR_BYTES * report.sectors_read,
+        tensor_cycles=report.tensor_cycles,
         undefined=next((e.message for e in report.findings if e.code == NoArrivals.code), ""),
     )
 
@@ -52,6 +53,7 @@ def sampled(cost: KernelCost) -> Counted:
         block=cost.block,
         shared_bytes=cost.shared_bytes,
         work=cost.work,
+        tensor_cycles=cost.report().tensor_cycles,
     )
 
 

@@ -54,7 +54,6 @@ class Gpu:
     unpack_issue: float  # for which it keeps the scheduler itself busy
     xu: float  # special functions
     tensor: float  # mma.sync
-    tcgen05: float  # an NVFP4 product of 128 x 64 x 64, cycles of an SM
     low: float  # first decile of measured over predicted times
     high: float  # last decile
 

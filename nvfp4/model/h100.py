@@ -66,7 +66,6 @@ H100 = Gpu(
     unpack_issue=1,
     xu=8,
     tensor=8,
-    tcgen05=0,  # has none
     low=0.97,  # scripts.model_error, 276 cases of 46 kernels
     high=1.19,
 )

@@ -63,6 +63,8 @@ class Counted:
     work: Work
     read_bytes: int = 0
     """Distinct bytes that were read."""
+    tensor_cycles: int = 0
+    """Cycles of all tensor cores together, by the shapes of the products of tcgen05."""
     undefined: str = ""
     """An action of the launch whose effect no manual defines, so that no time can be predicted; ""
     if there was none."""
@@ -203,7 +205,7 @@ def kernel_time(
         raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
     if work.waits:
         raise NoPrediction("threads of a launch wait for each other by flags in memory")
-    if executed(work, "nanosleep"):
+    if _sleeps(work):
         raise NoPrediction("the kernel sleeps")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
@@ -336,15 +338,11 @@ def busiest_sm(work: Work, sizes: list[int], ctas: int, sms: int, resident: int)
     return np.array(taken[int(np.argmax(loads))], np.int64)
 
 
-def executed(work: Work, opcode: str) -> int:
-    """Count how often warps execute statements with an opcode that begins like this."""
-    names = {start: name for block in work.starts for start, name in block.items()}
-    warps = Counter(kind for cta in work.of_cta.values() for kind in work.ctas[cta])
-    return sum(
-        times * runs
-        for kind, times in warps.items()
-        for start, runs in work.by_statement(kind).items()
-        if names[start].startswith(opcode)
+def _sleeps(work: Work) -> bool:
+    """Return whether a warp has executed nanosleep."""
+    names = (" ".join(block.values()) for block in work.starts)
+    return any(
+        "nanosleep" in each and runs.any() for each, runs in zip(names, work.warps.T, strict=True)
     )
 
 
@@ -358,8 +356,7 @@ def pipelined(
     models. The copies and products of a thread block are known nevertheless, and so is the time of
     the slowest of the concurrent units.
     """
-    products = executed(asked.work, "tcgen05.mma.")
-    if not products:
+    if not asked.tensor_cycles:
         return {}
     ctas = math.prod(asked.grid)
     busiest = -(-ctas // gpu.sms)
@@ -368,7 +365,7 @@ def pipelined(
     loaded = float(memory_cycles(in_flight * ctas / gpu.sms / busiest, *curve))
     cycles_a_byte = max(loaded / in_flight, 1 / gpu.l2_port_bytes) if in_flight else 0.0
     copied = sum(each.copied for each in accesses.values())
-    found = {"memory_bandwidth": copied * cycles_a_byte, "tensor": products * gpu.tcgen05}
+    found = {"memory_bandwidth": copied * cycles_a_byte, "tensor": asked.tensor_cycles}
     reason = max(found, key=found.__getitem__)
     cycles = found[reason] * busiest / ctas
     starting = min(ctas, gpu.sms) * gpu.cta_dispatch_ns * gpu.cycles_per_ns

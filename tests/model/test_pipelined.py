@@ -50,17 +50,18 @@ COPY, PRODUCT = PTX.index("cp.async.bulk"), PTX.index("tcgen05")
 CTAS = 148
 
 
-def launch(copies: int, products: int) -> Counted:
-    """One warp of each CTA copies and multiplies; 16 KiB a copy."""
+def launch(copies: int, products: int, cycles: int = 48) -> Counted:
+    """One warp of each CTA copies and multiplies; 16 KiB a copy, so many cycles a product."""
     copied = CTAS * copies * 16384
     work = Work(
         warps=np.array([[1, copies, products], [1, 0, 0]]),
         ctas=[(0, 1, 1, 1)],
         of_cta=dict.fromkeys(range(CTAS), 0),
-        starts=[{PTX.index("mov"): "mov.u32"}, {COPY: "cp.async"}, {PRODUCT: "tcgen05.mma."}],
+        starts=[{PTX.index("mov"): "mov.u32"}, {COPY: "cp.async"}, {PRODUCT: "tcgen05.mma"}],
         asked={COPY: Asked(requests=CTAS * copies, copied=copied, fresh=copied // 32)},
     )
-    return Counted(PTX, "k", (CTAS, 1, 1), (128, 1, 1), 96 << 10, work)
+    busy = CTAS * products * cycles
+    return Counted(PTX, "k", (CTAS, 1, 1), (128, 1, 1), 96 << 10, work, tensor_cycles=busy)
 
 
 def test_a_kernel_with_tcgen05_takes_as_long_as_its_copies() -> None:
@@ -70,12 +71,12 @@ def test_a_kernel_with_tcgen05_takes_as_long_as_its_copies() -> None:
     assert found.us == pytest.approx(3.3 + 0.39 + 0.09 + read_us, rel=0.01)
 
 
-def test_more_products_than_copies_are_bound_by_the_tensor_cores() -> None:
-    found = predict(GPUS["B200"], [launch(100, 10_000)], clean=True)
+@pytest.mark.parametrize("cycles", [48, 128])
+def test_products_are_bound_by_the_tensor_cores_and_their_width(cycles: int) -> None:
+    found = predict(GPUS["B200"], [launch(100, 10_000, cycles)], clean=True)
     assert found.bound == "tensor cores"
-    assert found.us == pytest.approx(
-        3.3 + 0.39 + 0.09 + 10_000 * 48 / GPUS["B200"].clock_mhz, rel=0.01
-    )
+    products_us = 10_000 * cycles / GPUS["B200"].clock_mhz
+    assert found.us == pytest.approx(3.3 + 0.39 + 0.09 + products_us, rel=0.01)
 
 
 def test_products_that_are_not_executed_take_no_time() -> None:
