@@ -52,6 +52,8 @@ def _refuse_other(output: torch.Tensor, leaf: Leaf | None, device: str) -> None:
         returned = f"dtype {output.dtype}"
     elif leaf is not None and list(output.shape) != leaf.shape:
         returned = f"shape {list(output.shape)}"
+    elif output.is_neg() or output.is_conj():
+        returned = "a view that is negated or conjugated when it is read"
     elif output.device.type != device:
         returned = f"a tensor on {output.device}"
     if returned:
