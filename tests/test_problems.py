@@ -15,7 +15,7 @@ import torch
 from bot import root
 from hypothesis import given
 from hypothesis import strategies as st
-from kept import Outcome, invoke, is_error, judged
+from kept import invoke, is_error, judged
 from problem_folder import REFERENCE, RIGHT, TASK, make_problem
 
 from nvfp4.cli.errors import SetupError
@@ -294,14 +294,20 @@ def test_its_own_starter_is_the_template(tmp_path: Path) -> None:
 # Verdicts
 
 
-def outcome(folder: Path, source: str, *options: str) -> Outcome:
-    own = make_problem(folder)
-    return judged(folder, source, "test", "--problem", str(own), *options)
+NESTED = """
+import os
+for _ in range(1500):
+    os.mkdir('a')
+    os.chdir('a')
+"""
+TWICE = "def names(sizes, **others): return ['one'] * (3 * len(sizes) + 1)"
+"""What a problem may do and its submissions must not feel."""
 
 
 @without_a_gpu
 def test_a_right_submission_passes_and_its_verdict_names_problem_and_cases(tmp_path: Path) -> None:
-    found = outcome(tmp_path, RIGHT)
+    own = make_problem(tmp_path, reference=REFERENCE + NESTED, extras=TWICE)
+    found = judged(tmp_path, RIGHT, "test", "--problem", str(own))
     assert found.exit_code == 0, found.output
     assert found.content["problem"] == "scaled_v2"
     assert [each["inputs"] for each in found.content["tests"]] == ["contest", "contest"]

@@ -1,7 +1,6 @@
 """The judge's side of a referee's process, for a problem of the user's."""
 
 import itertools
-import shutil
 import socket
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from nvfp4.judge.opened_case import OutOfTime
 from nvfp4.judge.submission_process import CaseFailed
 from nvfp4.records.cases import Case
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
+from nvfp4.records.files import clear
 from nvfp4.records.messages import Done, Failed, Greeting, pack, unpack
 from nvfp4.records.options import Options
 from nvfp4.records.processes import Tail
@@ -96,7 +96,7 @@ class FolderReferee:
         """End the process, also while it draws."""
         self._preparation = None
         self._stop()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        clear(self._scratch)
 
     def _stop(self) -> None:
         isolation.kill_tree(self._process)

@@ -111,7 +111,7 @@ class FolderProblem:
             names = getattr(self._extras, "names", ())
             if callable(names):
                 names = names(**arguments)
-            if len(names) == len(tree.leaves):
+            if len({*names}) == len(names) == len(tree.leaves):
                 tree = tree.named(names, getattr(self._extras, "dimensions", {}))
             never_set = {
                 leaf.storage
