@@ -4,7 +4,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,11 @@ class Fake:
     stops the batch. Files that say "crash" crash the judge, "late" ones take longer than they may.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, interrupted_at: str = "") -> None:
+    def __init__(self) -> None:
         self.judged: list[str] = []
-        self.interrupted_at, self.interrupted = interrupted_at, False
-        monkeypatch.setattr(EvalProcesses, "_judge", self._judge)
+        self.interrupted_at, self.interrupted = "", False
 
-    def _judge(
-        self, candidate: Candidate, device: str, environment: Mapping[str, str], in_turn: object
-    ) -> dict[str, Any]:
+    def judge(self, candidate: Candidate, device: str, *_: object) -> dict[str, Any]:
         if candidate.name == self.interrupted_at:
             self.interrupted = True
             raise KeyboardInterrupt
@@ -53,9 +50,11 @@ class Fake:
         return verdict_of(candidate.content, device)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands run in, with kernels in it."""
+@pytest.fixture(autouse=True)
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """What judges in the folder that commands run in, which has kernels."""
+    made = Fake()
+    monkeypatch.setattr(EvalProcesses, "_judge", made.judge)
     monkeypatch.chdir(tmp_path)
     contents = {
         "kernels/a.py": "passes",
@@ -68,7 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in contents.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    return tmp_path
+    return made
 
 
 def run(*arguments: str, into: tuple[str, ...] = ("--jsonl", "out.jsonl")) -> tuple[int, str]:
@@ -95,10 +94,7 @@ def paths() -> list[str]:
     return [line["submission"]["path"] for line in lines()]
 
 
-def test_equal_files_are_judged_once_and_each_has_its_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Fake(monkeypatch)
+def test_equal_files_are_judged_once_and_each_has_its_line(fake: Fake) -> None:
     code, output = run("--jobs", "1")
     assert code == 1
     assert fake.judged == ["a.py", "b.py", "c.py"]
@@ -131,11 +127,10 @@ def test_equal_files_are_judged_once_and_each_has_its_line(
     ],
 )
 def test_the_exit_code_says_whether_all_passed_and_what_is_unclear_has_not_failed(
-    texts: tuple[str, str], code: int, last: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    texts: tuple[str, str], code: int, last: str
 ) -> None:
-    Fake(monkeypatch)
     for name, content in zip(("b.py", "deep/c.py"), texts, strict=True):
-        (folder / "kernels" / name).write_text(content)
+        Path("kernels", name).write_text(content)
     found, output = run()
     assert found == code
     assert output.splitlines()[-1].startswith(last)
@@ -143,11 +138,10 @@ def test_the_exit_code_says_whether_all_passed_and_what_is_unclear_has_not_faile
     assert ("unclear  kernels/b.py  not_judged.not_emulated" in output) is ("unclear" in texts)
 
 
-def test_a_broken_submission_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Fake(monkeypatch)
-    (folder / "kernels/b.py").write_text("crash")
-    os.mkfifo(folder / "kernels/e.py")
-    (folder / "kernels/f.py").symlink_to("nowhere")
+def test_a_broken_submission_is_one_line() -> None:
+    Path("kernels/b.py").write_text("crash")
+    os.mkfifo("kernels/e.py")
+    Path("kernels/f.py").symlink_to("nowhere")
     code, output = run("kernels/none.py")
     assert code == 1
     codes = {line["submission"]["path"]: (failure_of(line) or [None])[0] for line in lines()}
@@ -187,20 +181,13 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
     ],
 )
 def test_without_a_file_each_verdict_goes_into_the_history_and_nothing_else_is_written(
-    texts: tuple[str, ...],
-    code: int,
-    outcomes: dict[str, str],
-    last: str,
-    folder: Path,
-    kept: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    texts: tuple[str, ...], code: int, outcomes: dict[str, str], last: str, kept: Path
 ) -> None:
-    Fake(monkeypatch)
     for name, content in zip(("b.py", "deep/c.py"), texts, strict=False):
-        (folder / "kernels" / name).write_text(content)
-    before = sorted(folder.rglob("*"))
+        Path("kernels", name).write_text(content)
+    before = sorted(Path().rglob("*"))
     found, output = run(into=())
-    assert (found, sorted(folder.rglob("*"))) == (code, before)
+    assert (found, sorted(Path().rglob("*"))) == (code, before)
     assert [each for each in kept.rglob("*") if each.is_file()] == [kept / "nvfp4/history.sqlite3"]
     for name in ("a.py", "b.py", "deep/a.py", "deep/c.py"):
         assert f"  kernels/{name}  " in output, "each file has its row"
@@ -221,9 +208,8 @@ def test_without_a_file_each_verdict_goes_into_the_history_and_nothing_else_is_w
 
 @pytest.mark.parametrize("off", ["a file of results", "NVFP4_NO_LOG"])
 def test_a_batch_keeps_nothing_in_the_history_where_it_is_not_to(
-    off: str, folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+    off: str, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Fake(monkeypatch)
     if off == "NVFP4_NO_LOG":
         monkeypatch.setenv("NVFP4_NO_LOG", "1")
         assert run(into=())[0] == 1
@@ -233,16 +219,16 @@ def test_a_batch_keeps_nothing_in_the_history_where_it_is_not_to(
 
 
 def test_a_batch_that_keeps_its_verdicts_in_the_history_may_be_interrupted(
-    folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+    fake: Fake, kept: Path
 ) -> None:
-    Fake(monkeypatch, interrupted_at="b.py")
+    fake.interrupted_at = "b.py"
     code, output = run("--jobs", "1", into=())
     assert code == 130
     assert re.search(r"interrupted: 2 passed, 0 failed, in [\d.]+ s; 2 files left\n$", output)
     assert [each.path for each in History().entries()] == ["kernels/a.py"]
 
 
-def test_only_a_file_of_results_can_be_gone_on_with(folder: Path, kept: Path) -> None:
+def test_only_a_file_of_results_can_be_gone_on_with(kept: Path) -> None:
     assert run("--resume", into=()) == (
         2,
         "error: --resume needs --jsonl\n"
@@ -251,44 +237,36 @@ def test_only_a_file_of_results_can_be_gone_on_with(folder: Path, kept: Path) ->
     assert not list(kept.rglob("*"))
 
 
-def test_an_interrupt_keeps_what_was_judged_and_resume_goes_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Fake(monkeypatch, interrupted_at="b.py")
+def test_an_interrupt_keeps_what_was_judged_and_resume_goes_on(fake: Fake) -> None:
+    fake.interrupted_at = "b.py"
     code, output = run("--jobs", "1")
     assert code == 130
     assert "interrupted: 2 passed, 0 failed" in output
     assert paths() == ["kernels/a.py", "kernels/deep/a.py"]
-    fake = Fake(monkeypatch)
+    fake.interrupted_at, fake.interrupted, fake.judged = "", False, []
     code, output = run("--resume")
     assert (code, fake.judged) == (1, ["b.py", "c.py"])
     assert len(paths()) == len(set(paths())) == 4
     assert output.splitlines()[-1].startswith("4 files: 2 passed, 2 failed")
 
 
-def test_resume_drops_an_incomplete_last_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Fake(monkeypatch)
+def test_resume_drops_an_incomplete_last_line(fake: Fake) -> None:
     run("--jobs", "1")
     whole = Path("out.jsonl").read_bytes()
     kept = whole.splitlines(keepends=True)
     Path("out.jsonl").write_bytes(b"".join(kept[:-1]) + kept[-1][:-1])
-    fake = Fake(monkeypatch)
+    fake.judged.clear()
     run("--resume")
     assert fake.judged == ["c.py"]
     assert Path("out.jsonl").read_bytes().splitlines()[:3] == whole.splitlines()[:3]
     assert len(set(paths())) == 4
 
 
-def test_resume_judges_what_is_another_file_or_judged_otherwise(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Fake(monkeypatch)
+def test_resume_judges_what_is_another_file_or_judged_otherwise(fake: Fake) -> None:
     run("--jobs", "1")
-    (folder / "kernels/deep/c.py").write_text("passes now")
-    (folder / "kernels/copy.py").write_text("passes")
-    (folder / "kernels/g.py").write_text("wrong")
+    Path("kernels/deep/c.py").write_text("passes now")
+    Path("kernels/copy.py").write_text("passes")
+    Path("kernels/g.py").write_text("wrong")
     fake.judged.clear()
     run("--resume", "--limit-s", "60")  # what was judged in time is known with any limit
     assert fake.judged == ["c.py"]
@@ -309,18 +287,15 @@ def test_resume_judges_what_is_another_file_or_judged_otherwise(
     assert fake.judged == ["a.py", "b.py", "c.py"]
 
 
-def test_resume_judges_again_what_has_an_error_but_for_the_same_limit(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Fake(monkeypatch)
-    (folder / "kernels/b.py").write_text("late")
-    (folder / "kernels/deep/c.py").write_text("crash")
+def test_resume_judges_again_what_has_an_error_but_for_the_same_limit(fake: Fake) -> None:
+    Path("kernels/b.py").write_text("late")
+    Path("kernels/deep/c.py").write_text("crash")
     run("--limit-s", "5")
-    fake = Fake(monkeypatch)
+    fake.judged.clear()
     run("--resume", "--limit-s", "5")
     run("--resume", "--limit-s", "10")
     assert fake.judged == ["c.py", "b.py", "c.py"]
-    (folder / "kernels/deep/c.py").write_text("passes now")
+    Path("kernels/deep/c.py").write_text("passes now")
     run("--resume", "--limit-s", "10")
     last = {line["submission"]["path"]: line for line in lines()}
     assert len(lines()) == 8, "a line with an error stays, and the last of a path counts"
@@ -329,10 +304,7 @@ def test_resume_judges_again_what_has_an_error_but_for_the_same_limit(
     assert (run("--resume", "--limit-s", "10")[0], fake.judged) == (3, [])
 
 
-def test_a_file_with_results_is_not_written_to_unless_they_are_to_go_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Fake(monkeypatch)
+def test_a_file_with_results_is_not_written_to_unless_they_are_to_go_on() -> None:
     Path("out.jsonl").touch()
     assert run()[0] == 1
     before = Path("out.jsonl").read_bytes()
@@ -346,7 +318,7 @@ def test_a_file_with_results_is_not_written_to_unless_they_are_to_go_on(
 
 @pytest.mark.parametrize("text", ["{}", "[]", "null", "\0", '{"passed": true, "submission": {}}'])
 @pytest.mark.parametrize("end", ["\n", ""], ids=["a line", "an incomplete line"])
-def test_a_file_of_something_else_is_refused(folder: Path, text: str, end: str) -> None:
+def test_a_file_of_something_else_is_refused(text: str, end: str) -> None:
     Path("out.jsonl").write_text(text + end)
     code, output = run("--resume")
     assert code == 2
@@ -354,7 +326,7 @@ def test_a_file_of_something_else_is_refused(folder: Path, text: str, end: str) 
     assert Path("out.jsonl").read_text() == text + end
 
 
-def test_one_batch_at_a_time_writes_to_a_file(folder: Path) -> None:
+def test_one_batch_at_a_time_writes_to_a_file() -> None:
     file = BatchFile(Path("out.jsonl"), resume=True)
     assert run("--resume")[1].startswith("error: another batch writes to out.jsonl")
     line = line_of(verdict_of(b"passes"), Path("x.py"), "0", None, no_options)
@@ -368,8 +340,7 @@ def test_one_batch_at_a_time_writes_to_a_file(folder: Path) -> None:
     assert Path("out.jsonl").read_bytes().endswith(b"}\n")
 
 
-def test_a_full_disk_leaves_whole_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Fake(monkeypatch)
+def test_a_full_disk_leaves_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     room = [3000]
 
@@ -387,14 +358,14 @@ def test_a_full_disk_leaves_whole_lines(folder: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["none", "kernels/empty"])
-def test_there_must_be_something_to_judge(folder: Path, name: str) -> None:
-    (folder / "kernels/empty").mkdir()
+def test_there_must_be_something_to_judge(name: str) -> None:
+    Path("kernels/empty").mkdir()
     ended = CliRunner().invoke(main, ["batch", name, "--jsonl", "out.jsonl"])
     assert ended.exit_code == 2
     assert not Path("out.jsonl").exists()
 
 
-def test_files_are_found_once_in_any_depth(folder: Path) -> None:
+def test_files_are_found_once_in_any_depth() -> None:
     found = find_files([Path("kernels/b.py"), Path("kernels"), Path("./kernels/notes.txt")])
     assert list(map(str, found)) == [
         "kernels/b.py",

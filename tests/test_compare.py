@@ -16,10 +16,10 @@ from screens.verdicts import cpu, gpu
 from nvfp4.cli.compare import comparing
 from nvfp4.cli.compare.interval import changes_of, threshold
 from nvfp4.cli.invocation import Invocation
-from nvfp4.cli.judging.assess import Observer, Plan
-from nvfp4.cli.judging.bot import Bot, OnResult, ProcessResult
+from nvfp4.cli.judging.assess import Plan
+from nvfp4.cli.judging.bot import Bot, ProcessResult
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
 
 counts = {
     "warp_instructions_total": 1_000_000,
@@ -40,15 +40,8 @@ class Fake:
         patch.setattr(comparing, "capability_of", lambda device: "9.0" if on_gpu else None)
         patch.setattr(Bot, "run_comparison", self.run_comparison)
 
-    def judge(
-        self,
-        path: Path,
-        plan: Plan,
-        judging: Invocation,
-        observer: Observer,
-        read: tuple[Submission, bytes],
-    ) -> Verdict:
-        submission, text = read
+    def judge(self, path: Path, plan: Plan, *others: Any) -> Verdict:
+        submission, text = others[-1]
         factor, *words = text.decode().split()
         verdict = Verdict(submission, gpu if self._on_gpu else cpu)
         self.asked.append((path.name, len(plan.tests), len(plan.benchmarks)))
@@ -63,9 +56,8 @@ class Fake:
             verdict.benchmarks.append(result)
         return verdict
 
-    def run_comparison(
-        self, files: Sequence[bytes], rounds: int, cases: list[str], tell: OnResult
-    ) -> ProcessResult:
+    def run_comparison(self, files: Sequence[bytes], rounds: int, *others: Any) -> ProcessResult:
+        _, tell = others
         for number, text in enumerate(files):
             if b"stale" in text:
                 said = {"file": number, "case": 1, "message": "stale output", "failure": None}

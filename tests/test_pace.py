@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -274,9 +274,7 @@ class Run:
     def __init__(self) -> None:
         self.started, self.judged = threading.Event(), threading.Event()
 
-    def __call__(
-        self, verdict: Verdict, observer: Any, turn: AbstractContextManager[None], beside: bool
-    ) -> None:
+    def __call__(self, verdict: Verdict, observer: Any, turn: Any, beside: bool) -> None:
         self.started.set()
         with turn, turn:  # each judge of a part has it
             observer.started(0, 0.0)
@@ -326,9 +324,8 @@ def test_what_ends_the_tests_ends_benchmarks_that_wait_for_them(error: BaseExcep
 class InParts(Bot):
     """A bot whose judges say what stands in a part's cases."""
 
-    def run_eval(
-        self, mode: str, cases: list[str], on_result: Any = None, on_activity: Any = None
-    ) -> ProcessResult:
+    def run_eval(self, mode: str, cases: list[str], *tell: Any) -> ProcessResult:
+        on_result = tell[0]
         on_result("device.kind", "cpu")
         on_result("benchmark-count", str(len(cases)))
         for number, each in enumerate(cases):

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import with_the_judge
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.sandbox import isolation, machine, totals
+from nvfp4.sandbox.caches import variables
 from nvfp4.sandbox.machine import size_bytes
 from nvfp4.sandbox.totals import Totals
 
@@ -300,13 +302,9 @@ def test_a_submission_that_takes_too_much_is_stopped_and_told_why(
     assert "it was stopped: its processes took" in str(failed.value)
 
 
-def _start_with_less(
-    module: str, submission: Path, fd: int, options: object, folder: Path, anew: bool
-) -> subprocess.Popen[bytes]:
+def _start_with_less(*asked: Any) -> subprocess.Popen[bytes]:
     """A worker that may take 1.5 GiB."""
-    from nvfp4.sandbox import isolation
-    from nvfp4.sandbox.caches import variables
-
+    module, submission, fd, options, folder, _ = asked
     script = (
         "import runpy, sys\n"
         "from nvfp4.sandbox import machine, totals\n"
@@ -314,5 +312,5 @@ def _start_with_less(
         f"sys.argv = {[module, str(fd), str(submission)]!r}\n"
         f"runpy.run_module({module!r}, run_name='__main__')\n"
     )
-    environment = {**with_the_judge, **variables(submission, folder, options)}  # type: ignore[arg-type]
+    environment = {**with_the_judge, **variables(submission, folder, options)}
     return isolation.start_worker([sys.executable, "-c", script], folder, fd, environment)

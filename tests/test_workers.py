@@ -19,7 +19,6 @@ from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import Failure
 from nvfp4.records.messages import Call, Called, CaseOpened, OpenCase, Profile, Profiled
-from nvfp4.records.options import Options
 from nvfp4.records.processes import ForkedProcess
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.workers import Process
@@ -169,16 +168,9 @@ hello = ['{"is": "Greeting", "confined": {}}\n', 1]
 loaded = ['{"is": "Done", "id": 1}\n', 1]
 
 
-def start_script(
-    script: Path,
-    module: str,
-    submission: Path,
-    fd: int,
-    options: Options,
-    folder: Path,
-    anew: bool = False,
-) -> Process:
+def start_script(script: Path, *asked: Any) -> Process:
     """In place of a worker, a script with the same arguments."""
+    _, submission, fd, _, folder, _ = asked
     command = [sys.executable, str(script), str(fd), str(submission)]
     return isolation.start_worker(command, folder, fd, dict(os.environ))
 
