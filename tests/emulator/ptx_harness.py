@@ -1,14 +1,12 @@
 """Small kernels from their bodies, for tests of the engine."""
 
-import struct
 from typing import Any
 
 import numpy as np
-from ptx_runs import run_ptx
+from ptx_runs import Array, launch_on, three
 
-from nvfp4.emulator import LaunchReport
-
-Array = np.ndarray[Any, Any]
+from nvfp4 import emulator
+from nvfp4.emulator import Launch, LaunchReport
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 REGISTERS = """
@@ -42,30 +40,17 @@ def aligned(values: Array | bytes) -> Array:
     return there
 
 
-def run(
-    body: str,
-    *arrays: Array,
-    grid: Any = 1,
-    block: Any = 32,
-    before: str = "",
-    shared_bytes: int = 0,
-    check: bool = True,
-    cluster: Any = 1,
-    directives: str = "",
-) -> LaunchReport:
-    """Run a body on NumPy arrays, which are also the only live buffers, named a0, a1, ..."""
-    three = [(x, 1, 1) if isinstance(x, int) else x for x in (grid, block, cluster)]
-    return run_ptx(
-        ptx_of(body, len(arrays), before, directives),
-        "k",
-        three[0],
-        three[1],
-        [struct.pack("<Q", a.ctypes.data) for a in arrays],
-        shared_bytes=shared_bytes,
-        buffers=[(f"a{i}", a.ctypes.data, a.nbytes) for i, a in enumerate(arrays)],
-        check=check,
-        cluster=three[2],
-    )
+def launch_of(
+    body: str, *arrays: Array, before: str = "", directives: str = "", cluster: Any = 1, **more: Any
+) -> Launch:
+    """A launch of a body on NumPy arrays; see `launch_on`."""
+    ptx = ptx_of(body, len(arrays), before, directives)
+    return launch_on(arrays, ptx, cluster=three(cluster), **more)
+
+
+def run(body: str, *arrays: Array, check: bool = True, **how: Any) -> LaunchReport:
+    """Run a body on NumPy arrays; see `launch_of`."""
+    return emulator.run(launch_of(body, *arrays, **how), check)
 
 
 # Address of this thread's 4-byte element of q0 in %d0.

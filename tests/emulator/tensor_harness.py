@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from ptx_harness import aligned, run
+from ptx_harness import Array, aligned, run
 
 from nvfp4.emulator import LaunchReport
-
-Array = np.ndarray[Any, Any]
 
 BASE = 1024
 """The first shared address."""
@@ -118,6 +116,34 @@ def core_matrices(codes: Array) -> Array:
     rows = codes.shape[0]
     ordered = codes.reshape(rows // 8, 8, codes.shape[1] // 16, 16).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(ordered).reshape(-1)
+
+
+def scaled(sizes: Sequence[int], bits: int, group: int = 1, column: int = 96) -> str:
+    """Copies the scales of a and b, which lie behind both, to tensor memory, for a product of %d5
+    and %d6 with %r3, %r4 and the instruction descriptor %r5. sizes: bytes of each."""
+    starts = TILES + np.cumsum([0, *sizes])
+    copy = f"tcgen05.cp.cta_group::{group}.32x128b.warpx4"
+    return f"""
+mov.b64 %d3, {descriptor(starts[2], 0, 128)}; mov.b64 %d4, {descriptor(starts[3], 0, 128)};
+add.u32 %r3, %r1, {column}; add.u32 %r4, %r1, {column + 4}; setp.ne.u32 %p5, %r0, %r0;
+{copy} [%r3], %d3; {copy} [%r4], %d4;
+mov.b64 %d5, {descriptor(starts[0], 128, 256)}; mov.b64 %d6, {descriptor(starts[1], 128, 256)};
+mov.b32 %r5, {bits};"""
+
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+E2M1 = np.concatenate([E2M1, -E2M1])
+
+
+def nibbles(codes: Array) -> Array:
+    return np.stack((codes & 15, codes >> 4), axis=-1).reshape(len(codes), -1)
+
+
+def in_lanes(scales: Array) -> Array:
+    """Scales [rows, 4] as the 512 bytes that tcgen05.cp.32x128b.warpx4 takes."""
+    rows = np.zeros((128, 4), np.uint8)
+    rows[: len(scales)] = scales
+    return rows.reshape(4, 32, 4).transpose(1, 0, 2)
 
 
 F16 = 1 << 4 | 16 // 8 << 17 | 128 // 16 << 24

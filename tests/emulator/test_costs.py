@@ -1,18 +1,16 @@
 """What a launch costs by line: requests, sectors, conflicts, divergence, live registers."""
 
-import struct
 from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import Array, aligned, out, ptx_of
+from ptx_harness import Array, aligned, launch_of, out
 from test_kernels_in_ptx import KERNELS
 
 from nvfp4 import emulator
 from nvfp4.emulator.cost import KernelCost, merged
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.records.costs import AccessCost, LineCost
-from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
 SHARED = ".shared .align 16 .b8 s[8192];"
 
@@ -21,22 +19,9 @@ def words(n: int) -> Array:
     return aligned(out(n))
 
 
-def cost(
-    body: str,
-    *arrays: np.ndarray[Any, Any],
-    grid: int = 1,
-    block: int = 32,
-    most: int = 10**9,
-    before: str = "",
-    seed: int = 0,
-) -> KernelCost:
-    """Of a body on arrays, named a0, a1, ..."""
-    text = ptx_of(body, len(arrays), before)
-    buffers = [Buffer(f"a{i}", a.ctypes.data, a.nbytes) for i, a in enumerate(arrays)]
-    parameters = [struct.pack("<Q", a.ctypes.data) for a in arrays]
-    memory = ListedMemory(buffers)
-    launch = Launch(text, "k", (grid, 1, 1), (block, 1, 1), parameters, memory=memory)
-    return emulator.cost_of(launch, most, seed=seed)
+def cost(body: str, *arrays: Array, most: int = 10**9, seed: int = 0, **how: Any) -> KernelCost:
+    """Of a body on arrays; see `launch_of`."""
+    return emulator.cost_of(launch_of(body, *arrays, **how), most, seed=seed)
 
 
 def only_line(found: KernelCost) -> LineCost:

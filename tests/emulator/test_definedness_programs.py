@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from ptx_harness import MINE, ptx_of, run
+from ptx_harness import MINE, Array, ptx_of, run
 
 from nvfp4.emulator.instructions.undefined import Use
 from nvfp4.emulator.state import order
-
-Array = np.ndarray[Any, Any]
 
 RUNS = 3
 # The registers that programs work on, by class: the first half is never set before the program.

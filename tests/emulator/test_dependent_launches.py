@@ -1,14 +1,13 @@
 """Programmatic dependent launches: what one may touch before it has waited for the one before."""
 
-import struct
 from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import MINE_IN_GRID, out, ptx_of
+from ptx_harness import MINE_IN_GRID, launch_of, out
 
 from nvfp4 import emulator
-from nvfp4.emulator import Launch, LaunchReport, ListedMemory, UnderWay, errors
+from nvfp4.emulator import LaunchReport, UnderWay, errors
 
 WAIT, TRIGGER = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"
 FIRST = f"{MINE_IN_GRID} add.u32 %r5, %r3, 100; st.global.u32 [%d0], %r5;"
@@ -53,7 +52,7 @@ CASES = {
     ),
     "a write that the launch before may overwrite": ([first(), OVERWRITE], "also writes"),
     "other bytes than those that are written": ([first(ODD), take(EVEN)], ""),
-    "the first of the bytes that are written": ([first(ODD), take()], "byte 4 of x"),
+    "the first of the bytes that are written": ([first(ODD), take()], "byte 4 of a0"),
     "a write of what is still read": ([f"{TRIGGER} {LOAD} {STORE}", OVERWRITE], "early_access"),
     "a write behind a wait": ([f"{TRIGGER} {LOAD} {STORE}", WAIT + OVERWRITE], ""),
     "a write of what a launch that tells nobody reads": ([f"{LOAD} {STORE}", OVERWRITE], ""),
@@ -80,13 +79,12 @@ def launched(
     """The last report, and y, after launches of two CTAs of 64 threads. programmatic: all but the
     first may begin early."""
     under_way, x, y = UnderWay(), out(128), out(128)
-    buffers = [emulator.Buffer(n, a.ctypes.data, a.nbytes) for n, a in (("x", x), ("y", y))]
     for i, body in enumerate(bodies):
-        launch = Launch(
-            ptx_of(body, 2), "k", (2, 1, 1), (64, 1, 1),
-            [struct.pack("<Q", each.address) for each in buffers], memory=ListedMemory(buffers),
-            programmatic=programmatic and i > 0, stream=0 if i else first_stream,
-        )  # fmt: skip
+        how: dict[str, Any] = {
+            "programmatic": programmatic and i > 0,
+            "stream": 0 if i else first_stream,
+        }
+        launch = launch_of(body, x, y, grid=2, block=64, **how)
         report = emulator.run(launch, under_way=under_way)
     return report, y
 

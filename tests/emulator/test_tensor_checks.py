@@ -1,9 +1,7 @@
 """Kernels on tensor memory: their cost, the swizzle of a tensor map, a permit that is kept."""
 
-import struct
-
 import numpy as np
-from ptx_harness import aligned, ptx_of, run
+from ptx_harness import aligned, launch_of, run
 from tensor_harness import (
     BARRIER,
     COMMIT,
@@ -20,7 +18,6 @@ from tensor_harness import (
 )
 
 from nvfp4 import emulator
-from nvfp4.records.launch import Buffer, Launch, ListedMemory
 from nvfp4.records.tensormap import DataType, Swizzle, TensorMap
 
 A_BYTES = 128 * 32
@@ -37,13 +34,8 @@ RIGHT = by_one_thread(product()) + WAIT + read_back(16)
 
 def test_an_explanation_counts_products_and_traffic_at_their_lines() -> None:
     data, out = aligned(np.concatenate([*map(packed, matrices())])), np.zeros((128, 16), np.uint32)
-    arrays = {"data": data, "out": out}
-    text = ptx_of(kernel(RIGHT, 32, data.size // 16), 2)
-    launch = Launch(
-        text, "k", (1, 1, 1), (128, 1, 1), [struct.pack("<Q", x.ctypes.data) for x in (data, out)],
-        TILES + data.size,
-        memory=ListedMemory([Buffer(n, x.ctypes.data, x.nbytes) for n, x in arrays.items()]),
-    )  # fmt: skip
+    body, shared_bytes = kernel(RIGHT, 32, data.size // 16), TILES + data.size
+    launch = launch_of(body, data, out, block=128, shared_bytes=shared_bytes)
     (line,) = emulator.cost_of(launch, 10**9).lines
     assert (line.tensor_products, line.tensor_cycles, line.tensor_bytes) == (1, 36, 128 * 16 * 4)
 

@@ -1,9 +1,8 @@
 """tcgen05.ld, st and cp: which word goes where, for all shapes."""
 
-from typing import Any
-
 import numpy as np
 import pytest
+from ptx_harness import Array
 from tensor_harness import (
     COMMIT,
     TILES,
@@ -14,8 +13,6 @@ from tensor_harness import (
     execute,
     registers,
 )
-
-Array = np.ndarray[Any, Any]
 
 PLACES = {
     "32x32b": lambda t, j: (t, j),

@@ -4,17 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import aligned, run
+from ptx_harness import Array, aligned, run
 from tensor_harness import (
     BASE,
+    E2M1,
     TILES,
     WAIT,
     core_matrices,
     descriptor,
+    in_lanes,
     kernel,
     matrices,
+    nibbles,
     packed,
     read_back,
+    scaled,
 )
 
 from nvfp4.emulator import LaunchReport
@@ -28,8 +32,6 @@ from nvfp4.emulator.errors import (
     UninitialisedRegister,
     UnsupportedInstruction,
 )
-
-Array = np.ndarray[Any, Any]
 
 PLACE = """mov.u32 %r50, %cluster_ctarank; shl.b32 %r51, %r50, 24; setp.eq.u32 %p8, %r50, 0;
 mov.u32 %r55, %ctaid.x; mul.wide.u32 %d8, %r55, BYTES; add.u64 %q0, %q0, %d8;
@@ -202,33 +204,20 @@ def test_a_pair_scales_rows_by_its_own_scales_and_columns_by_all() -> None:
     every = np.zeros((128, 4), np.uint8)
     every[:32] = sb
 
-    def in_lanes(scales: Array) -> Array:
-        return scales.reshape(4, 32, 4).transpose(1, 0, 2)
-
     tiles = [
         [core_matrices(a[rows]), core_matrices(b[half]), in_lanes(sa[rows]), in_lanes(every)]
         for rows, half in ((slice(128), slice(16)), (slice(128, 256), slice(16, 32)))
     ]
-    starts = TILES + np.cumsum([0, *(each.size for each in tiles[0])])
     bits = 1 << 7 | 1 << 10 | 32 // 8 << 17 | 2 << 27
-    middle = f"""
-mov.b64 %d3, {descriptor(starts[2], 0, 128)}; mov.b64 %d4, {descriptor(starts[3], 0, 128)};
-add.u32 %r3, %r1, 96; add.u32 %r4, %r1, 100; setp.ne.u32 %p5, %r0, %r0;
-tcgen05.cp.cta_group::2.32x128b.warpx4 [%r3], %d3;
-tcgen05.cp.cta_group::2.32x128b.warpx4 [%r4], %d4;
-mov.b64 %d5, {descriptor(starts[0], 128, 256)}; mov.b64 %d6, {descriptor(starts[1], 128, 256)};
-mov.b32 %r5, {bits};
+    middle = f"""{scaled([each.size for each in tiles[0]], bits, group=2)}
 tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16 [%r1], %d5, %d6, %r5, [%r3], [%r4], %p5;
 {commit(2, 3)}"""
     report, out = ran(by_leader(middle) + WAIT + read_back(32), tiles, 32)
     assert not report.findings
-    table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-    table = np.concatenate([table, -table])
 
     def values(codes: Array, scales: Array) -> Array:
-        nibbles = np.stack((codes & 15, codes >> 4), axis=-1).reshape(len(codes), -1)
         factors = np.exp2((scales >> 3).astype(np.float64) - 7) * (1 + (scales & 7) / 8)
-        return table[nibbles] * np.repeat(factors, 16, axis=1)
+        return E2M1[nibbles(codes)] * np.repeat(factors, 16, axis=1)
 
     expected = values(a, sa) @ values(b, sb).T
     assert np.array_equal(out.view(np.float32).reshape(256, 32), expected.astype(np.float32))

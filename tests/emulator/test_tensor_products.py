@@ -6,36 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ptx_harness import Array
 from tensor_harness import (
     COMMIT,
+    E2M1,
     TILES,
     WAIT,
     by_one_thread,
     core_matrices,
     descriptor,
     execute,
+    in_lanes,
+    nibbles,
     read_back,
+    scaled,
 )
 
 from nvfp4.emulator.arithmetic import fused_dots
 from nvfp4.emulator.arithmetic.formats import FORMATS, decode
 from nvfp4.emulator.errors import UnsupportedInstruction
-
-Array = np.ndarray[Any, Any]
-
-E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-E2M1 = np.concatenate([E2M1, -E2M1])
-
-
-def nibbles(packed: Array) -> Array:
-    return np.stack((packed & 15, packed >> 4), axis=-1).reshape(packed.shape[0], -1)
-
-
-def in_lanes(scales: Array) -> Array:
-    """Scales [rows, 4] as the 512 bytes that tcgen05.cp.32x128b.warpx4 takes."""
-    rows = np.zeros((128, 4), np.uint8)
-    rows[: len(scales)] = scales
-    return rows.reshape(4, 32, 4).transpose(1, 0, 2)
 
 
 def values_of_scales(codes: Array, kind: str) -> Array:
@@ -63,18 +52,11 @@ def test_a_product_of_fp4_is_scaled_in_blocks(
     low, high = (126, 129) if scale_type == "ue8m0" else (52, 60)  # the sums fit into f32
     sa, sb = (rng.integers(low, high, (rows, 4), np.uint8) for rows in (128, columns))
     tiles = [core_matrices(a), core_matrices(b), in_lanes(sa), in_lanes(sb)]
-    starts = TILES + np.cumsum([0, *(each.size for each in tiles)])
     bits = 1 << 7 | 1 << 10 | columns // 8 << 17 | (scale_type == "ue8m0") << 23 | 1 << 27
     first = 0 if scales == 4 else 2
     bits |= first << 4 | first << 29
     product = f"tcgen05.mma.cta_group::1.kind::{kind}.block_scale.{block}"
-    middle = f"""
-mov.b64 %d3, {descriptor(starts[2], 0, 128)}; mov.b64 %d4, {descriptor(starts[3], 0, 128)};
-add.u32 %r3, %r1, 96; add.u32 %r4, %r1, 100; setp.ne.u32 %p5, %r0, %r0;
-tcgen05.cp.cta_group::1.32x128b.warpx4 [%r3], %d3;
-tcgen05.cp.cta_group::1.32x128b.warpx4 [%r4], %d4;
-mov.b64 %d5, {descriptor(starts[0], 128, 256)}; mov.b64 %d6, {descriptor(starts[1], 128, 256)};
-mov.b32 %r5, {bits}; setp.eq.u32 %p6, %r0, %r0;
+    middle = f"""{scaled([each.size for each in tiles], bits)} setp.eq.u32 %p6, %r0, %r0;
 {product} [%r1], %d5, %d6, %r5, [%r3], [%r4], %p5;
 {product} [%r1], %d5, %d6, %r5, [%r3], [%r4], %p6;
 {COMMIT}"""
@@ -424,15 +406,8 @@ def test_a_product_of_fp8_has_a_scale_for_32_elements() -> None:
     rng = np.random.default_rng(6)
     sa, sb = (rng.integers(120, 132, (rows, 4), np.uint8) for rows in (128, 16))
     tiles = [core_matrices(a), core_matrices(b), in_lanes(sa), in_lanes(sb)]
-    starts = TILES + np.cumsum([0, *(each.size for each in tiles)])
     bits = 16 // 8 << 17 | 1 << 23 | 1 << 27 | 3 << 29 | 1 << 4
-    middle = by_one_thread(f"""
-mov.b64 %d3, {descriptor(starts[2], 0, 128)}; mov.b64 %d4, {descriptor(starts[3], 0, 128)};
-add.u32 %r3, %r1, 16; add.u32 %r4, %r1, 20; setp.ne.u32 %p5, %r0, %r0;
-tcgen05.cp.cta_group::1.32x128b.warpx4 [%r3], %d3;
-tcgen05.cp.cta_group::1.32x128b.warpx4 [%r4], %d4;
-mov.b64 %d5, {descriptor(starts[0], 128, 256)}; mov.b64 %d6, {descriptor(starts[1], 128, 256)};
-mov.b32 %r5, {bits};
+    middle = by_one_thread(f"""{scaled([each.size for each in tiles], bits, column=16)}
 tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r1], %d5, %d6, %r5, [%r3], [%r4], %p5;
 {COMMIT}""")
     out = np.zeros((128, 16), np.uint32)

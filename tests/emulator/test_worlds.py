@@ -1,18 +1,14 @@
 """Memory that differs in another order, from launch to launch: who uses it decides."""
 
-import struct
 from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import MINE, MINE_IN_GRID, ptx_of
-from ptx_runs import run_ptx
+from ptx_harness import MINE, MINE_IN_GRID, Array, launch_of
 
 from nvfp4 import emulator
 from nvfp4.emulator import Worlds, errors
-from nvfp4.records.launch import Buffer, Launch, ListedMemory
-
-Array = np.ndarray[Any, Any]
+from nvfp4.records.launch import Buffer
 
 # Threads below 16 store 7 in their word of q0, the others what nothing has set.
 HALF_SET = f"setp.lt.u32 %p1, %r0, 16; @%p1 mov.u32 %r5, 7; {MINE} st.global.u32 [%d0], %r5;"
@@ -30,26 +26,9 @@ st.global.u32 [%d2], %r7;
 """
 
 
-def run(
-    worlds: Worlds,
-    body: str,
-    *arrays: Array,
-    grid: int = 1,
-    block: int = 32,
-    before: str = "",
-    again: bool = False,
-) -> None:
+def run(worlds: Worlds, body: str, *arrays: Array, again: bool = False, **how: Any) -> None:
     """One launch."""
-    buffers = [buffer_of(array) for array in arrays]
-    launch = Launch(
-        ptx_of(body, len(arrays), before),
-        "k",
-        (grid, 1, 1),
-        (block, 1, 1),
-        [struct.pack("<Q", each.address) for each in buffers],
-        memory=ListedMemory(buffers),
-    )
-    emulator.run(launch, worlds=worlds, again=again)
+    emulator.run(launch_of(body, *arrays, **how), worlds=worlds, again=again)
 
 
 def buffer_of(array: Array) -> Buffer:
@@ -131,14 +110,7 @@ def test_a_fault_in_another_order_fails_a_later_launch() -> None:
 def test_without_worlds_all_memory_counts() -> None:
     scratch = words()
     with pytest.raises(errors.UninitialisedRegister, match="the result depends on a value"):
-        run_ptx(
-            ptx_of(HALF_SET, 1),
-            "k",
-            (1,),
-            (32,),
-            [struct.pack("<Q", scratch.ctypes.data)],
-            buffers=[buffer_of(scratch)],
-        )
+        emulator.run(launch_of(HALF_SET, scratch))
 
 
 def test_a_launch_that_touches_nothing_that_differs_runs_once() -> None:

@@ -4,17 +4,15 @@ import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from ptx_runs import run_ptx
+from ptx_runs import Array, launch_on
 
+from nvfp4 import emulator
 from nvfp4.retarget.driver import installed_driver
 from nvfp4.retarget.targets import target_of
 from nvfp4.retarget.translator import Translator
-
-Array = np.ndarray[Any, Any]
 
 DTYPES = {"b8": np.uint8, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64}
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
@@ -79,14 +77,7 @@ def results(text: str, name: str, row: Row, columns: list[Array]) -> Array:
     assert count % THREADS == 0
     target = pattern(count, row)
     arrays = [*(np.ascontiguousarray(column) for column in columns), target]
-    run_ptx(
-        text,
-        name,
-        (count // THREADS,),
-        (THREADS,),
-        [struct.pack("<Q", array.ctypes.data) for array in arrays],
-        buffers=[(f"a{i}", a.ctypes.data, a.nbytes) for i, a in enumerate(arrays)],
-    )
+    emulator.run(launch_on(arrays, text, name, count // THREADS, THREADS))
     return target
 
 

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from kernels_of_rows import HEADER, Array, on_gpu, ptxas
-from ptx_runs import run_ptx
+from ptx_runs import launch_on
 
+from nvfp4 import emulator
 from nvfp4.retarget.rewrite import rewrite
 
 ALL = ("sm_80", "sm_89", "sm_90a", "sm_120a")
@@ -120,9 +120,7 @@ def run(text: str, seed: int) -> Array:
         view = raw[start : start + array.nbytes]
         view[:] = array.view(np.uint8).reshape(-1)
         aligned.append(view)
-    parameters = [struct.pack("<Q", view.ctypes.data) for view in aligned]
-    buffers = [(f"a{i}", view.ctypes.data, view.nbytes) for i, view in enumerate(aligned)]
-    run_ptx(text, "k", (1,), (64,), parameters, buffers=buffers)
+    emulator.run(launch_on(aligned, text, block=64))
     return aligned[1].view(np.uint32)
 
 
