@@ -86,8 +86,13 @@ def test_nvfp4_on_full_range_inputs_is_the_exact_product_rounded_once(
 
 
 @pytest.mark.parametrize("scale", [1, 15, 28])
-def test_products_in_float32_are_exact_too(scale: int) -> None:
-    """Of all of k at once, of parts of it, and not at all for 28."""
+@pytest.mark.parametrize("by_integers", [False, True])
+def test_products_in_integers_and_float32_are_exact_too(
+    scale: int, by_integers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all of k at once, of parts of it in float32, and not at all for 28."""
+    if not by_integers:
+        monkeypatch.setattr("torch.cpu._is_vnni_supported", lambda: False)
     m, k = 128, 2048
     sixes_and_halves = torch.tensor([0x77, 0x77, 0x71, 0x11], dtype=torch.uint8)
     a, b = (

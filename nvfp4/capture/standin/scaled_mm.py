@@ -1,9 +1,9 @@
 """`torch._scaled_mm` as the tensor cores of Blackwell compute it, on other devices.
 
 Operands are FP4 with a scale for every 16 (E4M3) or 32 (E8M0) elements of k, or FP8 with one scale
-a tensor or a row. Products and sums are float64, or float32 where that is exact, too, so each
-result is rounded once, to `out_dtype`: for NVFP4 every partial sum below 2**33 is exact. A GPU adds
-in float32.
+a tensor or a row. Products and sums are float64, or integers or float32 where these are exact, too,
+so each result is rounded once, to `out_dtype`: for NVFP4 every partial sum below 2**33 is exact. A
+GPU adds in float32.
 
 Block scales come in the layout of cuBLAS and the tensor cores, as a flat tensor or any other
 contiguous one: tiles of 128 rows by 4 blocks, row tiles outermost, and in a tile the scale of
@@ -48,15 +48,23 @@ def scaled_mm(
     """
     _check(mat1, mat2, scale_a, scale_b, bias, scale_result, out_dtype)
     dtype = out_dtype or mat1.dtype
-    depth = _depth_in_float32(mat1, scale_a, scale_b)
+    ranges = [_range(each) for each in (scale_a, scale_b)] if _is_nvfp4(mat1, scale_a) else []
+    depth = _depth_in_float32(*ranges) if ranges else 0
     wide = torch.float32 if depth >= _LEAST_DEPTH else torch.float64
+    whole = bias is None and depth >= 2 * mat1.shape[1]
+    if whole and all(map(_fits_int8, ranges)):
+        units = [unit for _, unit in ranges]
+        own = _decoded(mat1, scale_a, torch.int8, unit=units[0])
+        columns = _decoded(mat2.t(), scale_b, torch.int8, unit=units[1])
+        sums = torch._int_mm(own, columns.t()).float()
+        return (sums * (units[0] * units[1] / 2**20)).to(dtype)
     columns = _decoded(mat2.t(), scale_b, wide)
     parts = range(0, columns.shape[1], depth if wide == torch.float32 else columns.shape[1])
     result = torch.empty(mat1.shape[0], mat2.shape[1], dtype=dtype, device=mat1.device)
     for start in range(0, mat1.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         own = _decoded(mat1, scale_a, wide, rows)
-        if wide == torch.float32 and len(parts) == 1 and bias is None:
+        if wide == torch.float32 and whole:
             result[rows] = own @ columns.t()  # exact, so this rounds once
             continue
         exact = torch.zeros(len(own), len(columns), dtype=torch.float64, device=own.device)
@@ -139,41 +147,53 @@ def _refuse(condition: bool, what: str) -> None:
         )
 
 
-def _depth_in_float32(operand: torch.Tensor, *scales: torch.Tensor) -> int:
-    """Return how many FP4 products with these E4M3 scales float32 can add in any order without
-    rounding.
+def _is_nvfp4(operand: torch.Tensor, scales: torch.Tensor) -> bool:
+    """Whether an operand is NVFP4 on a CPU; a GPU may round what it multiplies."""
+    fits = operand.dtype == torch.float4_e2m1fn_x2 and scales.dtype == torch.float8_e4m3fn
+    return fits and not operand.is_cuda
 
-    All products are multiples of the least possible one. Returns 0 for other operands and scales,
-    and on a GPU, which may round operands.
-    """
-    fits = operand.dtype == torch.float4_e2m1fn_x2 and scales[0].dtype == torch.float8_e4m3fn
-    if not fits or operand.is_cuda:
-        return 0
-    most, least = 36.0, 0.25
-    for each in scales:
-        units = (each.float().abs() * 512).int().flatten().numpy()  # of the least subnormal number
-        bits = int(np.bitwise_or.reduce(units))
-        most, least = most * max(int(units.max()), 0), least * (bits & -bits)
+
+def _range(scales: torch.Tensor) -> tuple[int, int]:
+    """Return the largest of E4M3 scales, and the largest power of two that all are multiples of, in
+    units of the least subnormal number. NaN counts as very large."""
+    units = (scales.float().abs() * 512).int().flatten().numpy().view(np.uint32)
+    bits = int(np.bitwise_or.reduce(units))
+    return int(units.max()), bits & -bits
+
+
+def _depth_in_float32(a: tuple[int, int], b: tuple[int, int]) -> int:
+    """Return how many FP4 products with scales of these ranges float32 can add in any order without
+    rounding: all products are multiples of the least possible one."""
+    most, least = 36.0 * a[0] * b[0], 0.25 * a[1] * b[1]
     return int(2**24 * least / most) if most else 0
 
 
+def _fits_int8(of_scales: tuple[int, int]) -> bool:
+    """Whether FP4 values times such scales are 8-bit multiples of the least one, and this processor
+    multiplies such integers without saturation."""
+    return torch.cpu._is_vnni_supported() and 12 * of_scales[0] <= 127 * of_scales[1]
+
+
 def _decoded(
-    operand: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype, rows: slice = slice(None)
-) -> torch.Tensor:
+    operand: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype, rows: slice = slice(None),
+    unit: int = 0,
+) -> torch.Tensor:  # fmt: skip
     """Return the rows of an operand [rows, k] as floats, multiplied by its block scales if there
-    are any."""
+    are any. unit: for int8, what the scales are multiples of; FP4 values are multiples of 0.5."""
     chosen = operand[rows]
     if operand.dtype == torch.float4_e2m1fn_x2:
         codes = chosen.view(torch.uint8)
-        pairs = _PAIRS.to(codes.device, dtype)
+        pairs = (_PAIRS * 2 if unit else _PAIRS).to(codes.device, dtype)
         values = pairs.index_select(0, codes.flatten().int()).view(len(codes), -1)
     else:
         values = chosen.to(dtype)
     block = _BLOCK.get(scales.dtype)
     if block is None:
         return values
-    by_row = unblocked(scales, operand.shape[0], values.shape[1] // block)[rows].to(dtype)
-    return (values.unflatten(1, (-1, block)) * by_row.unsqueeze(2)).flatten(1)
+    by_row = unblocked(scales, operand.shape[0], values.shape[1] // block)[rows]
+    if unit:
+        by_row = by_row.float() * (512 / unit)
+    return (values.unflatten(1, (-1, block)) * by_row.to(dtype).unsqueeze(2)).flatten(1)
 
 
 def unblocked(scales: torch.Tensor, rows: int, blocks: int) -> torch.Tensor:
