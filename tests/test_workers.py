@@ -20,7 +20,7 @@ from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import Failure
 from nvfp4.records.messages import Call, Called, CaseOpened, OpenCase, Profile, Profiled
 from nvfp4.records.processes import ForkedProcess
-from nvfp4.sandbox import isolation
+from nvfp4.sandbox import fork_server, isolation
 from nvfp4.sandbox.workers import Process
 
 pytestmark = pytest.mark.usefixtures("server_of_executors")
@@ -269,3 +269,20 @@ def test_answers_of_chance_are_answers_to_the_question_or_failures(folder: Path)
 def test_a_greeting_that_is_none_is_a_failure(greeting: str, folder: Path) -> None:
     [failed] = answers(folder, [[greeting + "\n", 1], "sleep"])
     assert isinstance(failed, SubmissionFailed)
+
+
+@pytest.mark.parametrize("writable", [False, True])
+def test_bytecode_that_an_installation_takes_none_of_is_kept_in_our_cache(
+    writable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow.py").touch()
+    (tmp_path / "torch").mkdir()
+    monkeypatch.setattr(fork_server.os, "access", lambda path, mode: writable)
+    monkeypatch.setattr(fork_server.gc, "disable", lambda: None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.syspath_prepend(tmp_path)
+    fork_server._load(["slow"])
+    del sys.modules["slow"]
+    kept = [*(tmp_path / "caches/nvfp4").rglob("slow.*.pyc")]
+    assert bool(kept) != writable and sys.pycache_prefix is None

@@ -20,6 +20,7 @@ import runpy
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from nvfp4.records.processes import (
     passed_on,
 )
 from nvfp4.sandbox import isolation, workers
-from nvfp4.sandbox.caches import trusted_variables
+from nvfp4.sandbox.caches import cache_root, trusted_variables
 from nvfp4.sandbox.namespaces import close_all_but, open_files, uses_gpu
 
 _HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
@@ -50,10 +51,7 @@ def serve_judges(fd: int, packages: list[str]) -> None:
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     isolation.close_to_others()
     executors = None if uses_gpu() else workers.start_server_of_executors()
-    _load()
-    for package in packages:
-        with contextlib.suppress(Exception):  # which the submission will meet, too
-            importlib.import_module(package)
+    _load(packages)
     _, (channel, out, err) = fork_for_requests(fd)
     _become_judge(channel, out, err, executors)
 
@@ -73,11 +71,23 @@ def serve_workers(fd: int) -> None:
     runpy.run_module(sys.argv[0], run_name="__main__")
 
 
-def _load() -> None:
+def _load(packages: Sequence[str] = ()) -> None:
     """Import the modules that every worker would load, without garbage collections, which take a
-    fifth of the time."""
+    fifth of the time.
+
+    Where torch's installation has no bytecode and takes none, our cache keeps that, since compiling
+    takes seconds.
+    """
     gc.disable()
+    before = sys.pycache_prefix
+    torch = next(filter(Path.is_dir, (Path(each, "torch") for each in sys.path)), Path(os.curdir))
+    if before is None and not (torch / "__pycache__").exists() and not os.access(torch, os.W_OK):
+        sys.pycache_prefix = str(cache_root() / "bytecode")
     importlib.import_module("nvfp4.worker.choose_runner")
+    for package in packages:
+        with contextlib.suppress(Exception):  # which the submission will meet, too
+            importlib.import_module(package)
+    sys.pycache_prefix = before
 
 
 def _become_judge(channel: int, out: int, err: int, executors: socket.socket | None) -> None:

@@ -28,7 +28,13 @@ from nvfp4.records.processes import FOLDER_VARIABLE, ForkedProcess, ForkServer, 
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 """Variables that a library reads when it is loaded."""
 
-_slow_packages = ("cutlass", "triton")
+_slow_packages = {
+    "cutlass": "import cutlass",
+    "triton": "import triton",
+    "torch.utils.cpp_extension": "cpp_extension",
+}
+"""Slow packages and what a submission says that imports them."""
+
 _set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
 
 
@@ -122,7 +128,7 @@ def _packages(folder: Path) -> tuple[str, ...]:
     """Return the slow packages that every process of the submission in a folder would load."""
     with suppress(OSError):
         text = (folder / "submission.py").read_text(encoding="utf-8", errors="replace")
-        return tuple(each for each in _slow_packages if f"import {each}" in text)
+        return tuple(each for each, said in _slow_packages.items() if said in text)
     return ()
 
 
