@@ -104,7 +104,7 @@ def test(
 def batch(names: tuple[Path, ...], **options: Any) -> None:
     """Judges files and all *.py of folders, equal ones once, as `eval` does.
 
-    A GPU times one at a time; without a GPU as many run at once as cores and memory allow. Exit code
+    A GPU times one at a time; without a GPU, as many run as cores and memory allow. Exit code
     0: all passed; 1: some failed; 130: interrupted, and what was judged is kept.
     """
     from nvfp4.cli.batch.command import batch_and_show
