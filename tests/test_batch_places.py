@@ -300,6 +300,7 @@ def test_a_judgement_waits_for_its_turns_with_everything_loaded(
                 assert not turn.asked()
         if not given:
             assert not wait_for_turn(lambda: done.append("prepared"))
+            assert not wait_for_another_turn()
     assert done == ["prepared"] * 2
 
 

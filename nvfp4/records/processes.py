@@ -235,9 +235,16 @@ def wait_for_turn(load: Callable[[], object]) -> bool:
     if number is None:
         return True
     load()
-    return bool(os.read(int(number), 1))
+    with suppress(ConnectionResetError):
+        return bool(os.read(int(number), 1))
+    return False
 
 
 def wait_for_another_turn() -> bool:
     """Ask for another turn and do the same as ``wait_for_turn``."""
-    return wait_for_turn(lambda: os.write(int(os.environ[VARIABLE]), b"!"))
+
+    def ask() -> None:
+        with suppress(BrokenPipeError):
+            os.write(int(os.environ[VARIABLE]), b"!")
+
+    return wait_for_turn(ask)
