@@ -222,6 +222,16 @@ def emulated(toolchain: Toolchain) -> Iterator[Emulation]:
 
 
 @pytest.fixture
+def emulation() -> Iterator[Emulation]:
+    """Runs what CuTe DSL launches in this process."""
+    pytest.importorskip("cutlass")
+    from nvfp4.emulation import install
+
+    with install() as active:
+        yield active
+
+
+@pytest.fixture
 def tensor(emulated: Emulation) -> torch.Tensor:
     emulated.launches.clear()
     return torch.zeros(32, device="cuda")

@@ -78,12 +78,6 @@ def launches() -> Iterator[list[Launch]]:
         yield caught
 
 
-@pytest.fixture
-def emulation() -> Iterator[Emulation]:
-    with install() as active:
-        yield active
-
-
 def test_two_kernels_of_one_function_arrive_in_order(launches: list[Launch]) -> None:
     source, target = torch.arange(70.0), torch.zeros(70)
     arguments = (from_dlpack(source), from_dlpack(target), 2.0, driver.CUstream(0))

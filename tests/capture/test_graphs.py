@@ -14,11 +14,10 @@ from nvfp4.capture import graphs, standin  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def installed() -> Iterator[None]:
-    device = standin.install("sm_100a")
-    yield
-    if graphs.capturing():
-        graphs.end()
-    device.uninstall()
+    with standin.install():
+        yield
+        if graphs.capturing():
+            graphs.end()
 
 
 def test_operators_are_done_again_on_what_is_there_then() -> None:

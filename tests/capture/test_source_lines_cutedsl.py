@@ -4,7 +4,6 @@
 
 import re
 import sys
-from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
 from nvfp4.capture.patches import Patches
-from nvfp4.emulation import Emulation, install
+from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.problems.nvfp4_gemv.reference import generate_input
 from nvfp4.records.launch import Launch
@@ -48,12 +47,6 @@ def load_jit(tensor: cute.Tensor, i: Int32) -> Float32:
     value = tensor[i]
     return value + 2
 """
-
-
-@pytest.fixture
-def emulation() -> Iterator[Emulation]:
-    with install() as active:
-        yield active
 
 
 @pytest.fixture(scope="module")

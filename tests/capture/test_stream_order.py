@@ -12,11 +12,10 @@ from nvfp4.capture import standin, stream_order  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def installed() -> Iterator[None]:
-    device = standin.install("sm_100a")
-    stream_order.begin()
-    yield
-    stream_order.begin()
-    device.uninstall()
+    with standin.install():
+        stream_order.begin()
+        yield
+        stream_order.begin()
 
 
 def launch(name: str = "kernel") -> None:

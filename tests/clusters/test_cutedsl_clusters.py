@@ -1,6 +1,5 @@
 """A pipeline of CuTe DSL whose tiles are multicast to a cluster: right, and with mistakes."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import cutlass
@@ -10,26 +9,19 @@ from cutlass import Int32, Int64, cute, pipeline
 from cutlass.cute.nvgpu import cpasync
 from cutlass.cute.runtime import from_dlpack
 
-from nvfp4 import emulation
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import EmulatorError
 
 STAGES, STEPS, WORDS = 2, 5, 64
 
 
-@pytest.fixture(scope="module")
-def emulated() -> Iterator[Emulation]:
-    with emulation.install("sm_100a") as running:
-        yield running
-
-
-def found_in(emulated: Emulation, call: Any, *arguments: Any) -> list[str]:
+def found_in(emulation: Emulation, call: Any, *arguments: Any) -> list[str]:
     """The codes of what is found in a call."""
     try:
         call(*arguments)
     except EmulatorError as error:
         return [error.code]
-    return [each.code for each in emulated.launches[-1].findings]
+    return [each.code for each in emulation.launches[-1].findings]
 
 
 @cute.kernel
@@ -105,11 +97,13 @@ def pipelined(x: cute.Tensor, out: cute.Tensor, mistake: cutlass.Constexpr) -> N
         ("no_wait", ["shared_race", "unwritten_shared"]),
     ],
 )
-def test_a_pipeline_of_multicast_tiles(emulated: Emulation, mistake: str, found: list[str]) -> None:
+def test_a_pipeline_of_multicast_tiles(
+    emulation: Emulation, mistake: str, found: list[str]
+) -> None:
     x = torch.randint(0, 1000, (STEPS, WORDS), dtype=torch.int32)
     out = torch.zeros(4, WORDS, dtype=torch.int32)
     codes = found_in(
-        emulated, pipelined, from_dlpack(x, assumed_align=16), from_dlpack(out), mistake
+        emulation, pipelined, from_dlpack(x, assumed_align=16), from_dlpack(out), mistake
     )
     if found:
         assert set(codes) & set(found), codes
