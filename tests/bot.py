@@ -6,8 +6,6 @@ starts Python as the bot does. ``judge`` has a process that has loaded torch for
 does: the same judge, which takes a tenth of the time to start.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -62,7 +60,7 @@ class Bot:
     folder: Path
 
     @classmethod
-    def stage(cls, folder: Path, submission: Path | bytes) -> Bot:
+    def stage(cls, folder: Path, submission: Path | bytes) -> "Bot":
         """Writes the folder; it must not exist yet."""
         folder.mkdir()
         for entry in problem()["files"]:

@@ -1,7 +1,5 @@
 """Fixtures shared by the tests of the judge and the command."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -211,7 +209,7 @@ def toolchain() -> Toolchain:
 
 
 @pytest.fixture(scope="module")
-def emulated(toolchain: Toolchain) -> Iterator[Emulation]:
+def emulated(toolchain: Toolchain) -> "Iterator[Emulation]":
     """The stand-in device; skips where there is no nvcc, or a real CUDA device."""
     from nvfp4 import emulation
 
@@ -222,7 +220,7 @@ def emulated(toolchain: Toolchain) -> Iterator[Emulation]:
 
 
 @pytest.fixture
-def emulation() -> Iterator[Emulation]:
+def emulation() -> "Iterator[Emulation]":
     """Runs what CuTe DSL launches in this process."""
     pytest.importorskip("cutlass")
     from nvfp4.emulation import install
@@ -232,14 +230,14 @@ def emulation() -> Iterator[Emulation]:
 
 
 @pytest.fixture
-def tensor(emulated: Emulation) -> torch.Tensor:
+def tensor(emulated: "Emulation") -> torch.Tensor:
     emulated.launches.clear()
     return torch.zeros(32, device="cuda")
 
 
 @contextmanager
 def intercept(
-    run: Callable[[Launch], None], arch: str = "sm_100a", memory: Memory | None = None
+    run: "Callable[[Launch], None]", arch: str = "sm_100a", memory: "Memory | None" = None
 ) -> Iterator[None]:
     """Send every launch of CuTe DSL in the with block to `run`."""
     from nvfp4.capture import cutedsl
@@ -251,7 +249,7 @@ def intercept(
         stop()
 
 
-def run_listed(launch: Launch) -> None:
+def run_listed(launch: "Launch") -> None:
     """Emulate a launch on all memory that a search finds."""
     from nvfp4 import emulator
 
@@ -265,7 +263,7 @@ def declared(source: str, functions: list[str]) -> str:
     return "\n".join(f"{each};" for each in heads if any(f" {name}(" in each for name in functions))
 
 
-def users_line(error: EmulatorError) -> tuple[str, int] | None:
+def users_line(error: "EmulatorError") -> tuple[str, int] | None:
     """The file and the line of the user's that a fault is blamed on."""
     source = error.where.source if error.where else None
     users = source.users() if source else None

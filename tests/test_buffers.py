@@ -1,7 +1,5 @@
 """Buffers that two processes share: the same bytes, each tensor between unused pages."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import random

@@ -1,7 +1,5 @@
 """Without a GPU every launch runs in the judge's executor, on the true inputs, at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

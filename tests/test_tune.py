@@ -1,7 +1,5 @@
 """``nvfp4 tune`` without a GPU: a bench that pretends stands in for one."""
 
-from __future__ import annotations
-
 import random
 import statistics
 import sys

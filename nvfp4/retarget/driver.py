@@ -1,7 +1,5 @@
 """The CUDA driver: the functions that loading PTX and launching kernels need."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import threading
@@ -77,7 +75,7 @@ class Driver:
             self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
             self.call("cuCtxSetCurrent", context)
 
-    def load(self, ptx: str) -> Module:
+    def load(self, ptx: str) -> "Module":
         """Load PTX, compiled for the device of the current context; an error contains the
         compiler's message."""
         self.use_context()
@@ -101,7 +99,7 @@ class Module:
         self._driver = driver
         self._handle = handle
 
-    def kernel(self, name: str, parameter_bytes: Sequence[int]) -> Kernel:
+    def kernel(self, name: str, parameter_bytes: Sequence[int]) -> "Kernel":
         """Return a kernel whose parameters have these sizes."""
         function = ctypes.c_void_p()
         self._driver.call(

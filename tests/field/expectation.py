@@ -1,7 +1,5 @@
 """What a judge should say to a submission of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Submissions in CUDA C++ or Triton get the verdict that is expected of them."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

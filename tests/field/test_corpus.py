@@ -1,7 +1,5 @@
 """Every submission of the corpus parses and says what is expected of it."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Submissions whose threads exchange data get the verdict that is expected of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

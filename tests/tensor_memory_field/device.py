@@ -1,7 +1,5 @@
 """What the kernels of this corpus share: a launch and a tensor map, of the stand-in's device."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import tempfile

@@ -1,7 +1,5 @@
 """Runs one kernel of this corpus, and says whether the judge was right about it."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

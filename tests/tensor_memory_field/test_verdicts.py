@@ -1,7 +1,5 @@
 """Every kernel of the corpus is judged as what it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -12,8 +12,6 @@ as long as this is installed: to detect a real GPU, check before.
 Nothing runs asynchronously and no time can be measured: events refuse to return one.
 """
 
-from __future__ import annotations
-
 import torch
 
 from nvfp4.capture.device import device_for
@@ -25,7 +23,7 @@ from nvfp4.capture.standin.memory import DeviceGuard, as_cpu, as_cuda
 
 __all__ = ["StandIn", "adopt", "host_view", "install", "is_installed"]
 
-_installed: StandIn | None = None
+_installed: "StandIn | None" = None
 
 
 class StandIn:
@@ -56,7 +54,7 @@ class StandIn:
             self._guard.remove()
             self._patches.undo()
 
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> "StandIn":
         return self
 
     def __exit__(self, *error: object) -> None:

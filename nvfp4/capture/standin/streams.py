@@ -2,8 +2,6 @@
 kept by `stream_order`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import threading
@@ -44,7 +42,7 @@ class Stream:
         self.synchronize()
         return True
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: "Event | None" = None) -> "Event":
         """Record an event and return it."""
         event = event or Event()
         event.record(self)
@@ -64,7 +62,7 @@ class Stream:
     def __repr__(self) -> str:
         return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> "Stream":
         self._context = torch.cuda.StreamContext(self)
         self._context.__enter__()
         return self

@@ -1,7 +1,5 @@
 """A driver for Triton that has a device to compile for and hands launches over."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading
@@ -26,7 +24,7 @@ class DeviceIndex(int):
     """The device index 0, but with a different hash for each architecture, since Triton keeps
     compiled kernels by device."""
 
-    def __new__(cls, arch: str) -> DeviceIndex:
+    def __new__(cls, arch: str) -> "DeviceIndex":
         index = super().__new__(cls, 0)
         index.arch = arch
         return index
@@ -61,7 +59,7 @@ class Driver:
     def is_active() -> bool:
         return True
 
-    def launcher_cls(self, source: Any, metadata: Any) -> Launcher:
+    def launcher_cls(self, source: Any, metadata: Any) -> "Launcher":
         """Return the launcher of a compiled kernel."""
         return Launcher(self._session, source, metadata)
 
