@@ -30,20 +30,10 @@ from nvfp4.judge.observing import findings_of, total_counts
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.model.tools import tools
+from nvfp4.records import gpu_messages
 from nvfp4.records.channel import Channel
 from nvfp4.records.failures import BY_JUDGE, BY_SUBMISSION, Finding
 from nvfp4.records.files import sealed_file
-from nvfp4.records.gpu_messages import (
-    AddText,
-    Fault,
-    Read,
-    SetRegions,
-    Start,
-    Started,
-    Window,
-    Write,
-    window_bytes,
-)
 from nvfp4.records.messages import Begin, Called, Done, End, Ended, OpenSession, pack
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation, workers
@@ -244,11 +234,11 @@ def test_an_executor_that_dies_is_no_verdict(judge: Judge, monkeypatch: pytest.M
 
 def test_what_imports_hears_of_an_executor_that_dies() -> None:
     ours, theirs = socket.socketpair()
-    with theirs, sealed_file(window_bytes) as window:
-        Channel(theirs).send(pack(Window()), window.fileno())
+    with theirs, sealed_file(gpu_messages.window_bytes) as window:
+        Channel(theirs).send(pack(gpu_messages.Window()), window.fileno())
         link = ExecutorLink(ours)
     with pytest.raises(Exception, match="the emulated GPU has ended") as raised:
-        link.ask(Write([]))
+        link.ask(gpu_messages.Write([]))
     assert failure_of(raised.value, Path("submission.py"), imported=False).code == "machine.limit"
 
 
@@ -369,15 +359,15 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
         marks = torch.zeros(ctas, dtype=torch.int32)
         session = OpenSession([], "", "", "", True)
         gpu = Gpu(session, HostMemory(), window)  # type: ignore[arg-type]
-        gpu.answer(AddText(len(ptx)), None)
+        gpu.answer(gpu_messages.AddText(len(ptx)), None)
         place = [0, 4 * ctas, True, [ctas], [4], 0, []]
         late, far = time.monotonic() + 60, marks.data_ptr()
         begin = Begin(far, [["a", *place]], 4 * ctas, 0, 0, late, "B200", longest_s=1e-9)
         gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
         shape = (ctas, 1, 1), (512, 1, 1), (1, 1, 1)
         parameters = [far.to_bytes(8, "little").hex()]
-        start = Start(0, "k", *shape, 0, 0, False, False, parameters, [], [], None)
-        assert gpu.answer(start, None) == Started("")
+        start = gpu_messages.Start(0, "k", *shape, 0, 0, False, False, parameters, [], [], None)
+        assert gpu.answer(start, None) == gpu_messages.Started("")
         wrong = replace(start, parameters=["00" * 8])  # as it may be where contents are unknown
         assert gpu.answer(wrong, None).failure["code"] == "kernel.too_slow"  # type: ignore[union-attr]
         ended = gpu.end(End())
@@ -391,12 +381,15 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
 def test_a_region_in_whose_place_a_case_was_is_no_memory_any_more() -> None:
     gpu = Gpu(OpenSession([], "", "", "", True), MappedMemory(), bytearray(8))
     here, elsewhere, nbytes = 1 << 45, 1 << 44, 1 << 16
-    assert gpu.answer(SetRegions([("kept", here, nbytes, True, None)], []), None) == Done()
+    assert (
+        gpu.answer(gpu_messages.SetRegions([("kept", here, nbytes, True, None)], []), None)
+        == Done()
+    )
     for base in (here, elsewhere):
         file = os.memfd_create("case")
         os.ftruncate(file, nbytes)
         gpu.begin(Begin(base, [], nbytes, 0, 0, time.monotonic() + 60), file)
-    assert isinstance(gpu.answer(Read(here, 8, []), None), Fault)
+    assert isinstance(gpu.answer(gpu_messages.Read(here, 8, []), None), gpu_messages.Fault)
     gpu._memory.drop()
 
 
@@ -417,13 +410,13 @@ def test_another_kernel_of_the_same_name_is_no_launch_that_was_made_before(
     for number, body in enumerate(("ret;}", "bar.sync 0; ret;}")):
         text = f"{head} {body}\n".encode()
         window[: len(text)] = text
-        gpu.answer(AddText(len(text)), None)
+        gpu.answer(gpu_messages.AddText(len(text)), None)
         one = 1, 1, 1
-        start = Start(number, "k", one, one, one, 0, 0, False, False, [], [], [], None)
+        start = gpu_messages.Start(number, "k", one, one, one, 0, 0, False, False, [], [], [], None)
         for _ in range(3):
             begin = Begin(0, [], 0, 0, 0, time.monotonic() + 60)
             gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
-            assert gpu.answer(start, None) == Started("")
+            assert gpu.answer(start, None) == gpu_messages.Started("")
     assert again == 2 * [False, False, True]
 
 

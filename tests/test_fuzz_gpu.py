@@ -28,22 +28,8 @@ from nvfp4.gpu.buffers import (
 )
 from nvfp4.judge.executor import Executor, ExecutorFailed
 from nvfp4.judge.opened_case import described
+from nvfp4.records import gpu_messages
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
-from nvfp4.records.gpu_messages import (
-    ANSWERS,
-    AddNote,
-    AddText,
-    Copy,
-    Examine,
-    Fault,
-    FindVariable,
-    HandOver,
-    Read,
-    SetRegions,
-    Start,
-    Write,
-    window_bytes,
-)
 from nvfp4.records.messages import Begin, Done, End, Ended, Opened, OpenSession, pack, unpack
 
 ptx = """\
@@ -138,12 +124,14 @@ class Fuzzer:
         scratch, c = base + (1 << 30) + 64, base + self._parts["c"]
         parameters = [base + self._parts["a"], scratch, c]
         requests = [
-            AddText(len(text.encode("utf-8", "replace"))),
-            SetRegions([("the 64 float32 tensor", scratch, 256, True, ([64], [4], 0))], []),
-            Write([(scratch, 256), (c, 32)]),
-            FindVariable(0, "counter"),
-            Examine(0, "work"),
-            Start(
+            gpu_messages.AddText(len(text.encode("utf-8", "replace"))),
+            gpu_messages.SetRegions(
+                [("the 64 float32 tensor", scratch, 256, True, ([64], [4], 0))], []
+            ),
+            gpu_messages.Write([(scratch, 256), (c, 32)]),
+            gpu_messages.FindVariable(0, "counter"),
+            gpu_messages.Examine(0, "work"),
+            gpu_messages.Start(
                 text=0,
                 kernel="work",
                 grid=(1, 1, 1),
@@ -158,10 +146,10 @@ class Fuzzer:
                 place=[3, 4],
                 with_suffix=None,
             ),
-            AddNote("work", ("code", "message", None, None, None)),
-            Copy(scratch, c, 32),
-            Read(scratch, 256, []),
-            HandOver(c, 0, 2, [128, 1, 1], [2, 2, 256], []),
+            gpu_messages.AddNote("work", ("code", "message", None, None, None)),
+            gpu_messages.Copy(scratch, c, 32),
+            gpu_messages.Read(scratch, 256, []),
+            gpu_messages.HandOver(c, 0, 2, [128, 1, 1], [2, 2, 256], []),
         ]
         return base, [pack(each) for each in requests]
 
@@ -233,14 +221,14 @@ class Fuzzer:
                 link = Channel(ours, takes_fds=True)
                 _, window = link.receive(longest_answer_s)
                 assert window is not None
-                with mmap.mmap(window, window_bytes) as mapped:
+                with mmap.mmap(window, gpu_messages.window_bytes) as mapped:
                     data = text.encode("utf-8", "replace")
                     mapped[: len(data)] = data
                     mapped[len(data) : len(data) + 512] = bytes(512)
                     for request in requests:
                         link.send(request)
-                        answer = unpack(link.receive(longest_answer_s)[0], *ANSWERS)
-                        said = "fault" if isinstance(answer, Fault) else said
+                        answer = unpack(link.receive(longest_answer_s)[0], *gpu_messages.ANSWERS)
+                        said = "fault" if isinstance(answer, gpu_messages.Fault) else said
                 os.close(window)
                 self._ask(End(), Ended)
         except (ExecutorFailed, ChannelClosed, ChannelTimeout, BadMessage) as error:

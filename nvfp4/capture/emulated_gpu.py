@@ -269,9 +269,12 @@ class EmulatedGpu(Owner):
 
     def _of_the_gpu(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of a range whose contents the executor may hold."""
+        return [(max(a, start), min(b, end)) for a, b in self._held() if a < end and start < b]
+
+    def _held(self) -> list[tuple[int, int]]:
+        """Return the ranges of the current case, and of memory that launches may touch."""
         held = [(each.address, each.end) for each in self.spaces[-1:]]
-        held += [(address, address + nbytes) for address, nbytes in self._known]
-        return [(max(a, start), min(b, end)) for a, b in held if a < end and start < b]
+        return held + [(address, address + nbytes) for address, nbytes in self._known]
 
     def _fetch(self, start: int, end: int) -> None:
         place = self._place()
@@ -316,11 +319,7 @@ class EmulatedGpu(Owner):
             if (each.address, each.nbytes) not in known:
                 self._set.add(each.address, each.end)
                 self._fresh.add(each.address, each.end)
-        held = [
-            *self._known,
-            *((each.address, each.end - each.address) for each in self.spaces[-1:]),
-        ]
-        ranges = [(start, start + nbytes) for start, nbytes in held]
+        ranges = self._held()
         self._send([span for one in ranges for span in self._set.within(*one)])
         for one in ranges:
             self._set.remove(*one)

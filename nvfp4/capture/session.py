@@ -12,7 +12,7 @@ from nvfp4.records.launch_errors import UnsupportedCall
 class Session:
     """A session of a front end, which serves all its interceptions, one after the other.
 
-    There is one, because compiled code lives as long as the process; `begin` and `end` turn it on
+    There is one, because compiled code lives as long as the process; `start` and `end` turn it on
     and off. memory: what launches may touch. examine: see `records.launch`.
     """
 
@@ -26,22 +26,6 @@ class Session:
         self.memory: Memory = ListedMemory()
         self.examine: Examine = anything_goes
 
-    def begin(
-        self,
-        run: Callable[[Launch], None],
-        arch: str,
-        memory: Memory | None = None,
-        examine: Examine = anything_goes,
-    ) -> None:
-        """Send launches to `run` until `end`. Raises RuntimeError if they are intercepted already,
-        ValueError for an unknown architecture.
-        """
-        if self._run is not None:
-            raise RuntimeError(f"launches of {self._front_end} are intercepted already")
-        self._device, self._run = device_for(arch), run
-        self.memory, self.examine = memory or ListedMemory(), examine
-        self.forget()
-
     def start(
         self,
         run: Callable[[Launch], None],
@@ -50,10 +34,15 @@ class Session:
         examine: Examine,
         install: Callable[[], Callable[[], None]],
     ) -> Callable[[], None]:
-        """Call `begin`, then hook the front end with `install`, which returns the function that
-        removes its hooks. Return a function that stops both.
+        """Send launches to `run`, and hook the front end with `install`, which returns the function
+        that removes its hooks. Return a function that stops both. Raises RuntimeError if they are
+        intercepted already, ValueError for an unknown architecture.
         """
-        self.begin(run, arch, memory, examine)
+        if self._run is not None:
+            raise RuntimeError(f"launches of {self._front_end} are intercepted already")
+        self._device, self._run = device_for(arch), run
+        self.memory, self.examine = memory or ListedMemory(), examine
+        self.forget()
         try:
             remove = install()
         except BaseException:

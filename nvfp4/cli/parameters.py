@@ -1,6 +1,7 @@
 """Arguments and options of the commands."""
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,11 +33,7 @@ class DeviceType(click.ParamType):
     name = "auto|cpu|emulate|cuda|cuda:N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        kind, _, number = value.partition(":")
-        known = value in ("auto", "cpu", "emulate", "cuda") or (
-            kind == "cuda" and number.isdecimal()
-        )
-        if not known:
+        if not re.fullmatch(r"auto|cpu|emulate|cuda(:\d+)?", value):
             self.fail(f"{value!r} is not auto, cpu, emulate, cuda or cuda:N", param, ctx)
         return value
 

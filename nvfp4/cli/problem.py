@@ -367,14 +367,11 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
     here = Path("task.yml")
     if here.is_file() and not filecmp.cmp(here, bundled_folder() / "task.yml", shallow=False):
         return load_problem(Path.cwd())
-    known = known_problems()
-    try:  # a path that is no file is reported when it is judged
-        content = b""
+    known, content = known_problems(), b""
+    with suppress(OSError):  # a path that is no file is reported when it is judged
         if submission and submission.is_file():
             with submission.open("rb") as file:
                 content = file.read(_largest_file_bytes)
-    except OSError:
-        content = b""
     named = leaderboards_named(content)
     for name in named:
         if name in known:

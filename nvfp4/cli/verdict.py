@@ -299,8 +299,8 @@ class Verdict:
             "submission": asdict(self.submission),
             "device": asdict(self.device) if self.device else None,
             "confined": self.confined,
-            "tests": [_plain(test) for test in self.tests],
-            "benchmarks": [_plain(benchmark) for benchmark in self.benchmarks],
+            "tests": [{"case": dimensions(e.spec), **asdict(e)} for e in self.tests],
+            "benchmarks": [{"case": dimensions(e.spec), **asdict(e)} for e in self.benchmarks],
             "score": asdict(self.score),
             "warnings": [asdict(warning) for warning in self.warnings],
             "alone": self.alone,
@@ -317,10 +317,6 @@ class Verdict:
         inputs = case.inputs if isinstance(case, TestResult) else None
         kind = "benchmark" if inputs is None else "test"
         return {"kind": kind, "spec": case.spec, "inputs": inputs, "failure": failure}
-
-
-def _plain(result: TestResult | BenchmarkResult) -> dict[str, Any]:
-    return {"case": dimensions(result.spec), **asdict(result)}
 
 
 def _decides(test: TestResult) -> bool:

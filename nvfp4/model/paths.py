@@ -281,19 +281,18 @@ class _Flow:
         raise NoPrediction("no way through the machine code agrees with what was counted")
 
     def _whole(self) -> list[int]:
-        self._highs.run()
-        values = self._values()
+        values = self._solved()
         if np.abs(values - np.rint(values)).max(initial=0.0) > _INTEGRAL:
             kinds = np.full(self._edges, highspy.HighsVarType.kInteger)
             which = np.arange(self._edges, dtype=np.int32)
             self._highs.changeColsIntegrality(self._edges, which, kinds)
-            self._highs.run()
-            values = self._values()
+            values = self._solved()
             if np.abs(values - np.rint(values)).max(initial=0.0) > 1e-3:
                 raise NoPrediction("the machine code's loops cannot be counted")
         return [int(each) for each in np.rint(values)]
 
-    def _values(self) -> Array:
+    def _solved(self) -> Array:
+        self._highs.run()
         values = np.array(self._highs.getSolution().col_value[: self._edges])
         if values.size != self._edges:
             raise NoPrediction("no way through the machine code agrees with what was counted")

@@ -238,7 +238,6 @@ def kernel_time(
     by_line: dict[int, float] = defaultdict(float)
     for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):
         by_line[lines.of(instruction.statement)] += each * to_us
-    ran = [traces[kind].steps.size for cta in work.of_cta.values() for kind in work.ctas[cta]]
     return KernelTime(
         kernel=asked.kernel,
         us=cycles * to_us,
@@ -246,7 +245,7 @@ def kernel_time(
         lines=dict(by_line),
         registers=code.registers,
         spilled_bytes=code.spilled_bytes,
-        instructions=sum(ran) * ctas / len(work.of_cta),
+        instructions=int(times.sum()) * ctas / len(work.of_cta),
         ctas_a_sm=resident,
         busiest=of_cta.size,
         sms=min(ctas, gpu.sms),
@@ -283,10 +282,7 @@ def _accesses(asked: Counted) -> dict[int, Access]:
 
 def _executed(work: Work, traces: list[Trace]) -> Array:
     """Return how often the counted CTAs execute each machine instruction."""
-    warps: Counter[int] = Counter()
-    for cta, times in Counter(work.of_cta.values()).items():
-        for kind in work.ctas[cta]:
-            warps[kind] += times
+    warps = Counter(kind for cta in work.of_cta.values() for kind in work.ctas[cta])
     return np.asarray(sum(times * traces[kind].executions for kind, times in warps.items()))
 
 

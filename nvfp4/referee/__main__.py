@@ -11,18 +11,10 @@ import sys
 from collections import OrderedDict
 from typing import Any
 
+from nvfp4.records import referee_messages as asked
 from nvfp4.records.channel import Channel, ChannelClosed
 from nvfp4.records.messages import Done, Failed, Greeting, pack, unpack
 from nvfp4.records.options import options_of_environment
-from nvfp4.records.referee_messages import (
-    CaseDrawn,
-    Check,
-    Draw,
-    OutputChecked,
-    Prepare,
-    Prepared,
-    Put,
-)
 from nvfp4.sandbox.confinement import confine
 
 _most_bytes = 2 << 30
@@ -61,27 +53,31 @@ class Service:
         from nvfp4.referee.problem import ProblemFailed
 
         try:
-            if isinstance(request, Prepare):
+            if isinstance(request, asked.Prepare):
                 return self._prepare(request)
-            if isinstance(request, Draw):
+            if isinstance(request, asked.Draw):
                 return self._draw(request)
             assert fd is not None
-            return self._put(request, fd) if isinstance(request, Put) else self._check(request, fd)
+            return (
+                self._put(request, fd)
+                if isinstance(request, asked.Put)
+                else self._check(request, fd)
+            )
         except ProblemFailed as failed:
             return Failed(str(failed), {})
 
-    def _prepare(self, request: Prepare) -> Prepared:
+    def _prepare(self, request: asked.Prepare) -> asked.Prepared:
         from nvfp4.referee.problem import FolderProblem
 
         problem = self._problem = FolderProblem(self._on_host, self._adopt)
         for each in request.cases:
             problem.refuse(each)
-        return Prepared(
+        return asked.Prepared(
             [problem.least_bytes(each) for each in request.cases],
             [problem.figures(each) for each in request.cases],
         )
 
-    def _draw(self, request: Draw) -> CaseDrawn:
+    def _draw(self, request: asked.Draw) -> asked.CaseDrawn:
         problem, arguments = self._problem, request.arguments
         found = problem.draw(arguments, request.full_range)
         self._drawn[request.number] = found
@@ -89,7 +85,7 @@ class Service:
         while len(held) > (2 if self._on_gpu else 3) and sum(held) > _most_bytes:
             self._drawn.popitem(last=False)
             held.pop(0)
-        return CaseDrawn(
+        return asked.CaseDrawn(
             found.tree.to_plain(),
             problem.expected_tree(found).to_plain(),
             problem.checks_shape,
@@ -97,7 +93,7 @@ class Service:
             sorted(found.noise),
         )
 
-    def _put(self, request: Put, fd: int) -> Done:
+    def _put(self, request: asked.Put, fd: int) -> Done:
         import torch
 
         from nvfp4.gpu.buffers import host_sizes_of, open_buffers, sizes_of
@@ -115,7 +111,7 @@ class Service:
         buffers.close()
         return Done()
 
-    def _check(self, request: Check, fd: int) -> OutputChecked:
+    def _check(self, request: asked.Check, fd: int) -> asked.OutputChecked:
         from nvfp4.contract.tree import build, parts, tree_of
         from nvfp4.gpu.buffers import open_buffers, output_name
 
@@ -132,7 +128,7 @@ class Service:
         why = "" if passed else self._problem.rounding_explains(inputs, output)
         if why:
             message = f"{message}\nthe order of a sum may be why: the output is {why}"
-        return OutputChecked(passed, message, 0, 0, 0.0, bool(why))
+        return asked.OutputChecked(passed, message, 0, 0, 0.0, bool(why))
 
 
 def main() -> None:
@@ -146,7 +142,9 @@ def main() -> None:
             request, fd = channel.receive()
         except ChannelClosed:
             return
-        answer = service.answer(unpack(request, Prepare, Draw, Put, Check), fd)
+        answer = service.answer(
+            unpack(request, asked.Prepare, asked.Draw, asked.Put, asked.Check), fd
+        )
         channel.send({**pack(answer), "id": request["id"]})
 
 

@@ -24,13 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nvfp4.records.processes import (
-    FOLDER_VARIABLE,
-    MOST_FILES,
-    REQUEST_BYTES,
-    fork_for_requests,
-    passed_on,
-)
+from nvfp4.records import processes
 from nvfp4.sandbox import isolation, workers
 from nvfp4.sandbox.caches import cache_root, trusted_variables
 from nvfp4.sandbox.namespaces import close_all_but, open_files, uses_gpu
@@ -42,8 +36,8 @@ faults become one."""
 
 def serve_judges(fd: int, packages: list[str]) -> None:
     """Fork judges; return only in a judge or a worker, when that has ended."""
-    caches = {name: text for name, text in os.environ.items() if name == FOLDER_VARIABLE}
-    wanted = {**passed_on(), **caches, **trusted_variables(), **_HUGE_PAGES}
+    caches = {name: text for name, text in os.environ.items() if name == processes.FOLDER_VARIABLE}
+    wanted = {**processes.passed_on(), **caches, **trusted_variables(), **_HUGE_PAGES}
     if not os.environ.keys() <= wanted.keys():  # a worker can read the initial environment
         command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", *sys.argv[1:]]
         os.execve(sys.executable, command, wanted)
@@ -52,7 +46,7 @@ def serve_judges(fd: int, packages: list[str]) -> None:
     isolation.close_to_others()
     executors = None if uses_gpu() else workers.start_server_of_executors()
     _load(packages)
-    _, (channel, out, err) = fork_for_requests(fd)
+    _, (channel, out, err) = processes.fork_for_requests(fd)
     _become_judge(channel, out, err, executors)
 
 
@@ -66,7 +60,7 @@ def serve_workers(fd: int) -> None:
     isolation.die_with_parent()
     isolation.close_to_others()
     _load()
-    text, fds = fork_for_requests(fd)
+    text, fds = processes.fork_for_requests(fd)
     _become_worker(json.loads(text), fds)
     runpy.run_module(sys.argv[0], run_name="__main__")
 
@@ -103,7 +97,7 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
     theirs.close()
     workers.use(ours, executors)
     with socket.socket(fileno=channel) as connection:
-        text, fds, _, _ = socket.recv_fds(connection, REQUEST_BYTES, MOST_FILES)
+        text, fds, _, _ = socket.recv_fds(connection, processes.REQUEST_BYTES, processes.MOST_FILES)
     request = json.loads(text)
     files = dict(zip(request["files"], map(str, fds), strict=True))
     isolation.move_to(Path(request["folder"]), {**request["environment"], **files})

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nvfp4.capture import graphs, standin  # noqa: E402
+from nvfp4.records.launch import anything_goes  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +122,9 @@ def test_a_fill_waits_for_the_replay() -> None:
     from nvfp4.capture.cuda.calls import cudaMemset
     from nvfp4.capture.cuda.runtime import RUNTIME
 
-    RUNTIME.begin(lambda launch: None, "sm_100a")
+    stop = RUNTIME.start(
+        lambda launch: None, "sm_100a", None, anything_goes, lambda: RUNTIME.forget
+    )
     try:
         address = RUNTIME.allocate(4)
         value = ctypes.c_uint32.from_address(address)
@@ -133,4 +136,4 @@ def test_a_fill_waits_for_the_replay() -> None:
         graphs.replay(steps, 0)
         assert value.value == 0x07070707
     finally:
-        RUNTIME.end()
+        stop()

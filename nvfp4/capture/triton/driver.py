@@ -86,9 +86,7 @@ class Driver:
     def get_active_torch_device(self) -> Any:
         import torch
 
-        return (
-            torch.device(kernel_memory(), 0) if kernel_memory() == "cuda" else torch.device("cpu")
-        )
+        return torch.device("cuda:0" if kernel_memory() == "cuda" else "cpu")
 
     def get_device_interface(self) -> Any:
         import torch

@@ -1,6 +1,7 @@
 """Replacements in Triton while its launches are captured."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from nvfp4.capture.activity import busy
@@ -49,13 +50,11 @@ def _replace(patches: Patches, session: Session) -> Any:
 
     from nvfp4.capture.triton.driver import Driver
 
-    loaded = CompiledKernel._init_handles
     driver = Driver(session)
-    bench, run = Autotuner._bench, Autotuner.run
-    patches.set(JITFunction, "_do_compile", busy("compiling")(JITFunction._do_compile))
-    patches.set(CompiledKernel, "_init_handles", _told(driver.utils.loading, loaded))
-    patches.set(Autotuner, "_bench", autotuning.try_once(session, bench))
-    patches.set(Autotuner, "run", autotuning.with_note(session, run))
+    patches.replace(JITFunction, "_do_compile", busy("compiling"))
+    patches.replace(CompiledKernel, "_init_handles", partial(_told, driver.utils.loading))
+    patches.replace(Autotuner, "_bench", partial(autotuning.try_once, session))
+    patches.replace(Autotuner, "run", partial(autotuning.with_note, session))
     patches.set(Autotuner, "check_disk_cache", autotuning.without_disk)
     for name in [each for each in vars(triton.testing) if each.startswith("do_bench")]:
         patches.set(triton.testing, name, refuse_timing(f"triton.testing.{name}"))

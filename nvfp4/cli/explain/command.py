@@ -12,17 +12,8 @@ from rich.text import Text
 from nvfp4.cli import errors as exits
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.explain import listing as page
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines
-from nvfp4.cli.explain.listing import (
-    Shown,
-    cost_legend,
-    costly_sentences,
-    kernel_heading,
-    legend,
-    listing,
-    savings,
-    time_legend,
-)
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.unclear_policy import is_ours
@@ -57,7 +48,7 @@ class Explained:
 
 
 def explain_and_show(
-    submission: Path, cases: Sequence[str], options: Options, shown: Shown, as_json: bool
+    submission: Path, cases: Sequence[str], options: Options, shown: page.Shown, as_json: bool
 ) -> int:
     """Explain a call of each case, show it, and return the exit code: 1 if a call failed, 3 if only
     for what is not emulated or for lack of time.
@@ -94,7 +85,7 @@ def explain_and_show(
 
 
 def explain(
-    content: bytes, cases: list[str], options: Options, problem: Problem, shown: Shown
+    content: bytes, cases: list[str], options: Options, problem: Problem, shown: page.Shown
 ) -> list[Explained]:
     """Run the submission once for each case, in the confined worker. Raises SetupError."""
     named = "" if problem.is_bundled else problem.name
@@ -123,19 +114,16 @@ def _kernel(plain: dict[str, Any]) -> Kernel:
     return replace(found, predicted=read_prediction(predicted), findings=read_findings(findings))
 
 
-def _plain(explained: Explained, shown: Shown) -> dict[str, Any]:
+def _plain(explained: Explained, shown: page.Shown) -> dict[str, Any]:
     """Return the part of the JSON object about a shape."""
-    kernels = [asdict(kernel) for kernel in explained.kernels]
-    for plain in kernels:
-        for name in ("ptx", "sass"):
-            if not getattr(shown, name):
-                del plain[name]
-        if not shown.sass:
-            del plain["no_sass"]
+    asked = {"ptx": shown.ptx, "sass": shown.sass, "no_sass": shown.sass}
     return {
         "spec": explained.spec,
         "error": explained.error,
-        "kernels": kernels,
+        "kernels": [
+            {name: value for name, value in asdict(kernel).items() if asked.get(name, True)}
+            for kernel in explained.kernels
+        ],
         "costly": [
             {
                 "kernel": each.kernel.kernel,
@@ -150,7 +138,7 @@ def _plain(explained: Explained, shown: Shown) -> dict[str, Any]:
 
 
 def _lines(
-    explained: Explained, name: str, source: list[str], arch: str, shown: Shown
+    explained: Explained, name: str, source: list[str], arch: str, shown: page.Shown
 ) -> Iterator[Text]:
     """Yield the whole text about a shape."""
     title = f"{name}, {explained.shape}, emulated as {arch}: counts, no times"
@@ -166,22 +154,24 @@ def _lines(
         return
     for kernel in explained.kernels:
         yield Text("")
-        for line in kernel_heading(kernel):
+        for line in page.kernel_heading(kernel):
             yield Text(line, style="bold" if line.startswith("kernel") else "")
         if shown.sass and kernel.no_sass:
             yield Text(kernel.no_sass)
-        for line in listing(kernel, staged_name, name, source, shown):
+        for line in page.listing(kernel, staged_name, name, source, shown):
             yield Text(line)
-    yield Text(f"\n{legend}\n", style="dim")
+    yield Text(f"\n{page.legend}\n", style="dim")
     count = len(explained.costly)
     heading = "The line that costs most" if count == 1 else f"The {count} lines that cost most"
     yield Text(heading, style="bold")
     several = len(explained.kernels) > 1
-    for line in costly_sentences(explained.costly, several, min(shown.columns, widest_sentence)):
+    for line in page.costly_sentences(
+        explained.costly, several, min(shown.columns, widest_sentence)
+    ):
         yield Text(line)
-    yield Text(cost_legend, style="dim")
-    saved = list(savings(explained.kernels, several))
+    yield Text(page.cost_legend, style="dim")
+    saved = list(page.savings(explained.kernels, several))
     if saved:
         yield Text("\nIf a line cost nothing, predicted by the model", style="bold")
         yield from map(Text, saved)
-        yield Text(time_legend, style="dim")
+        yield Text(page.time_legend, style="dim")

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 
 from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.problems.nvfp4_gemv.diagnosis import hypotheses
 from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Explanation, Mismatch
-from nvfp4.problems.nvfp4_gemv.diagnosis.hypotheses import (
-    from_places,
-    from_rounding,
-    from_sums,
-    from_values,
-    sums_tried,
-)
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Inputs, read_inputs
 from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import misreadings
 from nvfp4.problems.nvfp4_gemv.diagnosis.where import Region, region
@@ -158,11 +152,15 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
     k = inputs.shape[1]
     known = [each.hypothesis(inputs) for each in misreadings(k)]
     kinds: list[Callable[[], list[Explanation]]] = [
-        lambda: mismatch.explanations(from_values(inputs, mismatch, kept), _values_tried),
-        lambda: mismatch.explanations(from_places(mismatch), _places_tried),
+        lambda: mismatch.explanations(
+            hypotheses.from_values(inputs, mismatch, kept), _values_tried
+        ),
+        lambda: mismatch.explanations(hypotheses.from_places(mismatch), _places_tried),
         lambda: mismatch.explanations(known, len(known)),
-        lambda: mismatch.explanations(from_sums(inputs, mismatch), sums_tried(k)),
-        lambda: from_rounding(inputs, mismatch),
+        lambda: mismatch.explanations(
+            hypotheses.from_sums(inputs, mismatch), hypotheses.sums_tried(k)
+        ),
+        lambda: hypotheses.from_rounding(inputs, mismatch),
     ]
     found: list[Explanation] = []
     for kind in kinds:
