@@ -17,8 +17,8 @@ Array = np.ndarray[Any, Any]
 MISSING = not (tools("ptxas") and tools("nvdisasm"))
 
 
-def count(text: str, grid: int, block: int) -> Counted:
-    """One launch, executed."""
+def count(text: str, grid: int, block: int, *more: bytes) -> Counted:
+    """One launch, executed. more: parameters behind `a` and `c`."""
     data = np.zeros(WORDS + 64, np.uint32)
     start = -data.ctypes.data % 128 // 4
     data = data[start : start + WORDS]
@@ -31,7 +31,7 @@ def count(text: str, grid: int, block: int) -> Counted:
         "k",
         (grid, 1, 1),
         (block, 1, 1),
-        parameters,
+        [*parameters, *more],
         memory=ListedMemory(memory),
         samples=True,
     )

@@ -316,9 +316,13 @@ LOOKED_UP = loop(
 )
 
 
-def test_constants_that_each_thread_reads_elsewhere_come_one_after_the_other() -> None:
+@pytest.mark.parametrize("more", [(), (bytes(4096),)], ids=["constants", "parameters"])
+def test_what_each_thread_reads_elsewhere_comes_one_after_the_other(more: tuple[bytes]) -> None:
     def taken(first: str) -> float:
-        body = f"mov.u64 %d5, table; mov.u32 %r9, {first};{LOOKED_UP}"
-        return us(count(kernel(body, before=TABLE), CTAS, THREADS))
+        text = kernel(f"mov.u64 %d5, table; mov.u32 %r9, {first};{LOOKED_UP}", before=TABLE)
+        if more:
+            text = text.replace(TABLE, "").replace("ld.const", "ld.param")
+            text = text.replace("64 c)", "64 c, .param .align 4 .b8 table[4096])")
+        return us(count(text, CTAS, THREADS, *more))
 
     assert taken("%r3") > 1.3 * taken("%r1")

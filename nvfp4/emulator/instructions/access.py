@@ -142,8 +142,8 @@ def ld(site: Site) -> Action:
     def run(ex: Execution, address: Array) -> tuple[Array, ...]:
         if is_small:
             address = ex.batch.launch.whole_address(space, address)
-        if space == "const" and address.size > 1:
-            _count_constants(ex, site, address)
+            if address.size > 1:
+                _count_constants(ex, site, address)
         return tuple(load(ex, what, address))
 
     base = memory.base
