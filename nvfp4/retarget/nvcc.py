@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nvfp4.capture.cuda.architectures import fits, split_architectures
+from nvfp4.capture.cuda.architectures import fits, names, split_architectures
 from nvfp4.capture.cuda.compilers import by_source
 from nvfp4.capture.cuda.flags import device_linking, options
 from nvfp4.records.launch_errors import CaptureError
@@ -297,7 +297,8 @@ def main(arguments: list[str]) -> int:
         _dry_run(nvcc, words, os.curdir, dict(os.environ))  # a flag may be one that nvcc refuses
     except BuildFailed as failed:
         said = str(failed)
-        if retarget == "never" or not fits_not(said):
+        elsewhere = fits(words, int(number)) and not names(words, int(number))
+        if retarget == "never" or elsewhere or not fits_not(said):  # elsewhere it fails, too
             print(said, end="", file=sys.stderr)
             return 1
     from nvfp4.retarget.errors import RetargetError

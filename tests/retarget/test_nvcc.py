@@ -213,6 +213,12 @@ def test_what_cannot_be_rewritten_is_refused_by_name_and_line(compiler: Compiler
     assert not compiler.report.exists()
 
 
+def test_what_no_gpu_s_nvcc_would_compile_is_not_rewritten(compiler: Compiler) -> None:
+    ended = compiler.run("auto", NARROW, "-arch=sm_80")
+    assert ended.returncode == 1 and "cvt with .e2m1x2" in ended.stderr, ended.stderr
+    assert not compiler.object.exists()
+
+
 def test_device_code_to_be_linked_is_refused(compiler: Compiler) -> None:
     ended = compiler.run("auto", PLAIN, BLACKWELL, "-rdc=true")
     assert ended.returncode == 1

@@ -77,6 +77,13 @@ def fits(words: Iterable[str], number: int) -> bool:
     return not images or any(runs_on(each.made, divmod(number, 10)) for each in images)
 
 
+def names(words: Iterable[str], number: int) -> bool:
+    """Return whether nvcc's arguments name this architecture, such as 90, or none."""
+    _, images = split_architectures(words)
+    found = [CODE.fullmatch(each.made) for each in images]
+    return not images or any(each is None or each[2] == str(number) for each in found)
+
+
 def nvccs_images(words: Iterable[str], capability: Capability) -> tuple[Image, ...]:
     """Return the images that nvcc makes with these arguments on a machine with such a GPU.
 
