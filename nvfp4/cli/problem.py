@@ -165,7 +165,7 @@ def _sentence(error: Exception) -> str:
 
 
 def read_file(path: Path) -> bytes:
-    """Return a file of a problem, which links may lead to. Raises OSError, also for a pipe, a
+    """Return a submission or a file of a problem, which links may lead to. Raises OSError, also for a pipe, a
     device or a large file, and ValueError."""
     folder, name = os.path.split(os.path.realpath(path))
     with open_plain_file(Path(folder), name) as file:
@@ -369,9 +369,7 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
         return load_problem(Path.cwd())
     known, content = known_problems(), b""
     with suppress(OSError):  # a path that is no file is reported when it is judged
-        if submission and submission.is_file():
-            with submission.open("rb") as file:
-                content = file.read(_largest_file_bytes)
+        content = read_file(submission) if submission else b""
     named = leaderboards_named(content)
     for name in named:
         if name in known:

@@ -18,7 +18,7 @@ from nvfp4.cli.judging.overlap import Abandoned, BesideTests
 from nvfp4.cli.judging.unclear_policy import Pace, refusal_of
 from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.mistakes import Mistake
-from nvfp4.cli.problem import Problem, shape_of
+from nvfp4.cli.problem import Problem, read_file, shape_of
 from nvfp4.cli.text import visible_json
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -113,9 +113,6 @@ _kinds = {
 }
 
 
-_most_bytes = 16 << 20
-
-
 def read_submission(submission: Path) -> tuple[Submission, bytes]:
     """Return path and hash of the file, and its bytes. Raises SetupError if it cannot be read."""
     try:
@@ -125,16 +122,13 @@ def read_submission(submission: Path) -> tuple[Submission, bytes]:
                 f"{submission} is {_kinds.get(stat.S_IFMT(kind), 'no file')}, not a file",
                 "Name the file with custom_kernel.",
             )
-        with submission.open("rb") as file:
-            content = file.read(_most_bytes + 1)
+        content = read_file(submission)
     except OSError as error:
         raise SetupError(
-            f"cannot read {submission}: {error.strerror}",
+            f"cannot read {submission}: {error.strerror or error}",
             "Name the file with custom_kernel.",
             "setup.unreadable",
         ) from error
-    if len(content) > _most_bytes:
-        raise SetupError(f"{submission} has more than {_most_bytes >> 20} MiB", "Make it smaller.")
     return Submission(str(submission), hashlib.sha256(content).hexdigest()), content
 
 
