@@ -165,8 +165,8 @@ def _sentence(error: Exception) -> str:
 
 
 def read_file(path: Path) -> bytes:
-    """Return a submission or a file of a problem, which links may lead to. Raises OSError, also for a pipe, a
-    device or a large file, and ValueError."""
+    """Return a submission or a file of a problem, which links may lead to. Raises OSError, also for
+    a pipe, a device or a large file, and ValueError."""
     folder, name = os.path.split(os.path.realpath(path))
     with open_plain_file(Path(folder), name) as file:
         content = file.read(_largest_file_bytes + 1)
