@@ -253,10 +253,10 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
         return False
     for each in np.unique(offset).tolist():
         copies = waiting.pop(each, [])
-        parity = mbarrier_objects.state_of(batch, each).parity if copies else 0
+        parity = mbarrier_objects.parity_of(batch, each) if copies else 0
         for number, (at, mbar, move) in enumerate(copies, start=1):
             _finish(at, mbar, move)
-            if number < len(copies) and mbarrier_objects.state_of(batch, each).parity != parity:
+            if number < len(copies) and mbarrier_objects.parity_of(batch, each) != parity:
                 # The phase is complete without the other copies, which stay postponed.
                 waiting[each] = copies[number:]
                 break

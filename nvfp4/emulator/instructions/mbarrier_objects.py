@@ -188,6 +188,11 @@ def state_of(batch: Batch, offset: int) -> State:
     )
 
 
+def parity_of(batch: Batch, offset: int) -> int:
+    """The parity of the phase under way of the mbarrier at an offset."""
+    return int(batch.shared.words()[offset >> 3]) >> 63
+
+
 class _Live:
     """Which words of shared memory are mbarriers: bool[words]. Memory that nothing has written may
     look like one."""

@@ -323,9 +323,7 @@ def elect(site: Site) -> Action:
         present, members = _members(site, ex, mask)
         here = ballot(present)[:, None] & members
         lowest = here & (~here + np.uint32(1))
-        leader = np.zeros(here.shape, np.uint32)
-        for lane in range(32):
-            leader[lowest == _BITS[lane]] = lane
+        leader = np.maximum(np.frexp(lowest)[1] - 1, 0).astype(np.uint32)
         return back(ex.group, leader), back(ex.group, lowest == _BITS)
 
     return site.action("warp", run, gate=member_gate(0))

@@ -76,7 +76,7 @@ class Commits:
     def told(self, batch: Batch, offset: int, unit: int, count: int) -> None:
         """Record that a commit arrives at an mbarrier."""
         self._settle(batch, offset)
-        parity = mbarrier_objects.state_of(batch, offset).parity
+        parity = mbarrier_objects.parity_of(batch, offset)
         self.of_phase.setdefault(offset, (parity, {}))[1][unit] = count
 
     def heard(self, batch: Batch, offset: int) -> dict[int, int]:
@@ -87,7 +87,7 @@ class Commits:
 
     def _settle(self, batch: Batch, offset: int) -> None:
         parity, counts = self.of_phase.get(offset, (0, {}))
-        if counts and mbarrier_objects.state_of(batch, offset).parity != parity:
+        if counts and mbarrier_objects.parity_of(batch, offset) != parity:
             self.of_ended.setdefault(offset, {}).update(counts)
             del self.of_phase[offset]
 
