@@ -32,20 +32,5 @@ def loop(function: Callable[..., Any]) -> Callable[..., Any]:
     return result
 
 
-_second = ThreadPoolExecutor(1)
-
 background = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
 """Two threads for loops, each of which runs what it gets one after the other."""
-
-
-def in_two_threads(count: int, run: Callable[[slice], None]) -> None:
-    """Call `run` for the first and the second half of `count` items, at the same time where a core
-    is free. It may only run loops, on separate memory for each item."""
-    half = count // 2 if count > 7 else 0
-    first = _second.submit(run, slice(half)) if half else None
-    run(slice(half, count))
-    if first is not None:
-        if first.cancel():  # not begun: other processes have the cores
-            run(slice(half))
-        else:
-            first.result()

@@ -477,7 +477,7 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
             if widths[chunk] != 0 and widths[chunk] != width and mismatch < 0:
                 # Behind the cluster's threads are its copy engines.
                 mismatch = b if (writer_of(stamps, b) & THREAD) > threads else mismatch
-            while b < end:
+            while b < end and (fine == 0 or stamps[0, chunk] != fine):
                 cell, size = _cell(stamps, b)
                 writer = stamps[0, cell]
                 fault = NO_FAULT

@@ -10,7 +10,7 @@ from nvfp4.emulator.instructions.action import LaneSite
 from nvfp4.emulator.instructions.shared_access import seen_at, stamped_by
 from nvfp4.emulator.instructions.tensor.issue import Team
 from nvfp4.emulator.instructions.tensor.matrix_descriptor import CHUNK, MatrixDescriptor, decode
-from nvfp4.emulator.loops import in_two_threads, loop
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
@@ -131,14 +131,10 @@ def _defined(
     worst = np.empty((starts.size, 4), np.int64)
     known, fenced, stamps = shared.clocks.known, shared.clocks.fenced, shared.stamps
     reads, widths = batch.kept(TensorPipe).reads, batch.kept(TileSwizzles).width
-
-    def look(part: slice) -> None:
-        races.note_tensor_reads(
-            offsets, starts[part], clusters[part], agents[part], threads, known, fenced, stamps,
-            numbers[part], reads, widths, plan.descriptor.tile_swizzle, worst[part], unset[part]
-        )  # fmt: skip
-
-    in_two_threads(starts.size, look)
+    races.note_tensor_reads(
+        offsets, starts, clusters, agents, threads, known, fenced, stamps, numbers, reads, widths,
+        plan.descriptor.tile_swizzle, worst, unset
+    )  # fmt: skip
     some = bool(unset.any())
     for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (worst[:, 3] >= 0)).tolist():
         byte, fault, stamp, mismatch = worst[i].tolist()
