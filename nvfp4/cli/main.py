@@ -151,18 +151,19 @@ def new(kind: str | None, rung: str | None, output: Path, force: bool, problem: 
 
     KIND is torch unless given. With --problem it is that problem's own template or starter.
     """
-    from nvfp4.cli.new import write_problem_template, write_rung, write_template
+    from nvfp4.cli.new import problem_text, rung_text, template_text, write
     from nvfp4.cli.problem import find_problem
 
     found = find_problem(problem)
     if not found.is_bundled:
-        write_problem_template(found, output, force)
+        text = problem_text(found)
     elif rung is None:
-        write_template(kind or "torch", output, force)
+        text = template_text(kind or "torch")
     elif kind is None:
-        write_rung(rung, output, force)
+        text = rung_text(rung)
     else:
         raise click.UsageError("KIND and --from exclude each other.")
+    write(text, output, force)
     click.echo(f"wrote {output}; next: nvfp4 check {output}")
 
 

@@ -12,14 +12,13 @@ suffix = ".py.txt"
 """The templates are text here: this package imports no library of kernels."""
 
 
-def write_template(kind: str, output: Path, force: bool) -> None:
-    """kind: torch, cute, cuda or triton. force: whether a file may be overwritten. Raises
-    SetupError."""
-    _write((templates / f"{kind}{suffix}").read_text(encoding="utf-8"), output, force)
+def template_text(kind: str) -> str:
+    """Return a template. kind: torch, cute, cuda or triton."""
+    return (templates / f"{kind}{suffix}").read_text(encoding="utf-8")
 
 
-def write_problem_template(problem: Problem, output: Path, force: bool) -> None:
-    """Copy the template or the starter of a problem. Raises SetupError."""
+def problem_text(problem: Problem) -> str:
+    """Return the template or the starter of a problem. Raises SetupError."""
     if problem.template is None:
         raise SetupError(f"{problem.name} has no template", "Write custom_kernel(data) yourself.")
     try:
@@ -30,12 +29,7 @@ def write_problem_template(problem: Problem, output: Path, force: bool) -> None:
         ) from None
     if problem.name not in leaderboards_named(text.encode()):
         text = f"#!POPCORN leaderboard {problem.name}\n\n{text}"
-    _write(text, output, force)
-
-
-def write_rung(name: str, output: Path, force: bool) -> None:
-    """Copies a rung of the ladder. Raises SetupError, as `write_template` does."""
-    _write(rung_text(name), output, force)
+    return text
 
 
 def ladder_folder() -> Path:
@@ -65,7 +59,8 @@ def rung_text(name: str) -> str:
     raise SetupError(f"the ladder has no rung {name}", hint, "usage")
 
 
-def _write(text: str, output: Path, force: bool) -> None:
+def write(text: str, output: Path, force: bool) -> None:
+    """Write a submission. force: whether a file may be overwritten. Raises SetupError."""
     try:
         with output.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)

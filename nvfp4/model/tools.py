@@ -71,7 +71,9 @@ def assemble(ptx: str, entry: str) -> MachineCode:
             taken, said = ended(words)
             if taken:
                 return of_entry(said, entry)
-            refusal = refusal or _refusal(said)
+            errors = _error.findall(said)
+            if errors and not _too_old.search(said):
+                refusal = refusal or errors[0]
     return MachineCode(refusal=refusal, unknown=bool(assemblers) and refusal is None)
 
 
@@ -94,12 +96,6 @@ def ran(words: list[str]) -> str | None:
     """Run a program and return its output; None if it fails."""
     succeeded, said = ended(words)
     return said if succeeded else None
-
-
-def _refusal(said: str) -> str | None:
-    """Return the first error that ptxas prints; None if it is too old to judge the PTX."""
-    errors = _error.findall(said)
-    return None if not errors or _too_old.search(said) else errors[0]
 
 
 def of_entry(said: str, entry: str) -> MachineCode:

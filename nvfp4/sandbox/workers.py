@@ -14,13 +14,7 @@ from pathlib import Path
 
 from nvfp4.records.options import Options
 from nvfp4.records.processes import ForkedProcess, ForkServer, passed_on
-from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import (
-    earlier_cache,
-    private_variable,
-    trusted_variables,
-    variables,
-)
+from nvfp4.sandbox import caches, isolation
 from nvfp4.sandbox.namespaces import uses_gpu
 
 Process = subprocess.Popen[bytes] | ForkedProcess
@@ -39,9 +33,9 @@ def start_worker(
 
     fd: the socket. anew: with the submission's cache as it was before this judgement.
     """
-    environment = variables(submission, folder, options, emulates=not uses_gpu())
+    environment = caches.variables(submission, folder, options, emulates=not uses_gpu())
     if anew:
-        environment |= earlier_cache(environment, folder)
+        environment |= caches.earlier_cache(environment, folder)
     arguments = [module, str(fd), str(submission)]
     if _servers or not uses_gpu():
         out, out_of_worker = os.pipe()
@@ -49,7 +43,7 @@ def start_worker(
         try:
             if not _servers:
                 # It is not confined, and a submission may have left links in its own cache.
-                trusted = {**environment, **trusted_variables()}
+                trusted = {**environment, **caches.trusted_variables()}
                 use(_started(["nvfp4.sandbox.fork_server", "workers"], trusted))
             process = _forked(arguments, folder, (fd, out_of_worker, err_of_worker), environment)
         except OSError:  # it was killed: the next one gets another
@@ -71,7 +65,9 @@ def start_alone(script: Path, options: Options, builds_for: str = "") -> Process
     """
     module = "nvfp4.worker.building" if builds_for else "nvfp4.worker.alone"
     words = [str(script), *([builds_for] if builds_for else [])]
-    environment = variables(script, script.parent, options, emulates=not (builds_for or uses_gpu()))
+    environment = caches.variables(
+        script, script.parent, options, emulates=not (builds_for or uses_gpu())
+    )
     if _servers:
         with open(os.devnull) as no_channel, contextlib.suppress(OSError):
             arguments = [module, str(no_channel.fileno()), *words]
@@ -98,7 +94,7 @@ def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process
     fd: its socket. predicts: whether it will predict times. anew: with other addresses than those
     that the server forks, which are all alike.
     """
-    environment = {**passed_on(), "TMPDIR": str(folder), **private_variable()}
+    environment = {**passed_on(), "TMPDIR": str(folder), **caches.private_variable()}
     if _executors and not anew:
         request = {
             "judge": os.getpid(),
@@ -109,7 +105,7 @@ def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process
         with contextlib.suppress(OSError):
             return _executors[0].fork(json.dumps(request).encode(), [fd])
     command = [sys.executable, "-m", "nvfp4.executor", str(fd)]
-    environment |= trusted_variables()
+    environment |= caches.trusted_variables()
     return isolation.start_worker(command, folder, fd, environment, subprocess.DEVNULL)
 
 

@@ -98,12 +98,9 @@ class HostRuntime(CudaRuntime):
                 cluster = (x or 1, y or 1, z or 1)
             elif which == _PROGRAMMATIC:
                 programmatic = bool(ctypes.c_int32.from_address(entry + 8).value)
-        x, y, z, *threads = dims
-        block = threads[0], threads[1], threads[2]
-        grid = x, y, z
-        self.launch(
-            handle, grid, block, cluster, args, shared_bytes, stream, programmatic=programmatic
-        )
+        x, y, z, a, b, c = dims
+        launched = handle, (x, y, z), (a, b, c), cluster, args, shared_bytes, stream
+        self.launch(*launched, programmatic=programmatic)
 
 
 RUNTIME = HostRuntime()

@@ -302,9 +302,12 @@ def _is_empty(value: Any) -> bool:
 def replace_contents(tensor: torch.Tensor, source: torch.Tensor) -> None:
     """Make a CUDA tensor have the sizes, strides and memory of a CPU tensor."""
     fresh = memory.as_cuda(source)
-    operator("set_.source_Storage_storage_offset").redispatch(
-        memory.CPU_KEY, tensor, fresh.untyped_storage(), 0, fresh.size(), fresh.stride()
-    )
+    _set(tensor, fresh.untyped_storage(), 0, fresh.size(), fresh.stride())
+
+
+def _set(tensor: torch.Tensor, *source: Any) -> None:
+    """Set storage, offset, sizes and strides of a CUDA tensor."""
+    operator("set_.source_Storage_storage_offset").redispatch(memory.CPU_KEY, tensor, *source)
 
 
 def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -343,14 +346,8 @@ def _resize_(tensor: torch.Tensor, size: Any, *, memory_format: Any = None) -> t
         fresh = memory.strided_view(fresh, size, torch.empty(size, device="meta").stride())
         replace_contents(tensor, fresh)
     else:
-        operator("set_.source_Storage_storage_offset").redispatch(
-            memory.CPU_KEY,
-            tensor,
-            tensor.untyped_storage(),
-            tensor.storage_offset(),
-            fresh.size(),
-            fresh.stride(),
-        )
+        storage, offset = tensor.untyped_storage(), tensor.storage_offset()
+        _set(tensor, storage, offset, fresh.size(), fresh.stride())
     return tensor
 
 

@@ -5,12 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nvfp4.capture.torch_memory import kernel_memory
-from nvfp4.records.launch_errors import (
-    InvalidTensorMap,
-    LaunchRefused,
-    UnsupportedCall,
-    UnsupportedTensorMap,
-)
+from nvfp4.records import launch_errors
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 
 _POINTER_BYTES = 8
@@ -41,7 +36,9 @@ def pack_arguments(
     flat = list(_flat(signature, arguments, known))
     flat += [("u64", address) for address in scratch[: len(sizes) - len(flat)]]
     if len(flat) != len(sizes):
-        raise UnsupportedCall(f"{kernel} takes {len(sizes)} parameters, {len(flat)} are given")
+        raise launch_errors.UnsupportedCall(
+            f"{kernel} takes {len(sizes)} parameters, {len(flat)} are given"
+        )
     return [_bytes(kind, value, size) for (kind, value), size in zip(flat, sizes, strict=True)]
 
 
@@ -85,7 +82,7 @@ def _descriptor(value: Any, compiled: dict[str, Any]) -> Iterator[tuple[str, Any
 def _tensor_map(value: Any, compiled: dict[str, Any]) -> TensorMap:
     """Return the tensor map that Triton would have the driver encode."""
     if compiled.get("is_im2col"):
-        raise UnsupportedTensorMap("im2col tensor descriptors are not emulated")
+        raise launch_errors.UnsupportedTensorMap("im2col tensor descriptors are not emulated")
     shape = list(value.shape)
     if compiled.get("fp4_padded"):
         shape[-1] *= 2
@@ -104,8 +101,8 @@ def _tensor_map(value: Any, compiled: dict[str, Any]) -> TensorMap:
             l2_promotion=_L2_128B,
             fill=Fill.NAN if getattr(value, "padding", "zero") == "nan" else Fill.ZERO,
         )
-    except InvalidTensorMap as error:
-        raise LaunchRefused(
+    except launch_errors.InvalidTensorMap as error:
+        raise launch_errors.LaunchRefused(
             f"Triton Error [CUDA]: Failed to create tensor map descriptor: {error.message}"
         ) from None
 
@@ -122,5 +119,7 @@ def _bytes(kind: str, value: Any, size: int) -> bytes:
     else:
         raw = (int(value) & (1 << 64) - 1).to_bytes(8, "little")[:size]
     if len(raw) != size:
-        raise UnsupportedCall(f"an argument of type {kind} has {len(raw)} bytes, not {size}")
+        raise launch_errors.UnsupportedCall(
+            f"an argument of type {kind} has {len(raw)} bytes, not {size}"
+        )
     return raw
