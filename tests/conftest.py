@@ -65,6 +65,13 @@ def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, *arguments], **{**usual, **options})
 
 
+def start_python(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """The same, not waiting for its end; options are those of subprocess.Popen."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    usual = {"env": with_the_judge, "text": True, **pipes}
+    return subprocess.Popen([sys.executable, *arguments], **{**usual, **options})
+
+
 def cache_below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compilers' caches of a test's own, with the machine code of executors, which takes long."""
     machine_code = Path(trusted_variables()["NUMBA_CACHE_DIR"])

@@ -43,6 +43,11 @@ class Submission:
         """The lines ``# key: value`` among the first comment lines. Raises ValueError."""
         return directives(self.source)
 
+    @property
+    def id(self) -> str:
+        """Folder and name, as in "bounds/tail_guarded"."""
+        return f"{self.folder.name}/{self.name}"
+
     def write(self, folder: Path) -> Path:
         """The source as NAME.py in a folder."""
         path = folder / f"{self.name}.py"
@@ -81,6 +86,12 @@ def load(folder: Path) -> list[Submission]:
     if len(set(names)) < len(names):
         raise ValueError(f"{folder}: a case is there twice")
     return [read(folder, name) for name in names]
+
+
+def load_all(folder: Path) -> list[Submission]:
+    """Every case of the folders in a folder. Raises ValueError."""
+    folders = sorted(path for path in folder.iterdir() if path.is_dir())
+    return [case for each in folders for case in load(each)]
 
 
 def read(folder: Path, name: str) -> Submission:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bot import Bot, case, root
-from conftest import is_below, processes_naming
+from conftest import is_below, processes_naming, start_python
 
 ENDLESS = """
 def custom_kernel(data):
@@ -41,16 +41,9 @@ def start_command(folder: Path, source: str, *arguments: str) -> subprocess.Pope
     lie in the folder's `scratch`.
     """
     (folder / "mine.py").write_text(source)
-    command = [sys.executable, "-m", "nvfp4", "test", str(folder / "mine.py"), *arguments]
-    process = subprocess.Popen(
-        command,
-        cwd=root,
-        env={**os.environ, "TMPDIR": str(_scratch(folder))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = ["-m", "nvfp4", "test", str(folder / "mine.py"), *arguments]
+    variables = {**os.environ, "TMPDIR": str(_scratch(folder))}
+    process = start_python(*command, cwd=root, env=variables, start_new_session=True)
     _wait_until_started(folder / "scratch", process)
     return process
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bot import root
-from conftest import is_below, processes_naming, right_source
+from conftest import is_below, processes_naming, right_source, start_python
 from kept import invoke
 from small_cases import use_small_cases, with_small_cases
 from started import ENDLESS, wait_until
@@ -104,15 +104,9 @@ class Batch:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """One submission at a time."""
         kernels, out = str(self.folder / "kernels"), str(self.out)
-        return subprocess.Popen(
-            command("batch", kernels, "--jsonl", out, "--jobs", "1", *arguments),
-            cwd=root,
-            env={**os.environ, "TMPDIR": str(self.scratch)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        _, *started = command("batch", kernels, "--jsonl", out, "--jobs", "1", *arguments)
+        variables = {**os.environ, "TMPDIR": str(self.scratch)}
+        return start_python(*started, cwd=root, env=variables, start_new_session=True)
 
     def started(self) -> subprocess.Popen[str]:
         """The same, when the one without end runs."""

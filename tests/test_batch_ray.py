@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +12,7 @@ import pytest
 from batches import verdict_of
 from bot import root
 from click.testing import CliRunner
-from conftest import processes_naming
+from conftest import processes_naming, start_python
 from started import ENDLESS, wait_until
 
 from nvfp4.cli.batch.eval_process import BatchOptions, Candidate
@@ -141,14 +139,8 @@ def test_an_interrupt_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "0.py").write_text("def custom_kernel(:\n")
     (tmp_path / "1.py").write_text(ENDLESS)
     out = tmp_path / "out.jsonl"
-    arguments = ["batch", str(tmp_path), "--jsonl", str(out)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nvfp4", *arguments, "--device", "cpu", "--ray", cluster.address],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = ["batch", str(tmp_path), "--jsonl", str(out), "--device", "cpu"]
+    process = start_python("-m", "nvfp4", *arguments, "--ray", cluster.address, env=None, cwd=root)
 
     def running() -> list[str]:
         return [each for each in processes_naming("nvfp4 eval ") if "/1.py" in each]

@@ -4,13 +4,12 @@ import mmap
 import os
 import random
 import subprocess
-import sys
 import time
 from itertools import pairwise
 
 import pytest
 import torch
-from conftest import run_python, with_the_judge
+from conftest import run_python, start_python
 
 from gemv import sizes
 from nvfp4.gpu.buffers import create_buffers, open_buffers, output_name
@@ -123,15 +122,8 @@ def test_what_another_process_queues_behind_a_gate_waits_until_it_opens() -> Non
     fd, place = allocate(16, device)
     numbers = place(0, 16).view(torch.int32).zero_()
     torch.cuda.synchronize()
-    process = subprocess.Popen(
-        [sys.executable, "-c", waiting, str(gate.fd), str(fd)],
-        env=with_the_judge,
-        pass_fds=[gate.fd, fd],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    with process:
+    command = ["-c", waiting, str(gate.fd), str(fd)]
+    with start_python(*command, pass_fds=[gate.fd, fd], stderr=subprocess.STDOUT) as process:
         assert process.stdout
         assert process.stdout.readline() == "queued\n"
         time.sleep(0.2)

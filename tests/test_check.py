@@ -1,17 +1,14 @@
 """check, test -x, --watch and new, as commands."""
 
-import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from queue import Queue
 
 import pytest
-from bot import root
 from click.testing import Result
-from conftest import torch_source
+from conftest import start_python, torch_source
 from kept import Judge, invoke, judged
 from recorded_verdicts import recorded_verdict
 
@@ -158,15 +155,8 @@ def test_x_stops_at_the_first_failure(tmp_path: Path) -> None:
 
 def test_watch_judges_again_when_an_editor_replaces_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, "x = (")
-    command = [sys.executable, "-m", "nvfp4", "check", "mine.py", "--watch"]
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), *sys.path[1:]))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    command = ["-m", "nvfp4", "check", "mine.py", "--watch"]
+    process = start_python(*command, cwd=tmp_path, stderr=subprocess.STDOUT)
     lines: Queue[str] = Queue()
     assert process.stdout
 

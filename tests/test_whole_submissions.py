@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bot import root
 from conftest import torch_source
-from field.expectation import all_cases, expectation
+from field.expectation import CASES, expectation
 from kept import invoke, judged
 
 has_triton = importlib.util.find_spec("triton") is not None
@@ -205,7 +205,7 @@ def test_what_a_target_lacks_is_refused_at_its_line(flag: str, target: str, tmp_
 def right_files() -> dict[str, str]:
     """Every rung of the ladder, and what is right in tests/field: name to source."""
     rungs = {path.stem: path.read_text() for path in sorted((root / "ladder").glob("*/*.py"))}
-    right = [each for each in all_cases() if expectation(each).verdict == "pass"]
+    right = [each for each in CASES if expectation(each).verdict == "pass"]
     return rungs | {f"{each.folder.name}/{each.name}": each.source for each in right}
 
 

@@ -1,12 +1,11 @@
 """What a judge should say to a submission of this folder."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus import Submission, load, marked_lines
+from corpus import Submission, load_all, marked_lines
 from judged import TIME_LIMIT_S, Judgement, judge_apart, make_case
 
 CAUSES = frozenset(
@@ -121,27 +120,20 @@ def _names(value: str, known: frozenset[str]) -> frozenset[str]:
     return names
 
 
-def all_cases() -> Iterator[Submission]:
-    """The submissions of all folders beside this file."""
-    for folder in sorted(path for path in Path(__file__).parent.iterdir() if path.is_dir()):
-        yield from load(folder)
+CASES = load_all(Path(__file__).parent)
+"""The submissions of all folders beside this file."""
 
 
 def cases_of(*folders: str) -> list[Any]:
     """Parameters of a test: the submissions of some folders, marked for `make corpus` where it alone
     judges them."""
     found = []
-    for case in all_cases():
+    for case in CASES:
         nightly = case.folder.name in COMPILED and "quick" not in case.directives
         if case.folder.name in folders:
             marks = [pytest.mark.corpus] if nightly else []
-            found.append(pytest.param(case, id=name_of(case), marks=marks))
+            found.append(pytest.param(case, id=case.id, marks=marks))
     return found
-
-
-def name_of(case: Submission) -> str:
-    """Folder and name, as in "bounds/tail_guarded"."""
-    return f"{case.folder.name}/{case.name}"
 
 
 def complaint(case: Submission, folder: Path) -> str | None:

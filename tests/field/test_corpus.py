@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 from corpus import Submission, changed, directives, load, marked_lines
 
-from field.expectation import CAUSES, FINDINGS, all_cases, expectation, name_of
+from field.expectation import CASES, CAUSES, FINDINGS, expectation
 
-CASES = list(all_cases())
 MEMORY_FAULTS = {"out_of_bounds", "misaligned"}
 
 BASE = '# expect: pass\n"""Right.\n\nMore.\n"""\none\ntwo\n\ntwo\nthree\n'
 HEAD = '# base: right\n# expect: fail\n"""Wrong."""\n'
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_a_case_is_a_submission_with_an_expectation(case: Submission) -> None:
     tree = ast.parse(case.source)
     assert ast.get_docstring(tree)

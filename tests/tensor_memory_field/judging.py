@@ -4,12 +4,11 @@ import importlib.util
 import re
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from corpus import Submission, load, marked_lines
+from corpus import Submission, marked_lines
 from judged import apart
 
 from nvfp4.emulation import Emulation, install_stand_in
@@ -56,17 +55,6 @@ def expectation(case: Submission) -> tuple[frozenset[str], frozenset[int]]:
     if verdict not in ("right", "wrong") or (verdict == "wrong") != bool(codes):
         raise ValueError(case.directives["expect"])
     return frozenset(codes), frozenset(marked_lines(case.source))
-
-
-def all_cases() -> Iterator[Submission]:
-    """The kernels of all folders beside this file."""
-    for folder in sorted(path for path in Path(__file__).parent.iterdir() if path.is_dir()):
-        yield from load(folder)
-
-
-def name_of(case: Submission) -> str:
-    """Folder and name, as in "clusters/ring_sum"."""
-    return f"{case.folder.name}/{case.name}"
 
 
 def judge(path: Path) -> Verdict:

@@ -7,16 +7,10 @@ import pytest
 pytest.importorskip("cutlass")
 pytest.importorskip("cuda.bindings")
 
-from corpus import Submission
+from corpus import Submission, load_all
 from judged import prepare
 
-from tensor_memory_field.judging import (
-    all_cases,
-    complaint,
-    expectation,
-    judge_apart,
-    name_of,
-)
+from tensor_memory_field.judging import complaint, expectation, judge_apart
 
 NOT_WAITED = (
     "a load counts as waited for where its value is used: CUTLASS's epilogues, in C++ and in CuTe "
@@ -36,13 +30,13 @@ def marks(case: Submission) -> list[pytest.MarkDecorator]:
     marks = []
     if "quick" not in case.directives:
         marks.append(pytest.mark.corpus)
-    if reason := MISJUDGED.get(name_of(case)):
+    if reason := MISJUDGED.get(case.id):
         marks.append(pytest.mark.xfail(strict=True, reason=reason))
     return marks
 
 
-ALL = list(all_cases())
-CASES = [pytest.param(case, id=name_of(case), marks=marks(case)) for case in ALL]
+ALL = load_all(Path(__file__).parent)
+CASES = [pytest.param(case, id=case.id, marks=marks(case)) for case in ALL]
 
 
 @pytest.fixture(scope="module")
@@ -66,4 +60,4 @@ def test_the_corpus_holds_right_and_wrong_ones_in_both_languages() -> None:
 
 
 def test_what_is_misjudged_is_in_the_corpus() -> None:
-    assert set(MISJUDGED) <= {name_of(case) for case in ALL}
+    assert set(MISJUDGED) <= {case.id for case in ALL}
