@@ -158,6 +158,9 @@ def test_a_case_whose_later_call_takes_long_has_no_more(monkeypatch: pytest.Monk
     opened = Opened(lambda number, full: True, takes_s=0.1)
     assert "it was called twice only: a call takes 0.1" in judged(opened)["unverified"]
     assert opened.calls == [True]
+    opened = Opened(lambda number, full: not full, takes_s=0.1)
+    assert judged(opened)["full_range"] == "fail"
+    assert opened.calls == [True, False]
     repetition, cases = _repetition(), [case, case, replace(case, full_range=True), case]
     chosen = [repetition.choose(cases, long=[0, 2], digest=digest) for digest in range(6)]
     assert {frozenset(each) for each in chosen} == {frozenset([1, 3])}

@@ -132,6 +132,8 @@ class LaterCalls:
             before = failed
         opened.resume()
         opened.call_again(self.redraw(self.case.full_range))  # these decide
+        if opened.last_call_s > long_call_s:
+            return False
         try:
             with opened.unexplained():
                 opened.call_again(drawn)
