@@ -76,27 +76,30 @@ def _cell(stamps, byte, nbytes=16):  # type: ignore[no-untyped-def]
 
 @loop
 def _divide(stamps, cell, first):  # type: ignore[no-untyped-def]
-    """Split a cell into four, unless it is split."""
-    if stamps[0, cell] != SPLIT:
-        for k in range(3):
-            if stamps[k, cell] != 0 or stamps[k, first : first + 4].any():  # no memory for zeros
-                stamps[k, first : first + 4] = stamps[k, cell]
-        stamps[0, cell] = SPLIT
+    """Split a cell into four, the first of which is `first`."""
+    for k in range(3):
+        for part in range(first, first + np.uint64(4)):
+            if stamps[k, part] != stamps[k, cell]:  # what stays 0 takes no memory
+                stamps[k, part] = stamps[k, cell]
+    stamps[0, cell] = SPLIT
 
 
 @loop
 def split(stamps, offset, nbytes):  # type: ignore[no-untyped-def]
     """Give the parts of the chunks that hold these bytes their own cells, for accesses whose place
     and length are multiples of the powers of two in `nbytes`."""
-    chunks = np.int64(_chunks(stamps))
-    whole = nbytes & 3 != 0
+    chunks, whole = _chunks(stamps), False
+    two, four = np.uint64(2), np.uint64(4)
     for i in range(offset.shape[0]):
-        whole |= stamps[0, offset[i] >> np.uint64(4)] != SPLIT
+        whole |= stamps[0, offset[i] >> four] != SPLIT
     for i in range(offset.shape[0] if whole else 0):
-        byte = np.int64(offset[i])
-        _divide(stamps, byte >> 4, chunks + (byte >> 4 << 2))
-        if nbytes & 3:
-            _divide(stamps, chunks + (byte >> 2), 5 * chunks + (byte >> 2 << 2))
+        chunk = offset[i] >> four
+        if stamps[0, chunk] != SPLIT:
+            _divide(stamps, chunk, chunks + (chunk << two))
+    for i in range(offset.shape[0] if nbytes & 3 else 0):
+        word = chunks + (offset[i] >> two)
+        if stamps[0, word] != SPLIT:
+            _divide(stamps, word, chunks + (word << two))
 
 
 @loop
@@ -108,11 +111,11 @@ def _join(stamps, begin, end, stamp):  # type: ignore[no-untyped-def]
             first, last = max((begin + 3) >> 2, chunk << 2), min(end >> 2, (chunk << 2) + 4)
             for word in range(first, last):
                 if stamps[0, chunks + word] == SPLIT:
-                    stamps[:, chunks + word] = 0
                     stamps[0, chunks + word] = stamp
+                    stamps[1, chunks + word] = stamps[2, chunks + word] = 0
             if last - first == 4:
-                stamps[:, chunk] = 0
                 stamps[0, chunk] = stamp
+                stamps[1, chunk] = stamps[2, chunk] = 0
 
 
 @loop
