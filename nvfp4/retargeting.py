@@ -13,7 +13,7 @@ import torch
 from nvfp4.capture.cutedsl import loading as cutedsl
 from nvfp4.capture.device import device_for
 from nvfp4.capture.imports import when_imported
-from nvfp4.retarget.translator import Translator
+from nvfp4.retarget.rewrite import Translator
 
 
 def install(translator: Translator, arch: str = "sm_100a") -> ExitStack:

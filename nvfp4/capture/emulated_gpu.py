@@ -18,17 +18,11 @@ import torch
 
 from nvfp4.capture.host_access import Owner
 from nvfp4.capture.torch_memory import remember
-from nvfp4.records import gpu_messages
+from nvfp4.records import gpu_messages, launch_errors
 from nvfp4.records.channel import Channel, ChannelClosed
 from nvfp4.records.files import sealed_file
 from nvfp4.records.gpu_messages import Fault, window_bytes
 from nvfp4.records.launch import Buffer, Dim3, Launch, Memory, Note
-from nvfp4.records.launch_errors import (
-    KernelFault,
-    KernelNotEmulated,
-    MachineLimit,
-    UnsupportedCall,
-)
 from nvfp4.records.messages import pack, unpack
 from nvfp4.records.ranges import Ranges
 
@@ -69,16 +63,17 @@ class ExecutorLink:
             answer = unpack(self._channel.receive()[0], *gpu_messages.ANSWERS)
         except ChannelClosed:
             message = "the emulated GPU has ended, as it does where memory is short"
-            raise MachineLimit(message) from None
+            raise launch_errors.MachineLimit(message) from None
         if isinstance(answer, Fault):
             sys.stdout.write(answer.output)
             raise fault_error(answer)
         return answer
 
 
-def fault_error(fault: Fault) -> KernelFault:
+def fault_error(fault: Fault) -> launch_errors.KernelFault:
     """Return the exception for a fault."""
-    return (KernelNotEmulated if fault.refusal else KernelFault)(fault.text, fault.failure)
+    kind = launch_errors.KernelNotEmulated if fault.refusal else launch_errors.KernelFault
+    return kind(fault.text, fault.failure)
 
 
 class AddressSpace:
@@ -300,7 +295,9 @@ class EmulatedGpu(Owner):
         if ptx not in self._texts:
             data = np.frombuffer(ptx.encode(), np.uint8)
             if data.size > window_bytes:
-                raise UnsupportedCall(f"a module has more than {window_bytes >> 20} MiB of PTX")
+                raise launch_errors.UnsupportedCall(
+                    f"a module has more than {window_bytes >> 20} MiB of PTX"
+                )
             self._link.window[: data.size] = data
             self._link.ask(gpu_messages.AddText(data.size))
             self._texts[ptx] = len(self._texts)

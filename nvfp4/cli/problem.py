@@ -362,12 +362,21 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
     task.yml, then the leaderboard that the submission names, then NVFP4 GEMV. Raises SetupError,
     also if the submission names only leaderboards that are not known.
     """
+    known, content = known_problems(), b""
+    if given in known:
+        return load_problem(known[given])
     if given:
-        return _given(given)
+        folder = Path(given).expanduser()
+        if not folder.is_dir():
+            names = ", ".join(known)
+            hint = f"Name a folder with a task.yml, or one of {names}: nvfp4 problems add FOLDER."
+            raise ProblemError(f"there is no problem {given!r}", hint)
+        if folder.resolve() in (bundled_folder(), bundled_folder().parents[2]):
+            return load_problem()
+        return load_problem(folder)
     here = Path("task.yml")
     if here.is_file() and not filecmp.cmp(here, bundled_folder() / "task.yml", shallow=False):
         return load_problem(Path.cwd())
-    known, content = known_problems(), b""
     with suppress(OSError):  # a path that is no file is reported when it is judged
         content = read_file(submission) if submission else b""
     named = leaderboards_named(content)
@@ -380,17 +389,3 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
             f"{submission} names the leaderboard {named[0][:80]}, which is unknown", hint
         )
     return load_problem()
-
-
-def _given(given: str) -> Problem:
-    known = known_problems()
-    if given in known:
-        return load_problem(known[given])
-    folder = Path(given).expanduser()
-    if not folder.is_dir():
-        names = ", ".join(known)
-        hint = f"Name a folder with a task.yml, or one of {names}: nvfp4 problems add FOLDER."
-        raise ProblemError(f"there is no problem {given!r}", hint)
-    if folder.resolve() in (bundled_folder(), bundled_folder().parents[2]):
-        return load_problem()
-    return load_problem(folder)

@@ -13,8 +13,8 @@ from nvfp4.records.launch_errors import RetargetError
 from nvfp4.records.messages import Call, Called, Load, Profile
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions
+from nvfp4.retarget.rewrite import Translator
 from nvfp4.retarget.targets import target_of
-from nvfp4.retarget.translator import Translator
 from nvfp4.worker.outputs import Refused
 from nvfp4.worker.runner import Runner
 

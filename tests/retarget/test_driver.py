@@ -10,7 +10,7 @@ from test_rewrite import MODULE
 
 from nvfp4.retarget.driver import Driver, Kernel
 from nvfp4.retarget.errors import DriverError, NotRetargetable
-from nvfp4.retarget.translator import Translator
+from nvfp4.retarget.rewrite import Translator
 
 PTX = MODULE.replace(
     "(.param .u64 a)", "(.param .u64 a, .param .u32 n, .param .align 64 .b8 m[128])"

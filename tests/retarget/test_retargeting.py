@@ -17,7 +17,7 @@ from nvfp4 import retargeting
 from nvfp4.capture.cutedsl import loading
 from nvfp4.records.launch_errors import UnsupportedCall
 from nvfp4.retarget.driver import Driver
-from nvfp4.retarget.translator import Translator
+from nvfp4.retarget.rewrite import Translator
 
 
 @cute.kernel

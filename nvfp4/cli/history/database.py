@@ -3,7 +3,7 @@
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -110,8 +110,10 @@ _computed = """
             GROUP BY benchmarks, device, flush
         )
     ) AS best,
-    CASE WHEN json_valid(verdict) THEN json_extract(verdict, '$.score.predicted.us') END,
+    CASE WHEN json_valid(verdict) THEN json_extract(verdict, '$.score.predicted.us') END
+        AS predicted_us,
     CASE WHEN json_valid(verdict) THEN json_extract(verdict, '$.score.predicted.gpu') END
+        AS predicted_gpu
 """
 
 
@@ -153,10 +155,7 @@ class History:
         """Return the newest judgements first. most: how many; all if negative."""
         columns = ", ".join([*_columns, _computed])
         query = f"SELECT {columns} FROM judgements ORDER BY id DESC LIMIT ?"
-        return [
-            _entry(row, best=bool(best), predicted_us=us, predicted_gpu=gpu)
-            for *row, best, us, gpu in self._rows(query, (most,))
-        ]
+        return [_entry(row) for row in self._rows(query, (most,))]
 
     def find(self, number: int) -> Record:
         """Return the judgement of a number. Raises HistoryError if there is none."""
@@ -205,8 +204,8 @@ class History:
         )
         if not rows:
             return None
-        *row, content, verdict = rows[0]
-        entry = _entry(row)
+        content, verdict = rows[0].pop("content"), rows[0].pop("verdict")
+        entry = _entry(rows[0])
         try:
             found = json.loads(verdict)
         except (ValueError, RecursionError):
@@ -214,11 +213,12 @@ class History:
             raise HistoryError(f"judgement {entry.id} cannot be read", hint) from None
         return Record(**vars(entry), content=bytes(content), verdict_object=found)
 
-    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def _rows(self, query: str, values: tuple[Any, ...]) -> list[dict[str, Any]]:
         if not os.path.exists(self.path):
             return []
         with self._opened() as database:
-            return database.execute(query, values).fetchall()
+            database.row_factory = sqlite3.Row
+            return [dict(row) for row in database.execute(query, values)]
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -266,9 +266,9 @@ class History:
         return not tables
 
 
-def _entry(row: Sequence[Any], **computed: Any) -> Entry:
-    values = dict(zip(_columns, row, strict=True)) | computed
-    return Entry(**{**values, "environment": json.loads(values["environment"])})
+def _entry(row: dict[str, Any]) -> Entry:
+    read = {"environment": json.loads(row["environment"]), "best": bool(row.get("best"))}
+    return Entry(**{**row, **read})
 
 
 def recorded(named: str | Path, history: History | None = None) -> Record | None:
