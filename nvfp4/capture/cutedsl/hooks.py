@@ -228,8 +228,4 @@ def _replace_driver_queries(patches: Patches, runtime: HostRuntime) -> None:
         answers[module] = {**known, **answers.get(module, {})}
     for owner, replacements in answers.items():
         for name, answer in replacements.items():
-            patches.replace(owner, name, partial(_instead, answer))
-
-
-def _instead(new: Any, _: Any) -> Any:
-    return new
+            patches.replace(owner, name, partial(lambda new, _: new, answer))

@@ -98,21 +98,20 @@ def _checked(value: Any) -> Callable[..., Any]:
     """Return a function of a device that refuses other devices than cuda:0."""
 
     def answer(device: Any = None) -> Any:
-        if device is not None:
-            _require_cuda(device)
+        _require_cuda(device)
         return value
 
     return answer
 
 
 def _synchronize(device: Any = None) -> None:
-    if device is not None:
-        _require_cuda(device)
+    _require_cuda(device)
     stream_order.synchronize()
 
 
 def _require_cuda(device: Any) -> None:
-    """Raise ValueError unless the device is a CUDA device, and RuntimeError for a second one."""
+    """Raise ValueError unless the device is a CUDA device or None, and RuntimeError for a second
+    one."""
     if device is not None and getattr(indexed(device), "type", device) != "cuda":
         raise ValueError(f"Expected a cuda device, but got: {device}")
 

@@ -43,22 +43,23 @@ def replace_functions(patches: Patches) -> None:
     _device._device_constructors()
     for name in _FACTORIES:
         patches.set(torch, name, _with_index(getattr(torch, name)))
-    context = _device.DeviceContext
-    patches.set(context, "__init__", _with_indexed_first(context.__init__))
+    context, begin = _device.DeviceContext, _device.DeviceContext.__init__
+    patches.set(context, "__init__", lambda self, device: begin(self, indexed(device)))
     tensor = torch.Tensor
     patches.set(tensor, "to", _to_indexed)
     patches.set(tensor, "cuda", _cuda)
-    patches.set(tensor, "new_tensor", _new_tensor(tensor.new_tensor))
-    patches.set(tensor, "type", _type(tensor.type))
+    patches.set(tensor, "new_tensor", _new_tensor)
+    patches.set(tensor, "type", _type)
     patches.set(tensor, "pin_memory", lambda self, device=None: self.clone())
     patches.set(tensor, "record_stream", lambda self, stream: None)
-    patches.set(tensor, "__dlpack__", _dlpack(tensor.__dlpack__))
+    patches.set(tensor, "__dlpack__", _dlpack)
     patches.set(tensor, "data_ptr", _data_ptr(tensor.data_ptr))
     patches.set(torch, "Generator", _generator(torch.Generator))
     patches.set(torch, "compile", _compile)
 
 
-_to = torch.Tensor.to
+_to, _type_of_torch = torch.Tensor.to, torch.Tensor.type
+_new_tensor_of_torch, _dlpack_of_torch = torch.Tensor.new_tensor, torch.Tensor.__dlpack__
 
 
 def _to_indexed(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -83,19 +84,9 @@ def _with_index(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _new_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
-        device = indexed(kwargs.pop("device", None)) or self.device
-        return original(self, data, device=device, **kwargs)
-
-    return call
-
-
-def _with_indexed_first(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: Any, device: Any) -> None:
-        original(self, indexed(device))
-
-    return call
+def _new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
+    device = indexed(kwargs.pop("device", None)) or self.device
+    return _new_tensor_of_torch(self, data, device=device, **kwargs)
 
 
 def _cuda(
@@ -108,25 +99,17 @@ def _cuda(
     return _to(self, there, non_blocking=non_blocking, memory_format=memory_format)
 
 
-def _type(original: Callable[..., Any]) -> Callable[..., Any]:
+def _type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Tensor.type with names such as "torch.cuda.HalfTensor"."""
-
-    def call(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
-            on_cpu = torch.empty(0).type(dtype.replace("torch.cuda.", "torch.", 1))
-            return _to(self, _CUDA, on_cpu.dtype)
-        return original(self, dtype, *args, **kwargs)
-
-    return call
+    if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
+        on_cpu = torch.empty(0).type(dtype.replace("torch.cuda.", "torch.", 1))
+        return _to(self, _CUDA, on_cpu.dtype)
+    return _type_of_torch(self, dtype, *args, **kwargs)
 
 
-def _dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return Tensor.__dlpack__ without its wait for a stream."""
-
-    def call(self: torch.Tensor, *, stream: Any = -1, **kwargs: Any) -> Any:
-        return original(self, stream=-1 if self.is_cuda else stream, **kwargs)
-
-    return call
+def _dlpack(self: torch.Tensor, *, stream: Any = -1, **kwargs: Any) -> Any:
+    """Tensor.__dlpack__ without its wait for a stream."""
+    return _dlpack_of_torch(self, stream=-1 if self.is_cuda else stream, **kwargs)
 
 
 def _generator(original: type) -> type:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from nvfp4.capture import graphs, stream_order
-from nvfp4.capture.standin.memory import as_cpu, as_cuda, tell_written
+from nvfp4.capture.standin.memory import as_cpu, as_cuda, tell_written, tensors_in
 from nvfp4.capture.standin.streams import current_stream
 
 UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
@@ -91,7 +91,7 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
             stream = current_stream().cuda_stream
             results = kernel(*args, **kwargs)
             if getattr(kernel, "computes", base not in UNSET):
-                reads = any(each.is_cuda for each in _tensors(args[base in OVERWRITING :]))
+                reads = any(each.is_cuda for each in tensors_in(args[base in OVERWRITING :]))
                 stream_order.launched(stream, f"torch's {base}", reads)
                 stream_order.interrupt()
             if waits:
@@ -110,7 +110,8 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         def again() -> None:
             if base in UNSET:
                 return
-            for old, new in zip(_tensors(results), _tensors(kernel(*args, **kwargs)), strict=True):
+            fresh = tensors_in(kernel(*args, **kwargs))
+            for old, new in zip(tensors_in(results), fresh, strict=True):
                 if old.data_ptr() != new.data_ptr():
                     target = as_cpu(old) if old.is_cuda else old
                     target.copy_(as_cpu(new) if new.is_cuda else new)
@@ -151,11 +152,3 @@ def _zeros(value: Any) -> Any:
 def _waits(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> bool:
     """Return whether this is a copy between host and device that waits."""
     return not non_blocking and not (target.is_cuda and source.is_cuda)
-
-
-def _tensors(results: Any) -> list[torch.Tensor]:
-    if isinstance(results, torch.Tensor):
-        return [results]
-    if isinstance(results, (list, tuple)):
-        return [tensor for each in results for tensor in _tensors(each)]
-    return []

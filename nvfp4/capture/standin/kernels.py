@@ -158,7 +158,8 @@ class _CpuKernel:
         inputs = [each for name, each in kwargs.items() if name not in self._outputs]
         on_cpu.read((*args[self._overwrites :], *inputs))
         # An output that is empty may be meant to be resized; its alias cannot be.
-        resized = [name for name in self._outputs if _is_empty(kwargs.get(name))]
+        outputs: dict[str, Any] = {name: kwargs.get(name) for name in self._outputs}
+        resized = [n for n, out in outputs.items() if torch.is_tensor(out) and not out.numel()]
         for name in resized:
             cpu_kwargs[name] = torch.empty(0, dtype=kwargs[name].dtype)
         results = self._operator(*cpu_args, **cpu_kwargs)
@@ -232,13 +233,9 @@ class _Aliases:
 
     def read(self, values: Any) -> None:
         """Fetch the contents of the CUDA tensors among values."""
-        for value in values:
-            if isinstance(value, torch.Tensor):
-                if value.is_cuda:
-                    for address, nbytes in memory.byte_runs(self(value)):
-                        host_access.reads(address, nbytes)
-            elif isinstance(value, (list, tuple)):
-                self.read(value)
+        for tensor in memory.tensors_in(values):
+            for address, nbytes in memory.byte_runs(self(tensor)) if tensor.is_cuda else ():
+                host_access.reads(address, nbytes)
 
 
 _NUMBERS = (bool, int, float, complex)
@@ -271,15 +268,12 @@ def cpu_for(device: torch.device) -> torch.device:
 def require_one_device(values: Any) -> None:
     """Raise RuntimeError, as on a GPU, for CUDA tensors together with CPU tensors other than
     scalars."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            if value.device.type != "cuda" and value.dim() > 0:
-                raise RuntimeError(
-                    "Expected all tensors to be on the same device, but found at least two "
-                    f"devices, cuda:0 and {value.device}!"
-                )
-        elif isinstance(value, (list, tuple)):
-            require_one_device(value)
+    for tensor in memory.tensors_in(values):
+        if tensor.device.type != "cuda" and tensor.dim() > 0:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two "
+                f"devices, cuda:0 and {tensor.device}!"
+            )
 
 
 def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
@@ -293,10 +287,6 @@ def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
         raise RuntimeError(
             "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
         )
-
-
-def _is_empty(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.numel() == 0
 
 
 def replace_contents(tensor: torch.Tensor, source: torch.Tensor) -> None:

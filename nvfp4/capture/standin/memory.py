@@ -108,14 +108,20 @@ def byte_runs(tensor: torch.Tensor) -> list[tuple[int, int]]:
     return [(start, run) for start in starts]
 
 
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors among an operator's arguments or results, those in lists included."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for each in value for tensor in tensors_in(each)]
+    return []
+
+
 def tell_written(value: Any) -> None:
     """Tell the owner of device memory what an operator has set: a tensor, or a list of tensors."""
-    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-        for address, nbytes in byte_runs(value):
+    for tensor in tensors_in(value):
+        for address, nbytes in byte_runs(tensor) if tensor.layout is torch.strided else ():
             host_access.wrote(address, nbytes)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            tell_written(each)
 
 
 class DeviceGuard:

@@ -120,18 +120,14 @@ class Event:
         raise no_time()
 
 
-class _CurrentStream(threading.local):
-    def __init__(self) -> None:
-        self.stream = _default
-
-
 _default = ExternalStream(0)
-_current = _CurrentStream()
+_current = threading.local()
 
 
 def current_stream(device: Any = None) -> Stream:
     """Return the stream of this thread."""
-    return _current.stream
+    stream: Stream = getattr(_current, "stream", _default)
+    return stream
 
 
 def default_stream(device: Any = None) -> Stream:
