@@ -52,7 +52,7 @@ def scaled_mm(
     depth = _depth_in_float32(*ranges) if ranges else 0
     wide = torch.float32 if depth >= _LEAST_DEPTH else torch.float64
     whole = bias is None and depth >= 2 * mat1.shape[1]
-    if whole and all(map(_fits_int8, ranges)):
+    if ranges and whole and all(map(_fits_int8, ranges)):
         units = [unit for _, unit in ranges]
         own = _decoded(mat1, scale_a, torch.int8, unit=units[0])
         columns = _decoded(mat2.t(), scale_b, torch.int8, unit=units[1])
@@ -64,9 +64,6 @@ def scaled_mm(
     for start in range(0, mat1.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         own = _decoded(mat1, scale_a, wide, rows)
-        if wide == torch.float32 and whole:
-            result[rows] = own @ columns.t()  # exact, so this rounds once
-            continue
         exact = torch.zeros(len(own), len(columns), dtype=torch.float64, device=own.device)
         for k in parts:
             exact += own[:, k : k + parts.step] @ columns[:, k : k + parts.step].t()

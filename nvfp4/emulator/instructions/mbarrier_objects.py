@@ -167,13 +167,12 @@ def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:
 
 @dataclass(frozen=True)
 class State:
-    """The state of an mbarrier: arrivals that a phase expects, arrivals still pending, bytes still
-    to come, and the parity of the phase under way."""
+    """The state of an mbarrier: arrivals that a phase expects, arrivals still pending, and bytes
+    still to come."""
 
     expected: int
     pending: int
     bytes: int
-    parity: int
 
 
 def state_of(batch: Batch, offset: int) -> State:
@@ -184,7 +183,6 @@ def state_of(batch: Batch, offset: int) -> State:
         expected=word >> 20 & field,
         pending=word & field,
         bytes=(word >> 40 & ((1 << 22) - 1)) - (1 << 20),
-        parity=word >> 63,
     )
 
 
