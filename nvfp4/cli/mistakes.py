@@ -86,7 +86,8 @@ def _syntax_mistake(file: str, content: bytes, error: SyntaxError) -> Mistake:
     column = min(error.offset, len(raw) + 1) if line and error.offset and error.offset > 0 else None
     message = f"{type(error).__name__}: {visible(error.msg)}"
     hint = _syntax_hint(file, content, raw.strip())
-    return Mistake("syntax", message, file, line, column, _line(content, line), hint)
+    source = visible(raw.expandtabs(1))[:_longest_line] or None
+    return Mistake("syntax", message, file, line, column, source, hint)
 
 
 def _unreadable(content: bytes) -> str | None:
@@ -128,9 +129,3 @@ def _raw_line(content: bytes, number: int | None) -> str:
     encoding = tokenize.detect_encoding(BytesIO(content).readline)[0]
     lines = content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return lines[number - 1] if number <= len(lines) else ""
-
-
-def _line(content: bytes, number: int | None) -> str | None:
-    """Return a line of the file in printable form; None if there is none."""
-    text = _raw_line(content, number)
-    return visible(text.expandtabs(1))[:_longest_line] or None

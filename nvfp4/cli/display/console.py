@@ -40,17 +40,6 @@ def new_console(stderr: bool = False) -> Console:
     return Output(stderr=stderr, highlight=False, force_interactive=None if on_terminal else False)
 
 
-def columns_of(console: Console) -> int | None:
-    """Return the width of the terminal; None if there is none, in which case lines may have any
-    length."""
-    return console.width if console.is_interactive else None
-
-
-def rule_of(console: Console) -> str:
-    """Return the character that a line below a heading consists of."""
-    return "-" if console.options.ascii_only else "─"
-
-
 def say(console: Console, text: Text | str = "", style: str = "") -> None:
     """Prints text as it is, not as markup. On a terminal it is wrapped between words, and indented
     lines stay indented."""
@@ -140,10 +129,10 @@ def legend(columns: Sequence[Column], width: int | None) -> str:
 
 def show_table(console: Console, heading: str, columns: Sequence[Column]) -> None:
     """Shows a table that fits the screen, with its heading above and its legend below."""
-    width = columns_of(console)
+    width = console.width if console.is_interactive else None  # in a file lines may have any
     shown = fitted(columns, width)
     say(console, heading, "bold")
-    for line in table(shown, width, rule_of(console)):
+    for line in table(shown, width, "-" if console.options.ascii_only else "─"):
         say(console, line)
     said = legend(shown, width)
     if said:

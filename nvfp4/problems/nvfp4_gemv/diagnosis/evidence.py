@@ -105,7 +105,6 @@ class Hypothesis:
 class Explanation:
     """A hypothesis that explains a number of the wrong elements."""
 
-    cause: Cause
     explained: int
     hypothesis: Hypothesis
 
@@ -177,7 +176,7 @@ class Mismatch:
         chance = _chance(mine[right], theirs[right], hypothesis.exact)
         if count * -math.log2(chance) < math.log2(max(1, tried)) + _margin_bits:
             return None
-        return Explanation(hypothesis.cause, count, hypothesis)
+        return Explanation(count, hypothesis)
 
     def worth_checking(self, hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
         """Return the hypotheses that explain a good part of a sample, the best first."""

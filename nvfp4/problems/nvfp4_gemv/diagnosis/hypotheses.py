@@ -273,7 +273,7 @@ def from_rounding(inputs: Inputs, mismatch: Mismatch) -> list[Explanation]:
         f"{_rms(mine):.1f} steps of float16 (root mean square) where adding the {k} products in "
         f"float16, one after the other, gives {_rms(theirs):.1f}; add in float32",
     )
-    return [Explanation(why, mismatch.count, Hypothesis(why, _table(mismatch.got)))]
+    return [Explanation(mismatch.count, Hypothesis(why, _table(mismatch.got)))]
 
 
 def _rms(values: Array) -> float:

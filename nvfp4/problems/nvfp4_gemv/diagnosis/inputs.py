@@ -94,14 +94,7 @@ def read_inputs(data: input_t) -> Inputs:
     def raw(tensor: torch.Tensor, order: tuple[int, ...]) -> Array:
         return tensor.view(torch.uint8).permute(order).contiguous().cpu().numpy()
 
-    a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
-    plain, permuted = (2, 0, 1), (5, 2, 4, 0, 1, 3)
-    return Inputs(
-        raw(a, plain),
-        raw(b, plain),
-        raw(sfa, plain),
-        raw(sfb, plain),
-        raw(sfa_permuted, permuted).reshape(-1),
-        raw(sfb_permuted, permuted).reshape(-1),
-        c[:, 0, :].double().cpu().numpy(),
-    )
+    found = [raw(each, (2, 0, 1)) for each in data[:4]]
+    found += [raw(each, (5, 2, 4, 0, 1, 3)).reshape(-1) for each in data[4:6]]
+    found.append(data[6][:, 0, :].double().cpu().numpy())
+    return Inputs(*found)

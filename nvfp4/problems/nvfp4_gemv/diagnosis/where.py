@@ -1,7 +1,5 @@
 """Where an output is wrong, in a few words."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array
@@ -10,19 +8,9 @@ _dense, _half = 0.9, 0.4
 _few = 4
 
 
-@dataclass(frozen=True)
-class Region:
-    """A part of the output that holds all wrong elements."""
-
-    text: str
-    """Part of a sentence."""
-    wrong: int
-    elements: int
-    """Number of its elements, right ones included."""
-
-
-def region(wrong: Array) -> Region:
-    """Return the plainest region with all wrong elements and few others. wrong: bool [m, l]."""
+def region(wrong: Array) -> str:
+    """Return the plainest region with all wrong elements and few others, as part of a sentence.
+    wrong: bool [m, l]."""
     _, l = wrong.shape
     batches = np.flatnonzero(wrong.any(axis=0))
     chosen, text = _rows(wrong[:, batches].any(axis=1), wrong[:, batches])
@@ -31,7 +19,7 @@ def region(wrong: Array) -> Region:
     count, elements = int(wrong.sum()), int(chosen.sum()) * batches.size
     if count < elements:
         text += f" ({count} of {elements} elements there are wrong)"
-    return Region(text, count, elements)
+    return text
 
 
 def _batches(batches: Array) -> str:

@@ -12,7 +12,7 @@ from nvfp4.problems.nvfp4_gemv.diagnosis import hypotheses
 from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Explanation, Mismatch
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Inputs, read_inputs
 from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import misreadings
-from nvfp4.problems.nvfp4_gemv.diagnosis.where import Region, region
+from nvfp4.problems.nvfp4_gemv.diagnosis.where import region
 from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
 
 most_named = 3
@@ -31,11 +31,9 @@ class Diagnosis:
 
     wrong: int
     """Number of wrong elements."""
-    elements: int
-    """Number of all elements."""
     error_share: float
     """The largest error over the allowed one; infinity for NaN and infinity."""
-    region: Region
+    region: str
     contents: list[tuple[str, str]]
     """Properties of the output as a whole: (code, sentence) of each."""
     parts: list[list[Explanation]]
@@ -47,7 +45,7 @@ class Diagnosis:
         """The likely causes; those of the same elements are joined by "or"."""
         named = []
         for explanations in self.parts:
-            causes = ", or ".join(each.cause.text for each in explanations)
+            causes = ", or ".join(each.hypothesis.cause.text for each in explanations)
             explained = explanations[0].explained
             if explained < self.wrong:
                 causes += f" (explains {explained} of {self.wrong} wrong elements)"
@@ -58,7 +56,7 @@ class Diagnosis:
     def text(self) -> str:
         """Lines for the participant."""
         share = f"; the largest error is {self.error_share:.3g} times the allowed one"
-        lines = [f"wrong: {self.region.text}" + share * bool(math.isfinite(self.error_share))]
+        lines = [f"wrong: {self.region}" + share * bool(math.isfinite(self.error_share))]
         lines += [sentence for _, sentence in self.contents]
         if self.cause:
             lines.append(f"likely cause: {self.cause}")
@@ -73,9 +71,9 @@ class Diagnosis:
 
 def _part_record(part: list[Explanation]) -> dict[str, Any]:
     return {
-        **part[0].cause.record(),
+        **part[0].hypothesis.cause.record(),
         "explains": part[0].explained,
-        "or": [each.cause.record() for each in part[1:]],
+        "or": [each.hypothesis.cause.record() for each in part[1:]],
     }
 
 
@@ -92,19 +90,9 @@ def diagnose(data: input_t, output: output_t, ref: output_t) -> Diagnosis:
         # If the output is c itself, its contents before the call are unknown.
         kept = output.data_ptr() != data[6].data_ptr()
         parts = _parts(read_inputs(data), mismatch, kept)
-    return Diagnosis(
-        int(wrong.sum()),
-        wrong.size,
-        _share(output, ref),
-        region(wrong),
-        contents,
-        parts,
-    )
-
-
-def _share(output: output_t, ref: output_t) -> float:
     share = reference.error_share(output, ref)
-    return share if share < _endless else math.inf
+    share = share if share < _endless else math.inf
+    return Diagnosis(int(wrong.sum()), share, region(wrong), contents, parts)
 
 
 def _contents(mismatch: Mismatch) -> Iterator[tuple[str, str]]:
@@ -119,7 +107,7 @@ def _contents(mismatch: Mismatch) -> Iterator[tuple[str, str]]:
             which = "one element is" if count == 1 else f"{count} elements are"
             which = "every element is" if there.all() else which
             row, batch = (int(each) for each in np.argwhere(there)[0])
-            place = f": {region(there).text}, the first is c[{row}, 0, {batch}]"
+            place = f": {region(there)}, the first is c[{row}, 0, {batch}]"
             yield code, f"{which} {name}{'' if there.all() else place}"
     values = got[mismatch.finite]
     if values.size > 1 and (values == values[0]).all():
@@ -175,12 +163,12 @@ def _best(found: list[Explanation], mismatch: Mismatch) -> list[Explanation]:
     match the most right elements as well."""
     most = max((each.explained for each in found), default=0)
     equal = [each for each in found if each.explained == most]
-    if len({each.cause.text for each in equal}) > 1:
+    if len({each.hypothesis.cause.text for each in equal}) > 1:
         agreement = [mismatch.explained_by(each.hypothesis).sum() for each in equal]
         equal = [
             each for each, count in zip(equal, agreement, strict=True) if count == max(agreement)
         ]
     kept: dict[str, Explanation] = {}
     for each in equal:
-        kept.setdefault(each.cause.text, each)
+        kept.setdefault(each.hypothesis.cause.text, each)
     return list(kept.values())
