@@ -58,7 +58,7 @@ def _add_function(
         raise NoPrediction("a function calls itself")
     nodes: dict[int, int] = {}
     returning: list[int] = []
-    todo = [entry]
+    todo: list[int] = []
 
     def node_of(block: int) -> int:
         if block not in nodes:
@@ -69,13 +69,9 @@ def _add_function(
         return nodes[block]
 
     node_of(entry)
-    done = set()
     while todo:
         block = code.blocks[todo.pop()]
-        if block.index in done:
-            continue
-        done.add(block.index)
-        node = node_of(block.index)
+        node = nodes[block.index]
         if len(graph.blocks) > _MOST_NODES:
             raise NoPrediction("the machine code has too many calls")
         following = None if block.following is None else node_of(block.following)

@@ -124,12 +124,9 @@ class Mismatch:
 
     def __post_init__(self) -> None:
         batches = np.flatnonzero(self.finite.any(axis=0))
-        if batches.size:
-            spread = np.linspace(0, batches.size - 1, min(_sampled_batches, batches.size))
-            chosen = batches[np.unique(spread.astype(int))]
-            for batch in map(int, chosen):
-                rows = np.flatnonzero(self.finite[:, batch])
-                self.sampled.append((batch, _spread(rows, _slow_rows)))
+        for batch in map(int, _spread(batches, _sampled_batches)):
+            rows = np.flatnonzero(self.finite[:, batch])
+            self.sampled.append((batch, _spread(rows, _slow_rows)))
 
     @property
     def finite(self) -> Array:
