@@ -120,8 +120,9 @@ def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
             library = original(name, folder, *arguments, **named)
         except (ImportError, OSError) as error:
             raise LoadError(name, error) from error
-        if (name, Path(folder)) not in _loaded:
-            _loaded.append((name, Path(folder)))
+        reports = sorted(Path(folder).glob(f"*{REPORT}"))
+        found = (each.read_text(encoding="utf-8") for each in reports)
+        _kernels[name, folder] = [entry for text in found for entry in json.loads(text)]
         return library
 
     return load
@@ -253,20 +254,15 @@ def _rules() -> str:
     return digest.hexdigest()[:12]
 
 
-_loaded: list[tuple[str, Path]] = []
-"""Names and folders of the libraries that this process has loaded."""
+_kernels: dict[tuple[str, str], list[dict[str, Any]]] = {}
+"""An entry for each rewritten kernel of the libraries that this process has loaded, by their names
+and folders; see `retarget.rewrite.Rewritten.entries`."""
 
 
 def rewritten_kernels() -> list[dict[str, Any]]:
-    """Return an entry for each rewritten kernel of the extensions that this process has loaded; see
-    `retarget.rewrite.Rewritten.entries`."""
-    return [entry for name, folder in _loaded for entry in _rewritten(name, folder)]
-
-
-@functools.cache
-def _rewritten(name: str, folder: Path) -> list[dict[str, Any]]:
-    reports = sorted(folder.glob(f"*{REPORT}"))
-    return [entry for each in reports for entry in json.loads(each.read_text(encoding="utf-8"))]
+    """Return the entries of all rewritten kernels of the extensions that this process has
+    loaded."""
+    return [entry for entries in _kernels.values() for entry in entries]
 
 
 _COMPILING = {

@@ -289,15 +289,15 @@ def main(arguments: list[str]) -> int:
         return subprocess.run([nvcc, *words]).returncode
     report = Path(f"{output_of(words) or 'a.o'}{REPORT}")
     report.unlink(missing_ok=True)
-    said = ""
+    said, suits = "", fits(words, int(number))
     try:
-        if fits(words, int(number)) or retarget == "never":
+        if suits or retarget == "never":
             print(_natively(nvcc, words), end="", file=sys.stderr)
             return 0
         _dry_run(nvcc, words, os.curdir, dict(os.environ))  # a flag may be one that nvcc refuses
     except BuildFailed as failed:
         said = str(failed)
-        elsewhere = fits(words, int(number)) and not names(words, int(number))
+        elsewhere = suits and not names(words, int(number))
         if retarget == "never" or elsewhere or not fits_not(said):  # elsewhere it fails, too
             print(said, end="", file=sys.stderr)
             return 1

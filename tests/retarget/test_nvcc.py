@@ -342,7 +342,7 @@ def test_a_turn_ends_with_its_process(tmp_path: Path) -> None:
 def test_loaded_extensions_tell_what_was_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extensions, "_loaded", [])
+    monkeypatch.setattr(extensions, "_kernels", {})
     entry = {"kernel": "k", "rewritten": {}}
     for folder in ("loaded", "other"):
         (tmp_path / folder).mkdir()

@@ -332,8 +332,9 @@ def release(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
         word, cluster, warp = _warps(batch, offset, lanes)
         known = batch.shared.clocks.known
         told = batch.shared.clocks.ordered if relaxed else known
-        rows = batch.kept(_Heard).rows(word)
-        np.maximum.at(batch.kept(_Heard).clocks, rows, told[cluster, warp])
+        heard = batch.kept(_Heard)
+        rows = heard.rows(word)  # which may make room for more clocks
+        np.maximum.at(heard.clocks, rows, told[cluster, warp])
         known[cluster, warp, warp] += 1
 
 
@@ -345,15 +346,16 @@ def acquire(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
     if batch.shared.checked and lanes.size:
         word, cluster, warp = _warps(batch, offset, lanes)
         known = batch.shared.clocks.seen if relaxed else batch.shared.clocks.known
-        rows = batch.kept(_Heard).rows(word)
-        rows = np.maximum(known[cluster, warp], batch.kept(_Heard).of_ended[rows])
-        np.maximum.at(known, (cluster, warp), rows)
+        heard = batch.kept(_Heard)
+        rows = heard.rows(word)
+        np.maximum.at(known, (cluster, warp), heard.of_ended[rows])
 
 
 def engine_done(batch: Batch, offset: Array, lanes: Array) -> None:
     """Record that the copy engines of these lanes' CTAs completed bytes at mbarriers."""
     if batch.shared.checked:
         engine = batch.engine_warps(lanes)
-        rows = batch.kept(_Heard).rows(_word(offset))
+        heard = batch.kept(_Heard)
+        rows = heard.rows(_word(offset))
         clock = batch.shared.clocks.known[batch.clusters.cta[lanes], engine, engine]
-        np.maximum.at(batch.kept(_Heard).clocks, (rows, engine), clock)
+        np.maximum.at(heard.clocks, (rows, engine), clock)
