@@ -7,8 +7,6 @@ with emulation.install() as emulated:  # CuTe DSL code runs unchanged in here
     print(emulated.launches[-1].to_dict())
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import itertools
@@ -53,7 +51,7 @@ class Emulation(Interception):
     def _examine(self, ptx: str, kernel: str) -> None:
         emulator.examine(ptx, kernel)
 
-    def __enter__(self) -> Emulation:
+    def __enter__(self) -> "Emulation":
         return self
 
     def __exit__(self, *error: object) -> None:

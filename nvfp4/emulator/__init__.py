@@ -10,8 +10,6 @@ The emulator knows nothing of the kernels it runs, nor of who captured them: it 
 it, checks every access and counts what happens. Faults are exceptions derived from EmulatorError.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,7 +82,7 @@ def run(
     return report
 
 
-def _module(ptx: str) -> LoadedModule:
+def _module(ptx: str) -> "LoadedModule":
     from nvfp4.emulator.execution.module import load_module
 
     return load_module(ptx)

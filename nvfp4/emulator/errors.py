@@ -5,8 +5,6 @@ The message is a sentence for a person; `EmulatorError.where` adds the line of t
 line, kernel, CTA and thread when they are known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -144,13 +142,13 @@ class EmulatorError(Exception):
         self.output = ""
         self.seen: Seen | None = None
 
-    def at(self, where: SourceLocation) -> EmulatorError:
+    def at(self, where: SourceLocation) -> "EmulatorError":
         """Fill in the place unless it is known; returns self, to be raised."""
         if self.where is None:
             self.where = where
         return self
 
-    def because(self, consequence: str) -> EmulatorError:
+    def because(self, consequence: str) -> "EmulatorError":
         """Return a copy of this error whose message also names a consequence."""
         message = f"{self.message}; {consequence}"
         error = type(self)(message, where=self.where, hint=self.hint, arguments=self.arguments)

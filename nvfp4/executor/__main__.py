@@ -7,8 +7,6 @@ server: fork such a process for each judge that asks.
 The judge's side is `judge/executor.py`, the worker's `capture/emulated_gpu.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import mmap

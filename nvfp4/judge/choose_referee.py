@@ -1,7 +1,5 @@
 """The referee of the problem that the options name. Imports nothing heavy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +23,7 @@ def files_beside(options: Options) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in found if path.suffix == ".py"}
 
 
-def referee_of(options: Options) -> Referee:
+def referee_of(options: Options) -> "Referee":
     """Return the referee; ``close`` ends it."""
     if not options.problem:
         from nvfp4.problems.nvfp4_gemv.referee import Gemv

@@ -1,7 +1,5 @@
 """The modes that judge the cases of a file: test, benchmark, leaderboard, profile; and info."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -95,7 +93,7 @@ def judge_cases(request: Request) -> Exit:
         return judge.benchmark(cases, calibrated, fresh_contents=request.mode == "leaderboard")
 
 
-def _cases(case_file: Path, secret_seed: int | None, referee: Referee) -> list[Case]:
+def _cases(case_file: Path, secret_seed: int | None, referee: "Referee") -> "list[Case]":
     from nvfp4.judge.cases import CaseFileError, read_cases
 
     try:
@@ -104,7 +102,7 @@ def _cases(case_file: Path, secret_seed: int | None, referee: Referee) -> list[C
         raise SetupError(str(error), Exit.BAD_CASE_FILE) from None
 
 
-def _device(options: Options) -> torch.device:
+def _device(options: Options) -> "torch.device":
     from nvfp4.gpu.device_memory import default_device
 
     device = default_device()
@@ -115,7 +113,7 @@ def _device(options: Options) -> torch.device:
     return device
 
 
-def _report_facts(pipe: ResultPipe, device: torch.device, options: Options) -> None:
+def _report_facts(pipe: ResultPipe, device: "torch.device", options: Options) -> None:
     from nvfp4.judge.facts import device_facts
 
     for name, value in device_facts(device, options).items():
@@ -123,7 +121,7 @@ def _report_facts(pipe: ResultPipe, device: torch.device, options: Options) -> N
     pipe.complete("device")
 
 
-def _get_ready(process: SubmissionProcess, device: torch.device) -> None:
+def _get_ready(process: SubmissionProcess, device: "torch.device") -> None:
     """Wait for the worker's start and an idle GPU, which take time before anything is judged."""
     from nvfp4.gpu.timing import wait_until_idle
 

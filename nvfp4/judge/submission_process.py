@@ -3,8 +3,6 @@
 Imports nothing heavy: the worker starts before the judge loads torch.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import signal
@@ -79,7 +77,7 @@ class Source:
     content: bytes
 
     @classmethod
-    def read(cls, path: Path) -> Source:
+    def read(cls, path: Path) -> "Source":
         """Read a submission's file. Raises OSError."""
         return cls(path.name, path.read_bytes())
 
@@ -114,7 +112,7 @@ class SubmissionFailed(CaseFailed):
         self.end = end
 
     @classmethod
-    def of(cls, failure: Failure, message: str) -> SubmissionFailed:
+    def of(cls, failure: Failure, message: str) -> "SubmissionFailed":
         """Return the error for a failure that the submission's process or the executor reports."""
         failed = cls(failure.code, message)
         failed.failure = replace(failure, message=failure.message or failed.failure.message)
@@ -122,7 +120,7 @@ class SubmissionFailed(CaseFailed):
             failed.end = Exit.CUDA_ERROR
         return failed
 
-    def and_more(self, text: str) -> SubmissionFailed:
+    def and_more(self, text: str) -> "SubmissionFailed":
         """Return the error with another line added."""
         failed = self.of(self.failure, f"{self}\n{text}")
         failed.end = self.end
@@ -160,7 +158,7 @@ class SubmissionProcess:
         self._load_failure: SubmissionFailed | None = None
         self._confined: dict[str, str] | None = None
 
-    def __enter__(self) -> SubmissionProcess:
+    def __enter__(self) -> "SubmissionProcess":
         self.start()
         return self
 

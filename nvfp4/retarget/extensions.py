@@ -4,8 +4,6 @@ Imports neither torch nor the emulator: most submissions have no extension, or o
 it is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools
@@ -188,7 +186,7 @@ class Failure:
     """Identifies what was to be built."""
 
     @classmethod
-    def of(cls, named: Mapping[str, Any]) -> Failure:
+    def of(cls, named: Mapping[str, Any]) -> "Failure":
         """Return the failure of a build. named: arguments of torch's function that builds."""
         asked = {name: each for name, each in named.items() if name != "verbose"}
         searched = os.environ.get(_INCLUDED)

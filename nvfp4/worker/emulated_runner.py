@@ -1,7 +1,5 @@
 """Runs a submission on a stand-in for CUDA, whose kernels run in the executor."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@
 RUNTIME: the address that C++ calls.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass

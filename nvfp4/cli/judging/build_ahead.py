@@ -6,8 +6,6 @@ would, which then finds all of it built. A build that fails, hangs or takes too 
 judgement tells why.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading
@@ -121,7 +119,7 @@ class BuildAhead:
             stop_running()  # one may be just about to start
             time.sleep(_LOOK_S)
 
-    def __enter__(self) -> BuildAhead:
+    def __enter__(self) -> "BuildAhead":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -4,8 +4,6 @@ Emulated kernels are not timed, so nothing is disturbed. On a GPU the judge of b
 started then, and waits until the tests are over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading
@@ -86,7 +84,7 @@ class BesideTests:
         self._future: Future[None] | None = None
         self._may_judge = threading.Event()
 
-    def __enter__(self) -> BesideTests:
+    def __enter__(self) -> "BesideTests":
         return self
 
     def __exit__(self, *error: object) -> None:

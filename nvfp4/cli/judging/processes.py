@@ -4,8 +4,6 @@ They are forked from one that has loaded torch, and cleared away by a janitor if
 killed. If nothing can be forked, a judge is started like any process.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import json
@@ -48,11 +46,11 @@ Process = subprocess.Popen[bytes] | ForkedProcess
 class _JudgeServer:
     """The command's side of ``sandbox.fork_server``."""
 
-    _running: ClassVar[dict[tuple[object, ...], _JudgeServer]] = {}
+    _running: ClassVar[dict[tuple[object, ...], "_JudgeServer"]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     @classmethod
-    def of(cls, environment: dict[str, str], packages: tuple[str, ...]) -> _JudgeServer:
+    def of(cls, environment: dict[str, str], packages: tuple[str, ...]) -> "_JudgeServer":
         """Return the server with these variables that has loaded these packages. Raises
         NoServer."""
         shown = {key: value for key, value in environment.items() if _from_the_start.match(key)}

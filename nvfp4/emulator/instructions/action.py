@@ -7,8 +7,6 @@ the instruction is and what its operands are) and returns an `Action`. Arithmeti
 `emulator.arithmetic.resolve`, which knows lanes but neither memory nor other lanes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,9 +31,9 @@ class Site:
     instruction: Instruction
     addresses: set[int] = field(default_factory=set, compare=False, repr=False)
     """Indices of the operands that were taken as addresses."""
-    sources: list[Source] = field(default_factory=list, compare=False, repr=False)
+    sources: list["Source"] = field(default_factory=list, compare=False, repr=False)
     """Operands that were declared as sources."""
-    results: list[Result] = field(default_factory=list, compare=False, repr=False)
+    results: list["Result"] = field(default_factory=list, compare=False, repr=False)
     """Operands that were declared as results."""
 
     @property
@@ -54,7 +52,7 @@ class Site:
         at = self.instruction
         return errors.SourceLocation(self.kernel, at.line, at.text, source=at.source)
 
-    def lane(self, batch: Batch, lane: int) -> LaneSite:
+    def lane(self, batch: Batch, lane: int) -> "LaneSite":
         """This instruction as one lane of the batch executes it."""
         return LaneSite(self, batch, int(lane))
 
@@ -128,7 +126,7 @@ class Site:
     def _class(self, kind: str) -> str:
         return class_of(self) if kind == "type" else kind
 
-    def action(self, kind: str, run: Run, **more: Any) -> Action:
+    def action(self, kind: str, run: "Run", **more: Any) -> "Action":
         """Return an Action on the operands that were declared."""
         return Action(kind, self.sources, self.results, run, **more)
 
@@ -322,7 +320,7 @@ def instruction(
     def register(builder: Builder) -> Builder:
         own = {part for mnemonic in mnemonics for part in mnemonic.split(".")}
 
-        def declared(site: Site) -> Action:
+        def declared(site: Site) -> "Action":
             site.declare(operands, modifiers, own)
             return builder(site)
 

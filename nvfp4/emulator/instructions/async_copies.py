@@ -5,8 +5,6 @@ so that a kernel that does not wait finds what was there before; in some orders 
 the race check they may arrive at any time in between.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +28,7 @@ class _Packet:
     data: Array
     group: Array
 
-    def part(self, which: Array) -> _Packet:
+    def part(self, which: Array) -> "_Packet":
         """Return the packet of selected copies. which: bool[copies]."""
         if which.all():
             return self

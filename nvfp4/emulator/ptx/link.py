@@ -1,7 +1,5 @@
 """From a syntax tree to one flat kernel: calls inlined, scopes resolved, variables placed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
@@ -417,12 +415,12 @@ Binding: TypeAlias = (
 class Names:
     """The names of one scope; those of the scopes around it are found through `outer`."""
 
-    def __init__(self, outer: Names | None = None) -> None:
+    def __init__(self, outer: "Names | None" = None) -> None:
         self.outer = outer
         self.bound: dict[str, Binding] = {}
         self.patterns: list[tuple[str, int, str]] = []
 
-    def scopes(self) -> Iterator[Names]:
+    def scopes(self) -> Iterator["Names"]:
         """This scope and those around it."""
         scope: Names | None = self
         while scope is not None:
@@ -432,7 +430,7 @@ class Names:
     def find(self, name: str) -> Binding | None:
         return next((s.bound[name] for s in self.scopes() if name in s.bound), None)
 
-    def pattern(self, name: str) -> tuple[Names, str] | None:
+    def pattern(self, name: str) -> "tuple[Names, str] | None":
         """Return the scope and register class of the declaration like `%r<100>` that covers `name`;
         None if none does."""
         for scope in self.scopes():

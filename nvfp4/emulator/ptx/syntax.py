@@ -4,8 +4,6 @@ The flat kernel has no calls and scopes; every name is a register, an address, a
 register.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -54,16 +52,16 @@ class Sum:
 class Memory:
     """`[base + offset]`; `coordinates` are the braced list of a tensor address."""
 
-    base: Name | Integer | Register | SymbolAddress | LocalAddress
+    base: "Name | Integer | Register | SymbolAddress | LocalAddress"
     offset: int = 0
-    coordinates: tuple[Operand, ...] | None = None
+    coordinates: "tuple[Operand, ...] | None" = None
 
 
 @dataclass(frozen=True)
 class OperandList:
     """Operands in braces, in a `p|q` pair, or in the parentheses of a call."""
 
-    items: tuple[Operand, ...]
+    items: tuple["Operand", ...]
     marks: str = "{}"
 
 
@@ -71,7 +69,7 @@ class OperandList:
 class Not:
     """`!p` as an operand."""
 
-    operand: Name | Register
+    operand: "Name | Register"
 
 
 # --- what names are, once the kernel is linked ---------------------------------------------
@@ -208,7 +206,7 @@ class Variable:
 class Scope:
     """Statements in braces, with names of their own."""
 
-    body: tuple[Statement, ...]
+    body: tuple["Statement", ...]
 
 
 Statement: TypeAlias = Instruction | Label | Registers | Variable | Scope

@@ -21,8 +21,6 @@ unless a fence lies between. Hardware hardly ever makes a difference, so this is
 keeps, beside its clocks, the clocks that a fence has published, which tell the two cases apart.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -392,17 +390,19 @@ class GlobalRaces:
         """Return whether a read of these addresses has to be recorded."""
         return bool(self.starts.size) and watched(address, self.starts, self.ends)
 
-    def reads(self, address: Array, nbytes: int, who: Who, atomic: bool, nc: bool = False) -> Found:
+    def reads(
+        self, address: Array, nbytes: int, who: "Who", atomic: bool, nc: bool = False
+    ) -> "Found":
         """Record reads or atomics; see `note_reads`."""
         return self._note(note_reads, address, nbytes, who, atomic, nc, self._salt)
 
-    def writes(self, address: Array, data: Array, who: Who) -> Found:
+    def writes(self, address: Array, data: Array, who: "Who") -> "Found":
         """Write data[lane, byte] to watched buffers; see `note_writes`."""
         return self._note(note_writes, address, data, who)
 
     def _note(
-        self, note: Callable[..., Any], address: Array, what: Any, who: Who, *more: int
-    ) -> Found:
+        self, note: Callable[..., Any], address: Array, what: Any, who: "Who", *more: int
+    ) -> "Found":
         number, row, thread, clocks = who
         found = note(
             address, what, number, row, thread, clocks.known, self.starts, self.ends, self.shadows,
@@ -418,7 +418,7 @@ class GlobalRaces:
         return mixed
 
     def exchange(
-        self, channel: Array, who: Who, tells: bool, acquires: bool, publishes: bool = False
+        self, channel: Array, who: "Who", tells: bool, acquires: bool, publishes: bool = False
     ) -> None:
         """Let these lanes release to channels, acquire from them, or both, one after the other."""
         number, row, thread, clocks = who
