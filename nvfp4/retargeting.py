@@ -3,17 +3,38 @@
 translator = Translator("sm_90a")
 with retargeting.install(translator, "sm_100a"):  # CuTe DSL and Triton run unchanged in here
     ...
-    print(translator.kernels())
+    print(translator.kernels)
 """
 
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 
 from nvfp4.capture.cutedsl import loading as cutedsl
 from nvfp4.capture.device import device_for
 from nvfp4.capture.imports import when_imported
-from nvfp4.retarget.rewrite import Translator
+from nvfp4.retarget.driver import Driver, installed_driver
+from nvfp4.retarget.rewrite import rewrite
+
+
+class Translator:
+    """Rewrites PTX for a device and its driver.
+
+    kernels: an entry for each kernel rewritten so far; see `Rewritten.entries`.
+    """
+
+    def __init__(self, target: str, driver: Driver | None = None) -> None:
+        """target: the architecture of the device. Raises DriverError without a driver."""
+        self.driver = driver or installed_driver()
+        self.kernels: list[dict[str, Any]] = []
+        self._target = target
+
+    def translate(self, ptx: str) -> str:
+        """Return the rewritten PTX. Raises NotRetargetable."""
+        rewritten = rewrite(ptx, self._target, self.driver.newest_ptx())
+        self.kernels += [each for each in rewritten.entries() if each not in self.kernels]
+        return rewritten.ptx
 
 
 def install(translator: Translator, arch: str = "sm_100a") -> ExitStack:
@@ -35,7 +56,7 @@ def install(translator: Translator, arch: str = "sm_100a") -> ExitStack:
     def take_triton() -> None:
         from nvfp4.capture.triton.loading import start_loading
 
-        stop.callback(start_loading(translator.translate, translator.explain, arch))
+        stop.callback(start_loading(translator.translate, translator.driver.load, arch))
 
     # Before user code imports them, so that they compile for `arch`.
     stop.callback(when_imported("cutlass", take_cute_dsl))

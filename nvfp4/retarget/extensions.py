@@ -119,8 +119,9 @@ def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
         except (ImportError, OSError) as error:
             raise LoadError(name, error) from error
         reports = sorted(Path(folder).glob(f"*{REPORT}"))
-        found = (each.read_text(encoding="utf-8") for each in reports)
-        _kernels[name, folder] = [entry for text in found for entry in json.loads(text)]
+        for each in reports:
+            listed = json.loads(each.read_text(encoding="utf-8"))
+            rewritten_kernels.extend([new for new in listed if new not in rewritten_kernels])
         return library
 
     return load
@@ -252,16 +253,9 @@ def _rules() -> str:
     return digest.hexdigest()[:12]
 
 
-_kernels: dict[tuple[str, str], list[dict[str, Any]]] = {}
-"""An entry for each rewritten kernel of the libraries that this process has loaded, by their names
-and folders; see `retarget.rewrite.Rewritten.entries`."""
-
-
-def rewritten_kernels() -> list[dict[str, Any]]:
-    """Return the entries of all rewritten kernels of the extensions that this process has
-    loaded."""
-    return [entry for entries in _kernels.values() for entry in entries]
-
+rewritten_kernels: list[dict[str, Any]] = []
+"""An entry for each rewritten kernel of the libraries that this process has loaded; see
+`retarget.rewrite.Rewritten.entries`."""
 
 _COMPILING = {
     "torch.utils.cpp_extension": ("torch.utils.cpp_extension", "", "_jit_compile"),

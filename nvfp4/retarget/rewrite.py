@@ -9,7 +9,6 @@ from nvfp4.emulator.ptx.parser import ModuleParser
 from nvfp4.emulator.ptx.syntax import Instruction, Module
 from nvfp4.records.texts import short_name
 from nvfp4.retarget import narrow_floats, rules  # noqa: F401  (fills the table)
-from nvfp4.retarget.driver import Driver, installed_driver
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.sequence import RULES, Impossible, Sequence
 from nvfp4.retarget.targets import Target, parse_target, refusal
@@ -54,29 +53,6 @@ class Rewritten:
         return [
             {**vars(each), "rewritten": dict(each.rewritten.most_common())} for each in self.kernels
         ]
-
-
-class Translator:
-    """Rewrites PTX texts."""
-
-    def __init__(self, target: str, driver: Driver | None = None) -> None:
-        """target: the architecture of the device. Raises DriverError without a driver."""
-        self.target = target
-        self._rewritten: list[Rewritten] = []
-        self._driver = driver or installed_driver()
-
-    def kernels(self) -> list[dict[str, Any]]:
-        """Return an entry for each kernel rewritten so far; see `Rewritten.entries`."""
-        return [entry for each in self._rewritten for entry in each.entries()]
-
-    def translate(self, ptx: str) -> str:
-        """Rewrite PTX for this device and its driver. Raises NotRetargetable."""
-        self._rewritten.append(rewrite(ptx, self.target, self._driver.newest_ptx()))
-        return self._rewritten[-1].ptx
-
-    def explain(self, ptx: str) -> None:
-        """Load translated PTX. Raises DriverError with the driver's message if it is refused."""
-        self._driver.load(ptx)
 
 
 def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:

@@ -13,7 +13,6 @@ from nvfp4.records.launch_errors import RetargetError
 from nvfp4.records.messages import Call, Called, Load, Profile
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions
-from nvfp4.retarget.rewrite import Translator
 from nvfp4.retarget.targets import target_of
 from nvfp4.worker.outputs import Refused
 from nvfp4.worker.runner import Runner
@@ -26,8 +25,7 @@ class Fitting:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._retargeting: Any = None
-        self._translator: Translator | None = None
+        self._translator: Any = None
         self._capability = torch.cuda.get_device_capability  # which may be replaced later
         extensions.start(options.retarget, options.arch, self._capability)
 
@@ -52,18 +50,19 @@ class Fitting:
 
     def kernels(self) -> list[dict[str, Any]]:
         """Return an entry for each kernel rewritten so far."""
-        found = extensions.rewritten_kernels()
-        return found + (self._translator.kernels() if self._translator else [])
+        translated = self._translator.kernels if self._translator else []
+        return [*extensions.rewritten_kernels, *translated]
 
     def _start(self) -> None:
         # The import takes a second, and most submissions do not need it.
-        from nvfp4.retargeting import install
+        from nvfp4.retargeting import Translator, install
 
-        self._translator = Translator(str(target_of(self._capability())))
-        self._retargeting = install(self._translator, self._options.arch)
+        translator = Translator(str(target_of(self._capability())))
+        install(translator, self._options.arch)
+        self._translator = translator
 
     def _may_be_retargeted(self, error: BaseException) -> bool:
-        if self._options.retarget != "auto" or self._retargeting is not None:
+        if self._options.retarget != "auto" or self._translator:
             return False
         try:
             torch.cuda.synchronize()
@@ -123,12 +122,8 @@ class RetargetedCalls:
         answer = self._natively_first(request, fd)
         if not isinstance(answer, Called):
             return answer
-        return dataclasses.replace(answer, launches=self._rewritten())
-
-    def _rewritten(self) -> list[dict[str, Any]]:
-        """Return an entry for each kernel rewritten so far, without duplicates."""
-        found = self._fitting.kernels() if self._fitting else []
-        return [each for n, each in enumerate(found) if each not in found[:n]][:most_kernels]
+        assert self._fitting, "Load comes first"
+        return dataclasses.replace(answer, launches=self._fitting.kernels()[:most_kernels])
 
     def _natively_first(self, request: Any, fd: int | None) -> object:
         """Carry out a request. If it fails because of the architecture, load the submission again

@@ -11,8 +11,8 @@ from ptx_runs import Array, launch_on
 
 from nvfp4 import emulator
 from nvfp4.retarget.driver import installed_driver
-from nvfp4.retarget.rewrite import Translator
 from nvfp4.retarget.targets import target_of
+from nvfp4.retargeting import Translator
 
 DTYPES = {"b8": np.uint8, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64}
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"

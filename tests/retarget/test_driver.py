@@ -10,7 +10,7 @@ from test_rewrite import MODULE
 
 from nvfp4.retarget.driver import Driver, Kernel
 from nvfp4.retarget.errors import DriverError, NotRetargetable
-from nvfp4.retarget.rewrite import Translator
+from nvfp4.retargeting import Translator
 
 PTX = MODULE.replace(
     "(.param .u64 a)", "(.param .u64 a, .param .u32 n, .param .align 64 .b8 m[128])"
@@ -107,14 +107,14 @@ def test_a_module_is_rewritten_for_the_driver(library: NotingLibrary) -> None:
     text = translator.translate(PTX)
     assert ".target sm_90a" in text
     assert ".version 8.4" in text  # the latest that a driver of CUDA 12.4 takes
-    first, second = translator.kernels()
+    first, second = translator.kernels
     assert first == {
         **{"kernel": "k", "source": "sm_100a", "target": "sm_90a", "instructions": 5},
         **{"rewritten": {"fma.rn.f32x2": 1}, "added": 5},
     }
     assert second["kernel"] == "helper"
     translator.translate("// the same again\n" + PTX)
-    assert translator.kernels() == [first, second, first, second]
+    assert translator.kernels == [first, second], "once each"
 
 
 def test_errors_are_a_sentence(kernel: Kernel, library: NotingLibrary) -> None:
@@ -128,7 +128,7 @@ def test_errors_are_a_sentence(kernel: Kernel, library: NotingLibrary) -> None:
         kernel.launch(GRID, BLOCK, 0, PARAMETERS, 0)
     library.refuse = b"\nptxas application ptx input, line 7; error : Unknown symbol\nmore\n"
     with pytest.raises(DriverError, match=r"takes no such PTX: ptxas .* Unknown symbol\n  hint: "):
-        translator.explain(PTX)
+        translator.driver.load(PTX)
 
 
 def test_a_launch_after_the_first_costs_little() -> None:

@@ -342,7 +342,7 @@ def test_a_turn_ends_with_its_process(tmp_path: Path) -> None:
 def test_loaded_extensions_tell_what_was_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extensions, "_kernels", {})
+    monkeypatch.setattr(extensions, "rewritten_kernels", [])
     entry = {"kernel": "k", "rewritten": {}}
     for folder in ("loaded", "other"):
         (tmp_path / folder).mkdir()
@@ -350,4 +350,4 @@ def test_loaded_extensions_tell_what_was_rewritten(
     load = extensions._noted(lambda name, folder, is_python_module: name)
     for _ in range(2):
         assert load("gemv", str(tmp_path / "loaded"), True) == "gemv"
-        assert extensions.rewritten_kernels() == [entry], "once a library"
+        assert extensions.rewritten_kernels == [entry], "once a library"

@@ -17,7 +17,7 @@ from nvfp4 import retargeting
 from nvfp4.capture.cutedsl import loading
 from nvfp4.records.launch_errors import UnsupportedCall
 from nvfp4.retarget.driver import Driver
-from nvfp4.retarget.rewrite import Translator
+from nvfp4.retargeting import Translator
 
 
 @cute.kernel
@@ -73,7 +73,7 @@ def test_cute_dsl_compiles_for_the_other_gpu_and_loads_for_this_one(
         said = r"takes no such PTX \(CUDA error 218\): ptxas .*thing$"
         with pytest.raises(UnsupportedCall, match=said):
             cute.compile(product, Int64(0))(0)
-        (kernel,) = translator.kernels()
+        (kernel,) = translator.kernels
     assert kernel["kernel"].startswith("product_kernel")
     assert any("f32x2" in opcode for opcode in kernel["rewritten"])
     assert ".target sm_90a" in loaded[0]

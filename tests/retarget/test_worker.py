@@ -54,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(runner: FakeRunner, retarget: str = "auto") -> RetargetedCalls:
         def start(self: Any) -> None:
             runner.retargeted = True
-            self._translator = SimpleNamespace(kernels=lambda: [KERNEL, KERNEL])
+            self._translator = SimpleNamespace(kernels=[KERNEL])
 
         monkeypatch.setattr(Fitting, "_start", start)
         return RetargetedCalls(runner, Options(retarget=retarget))  # type: ignore[arg-type]

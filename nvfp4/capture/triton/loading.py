@@ -17,7 +17,7 @@ Translate = Callable[[str], str]
 
 
 def start_loading(
-    translate: Translate, explain: Callable[[str], None], arch: str
+    translate: Translate, explain: Callable[[str], object], arch: str
 ) -> Callable[[], None]:
     """Triton compiles for `arch` from now on; what is loaded is `translate(ptx)`.
 
@@ -42,7 +42,7 @@ def _loading(
     original: Callable[[Any], None],
     target: Any,
     translate: Translate,
-    explain: Callable[[str], None],
+    explain: Callable[[str], object],
 ) -> Callable[[Any], None]:
     """Return a CompiledKernel._init_handles that loads translated PTX if the kernel was compiled
     for another target."""
