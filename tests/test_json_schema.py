@@ -25,6 +25,7 @@ from nvfp4.cli.verdict import (
     Verdict,
     Warning,
 )
+from nvfp4.emulator import LaunchReport
 from nvfp4.judge.observing import total_counts
 from nvfp4.records.failures import Failure, read_failure
 
@@ -82,7 +83,10 @@ def test_the_schema_names_every_key_of_the_whole_and_of_a_failure() -> None:
 
 def test_the_page_names_every_key() -> None:
     page = (root / "docs" / "json.md").read_text(encoding="utf-8")
-    counts = read_counts(json.dumps(total_counts([{"warp_instructions_total": 1}])), 1)
+    size = {"grid": (1, 1, 1), "block": (32, 1, 1), "shared_bytes": 0}
+    counted = {"ctas_run": 1, "ctas_total": 1, "warp_instructions": {"move": 1}}
+    report = LaunchReport(kernel="k", **size, **counted)  # type: ignore[arg-type]
+    counts = read_counts(json.dumps(total_counts([report.to_dict()])), 1)
     parts = ("verdict", "submission", "device", "test", "benchmark", "score", "warning")
     keys = {*(counts or ()), *(key for part in parts for key in properties(part))}
     assert [key for key in sorted(keys) if f"`{key}`" not in page] == []

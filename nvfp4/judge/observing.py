@@ -168,33 +168,6 @@ def _of_launches(launches: list[Any], notes: list[list[str]]) -> list[Finding]:
 
 _sector_bytes = 32
 
-_summed = (
-    "ctas_run",
-    "ctas_total",
-    "warp_instructions_total",
-    "global_read_bytes",
-    "global_written_bytes",
-    "global_requests",
-    "sectors_requested",
-    "sectors_distinct",
-    "sectors_read",
-    "sectors_written",
-    "shared_bytes_read",
-    "shared_bytes_written",
-    "shared_requests",
-    "peer_bytes_read",
-    "peer_bytes_written",
-    "bank_conflicts",
-    "divergent_branches",
-    "atomics",
-    "barriers",
-    "tensor_instructions",
-    "tensor_cycles",
-    "tensor_bytes_read",
-    "tensor_bytes_written",
-    "seconds",
-)
-
 _scaled = (
     "ctas_run",
     "ctas_total",
@@ -212,15 +185,18 @@ def total_counts(reports: list[dict[str, Any]]) -> dict[str, Any]:
     some thread blocks ran, only the counts that scale are returned.
     """
     kinds: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     for report in reports:
         kinds.update(report.get("warp_instructions", {}))
-    left_out = sum(each.get("ctas_total", 0) - each.get("ctas_run", 0) for each in reports)
-    names = _scaled if left_out > 0 else _summed
+        numbers = {name: each for name, each in report.items() if isinstance(each, int | float)}
+        sums.update({"launches": 1, **numbers})
+    del sums["shared_bytes"]  # a kernel's, as its grid is
+    left_out = sums["ctas_run"] < sums["ctas_total"]
     return {
-        "launches": sum(each.get("launches", 1) for each in reports),
+        "launches": sums["launches"],
         "kernels": sorted({str(each.get("kernel"))[:_longest_name] for each in reports})[:8],
         "warp_instructions": dict(kinds),
-        **{name: sum(each.get(name, 0) for each in reports) for name in names},
+        **{name: sums[name] for name in (_scaled if left_out else sums)},
     }
 
 
