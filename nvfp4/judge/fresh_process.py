@@ -79,8 +79,7 @@ class Repetition:
                 repeated = opened.returned()
                 opened.judged_call(opened.draw(fresh_seed))
         except SubmissionFailed as failed:
-            given = failed.failure.arguments
-            own_s = given.get("seconds", 0.0) - given.get("not_its_own_s", 0.0)
+            own_s = failed.failure.own_s or 0.0
             cut_short = failed.end is Exit.TIMED_OUT and own_s < longest_call_s / 2
             if cut_short or failed.failure.code == too_slow:
                 raise OutOfTime from None

@@ -74,6 +74,15 @@ class Failure(_Report):
     arguments: dict[str, Any] = field(default_factory=dict)
     causes: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def own_s(self) -> float | None:
+        """Seconds after which a call or a kernel was given up, without those of compiling and
+        emulating; None if it failed for another reason."""
+        spent_s = self.arguments.get("cpu_s", self.arguments.get("seconds"))
+        ours_s = self.arguments.get("not_its_own_s", 0)
+        known = isinstance(spent_s, int | float) and isinstance(ours_s, int | float)
+        return float(spent_s - ours_s) if known else None
+
     def as_plain(self) -> dict[str, Any]:
         """Return every field that is set."""
         return {name: each for name, each in asdict(self).items() if each not in (None, {}, [])}

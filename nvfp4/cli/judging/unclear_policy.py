@@ -151,10 +151,12 @@ class Pace:
             return result
         if failure.code == "timeout.mode":
             return replace(result, status="skipped")
-        had_s, needed_s = _had_s(failure), _shortest_s.get(failure.code, 0.0)
+        if failure.code not in _shortest_s or failure.own_s is None:
+            return result
+        needed_s = _shortest_s[failure.code]
         if emulated and failure.code != "timeout.import":
             needed_s = max(needed_s, self._longest_s(result))
-        return result if had_s is None or had_s > needed_s else _left_out(result, too_slow)
+        return result if failure.own_s > needed_s else _left_out(result, too_slow)
 
     def _longest_s(self, result: TestResult | BenchmarkResult) -> float:
         """Return the seconds after which a call hangs; with compilation if cases have passed."""
@@ -189,18 +191,3 @@ def _left_out(result: Result, refusal: Refusal) -> Result:
 
 def _elements(result: TestResult | BenchmarkResult) -> int:
     return shape_of(result.spec).elements
-
-
-def _had_s(failure: Failure) -> float | None:
-    """Return the seconds that a call had which did not end; None if it failed for another reason.
-
-    Time for compiling and emulating is the judge's own and not counted. The emulator itself reports
-    the time of a kernel.
-    """
-    if failure.code not in _shortest_s:
-        return None
-    given = failure.arguments
-    seconds, ours_s = given.get("cpu_s", given.get("seconds")), given.get("not_its_own_s", 0)
-    if not isinstance(seconds, int | float) or not isinstance(ours_s, int | float):
-        return None
-    return float(seconds - ours_s)
