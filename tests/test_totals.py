@@ -16,6 +16,7 @@ import pytest
 from conftest import with_the_judge
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.processes import start_session
 from nvfp4.sandbox import isolation, machine, totals
 from nvfp4.sandbox.caches import variables
 from nvfp4.sandbox.machine import size_bytes
@@ -313,4 +314,6 @@ def _start_with_less(*asked: Any) -> subprocess.Popen[bytes]:
         f"runpy.run_module({module!r}, run_name='__main__')\n"
     )
     environment = {**with_the_judge, **variables(submission, folder, options)}
-    return isolation.start_worker([sys.executable, "-c", script], folder, fd, environment)
+    return start_session(
+        [sys.executable, "-c", script], folder, environment, [fd], subprocess.PIPE, subprocess.PIPE
+    )

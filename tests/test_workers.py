@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from functools import partial
@@ -19,9 +20,8 @@ from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import Failure
 from nvfp4.records.messages import Call, Called, CaseOpened, OpenCase, Profile, Profiled
-from nvfp4.records.processes import ForkedProcess
+from nvfp4.records.processes import ForkedProcess, Process, start_session
 from nvfp4.sandbox import fork_server, isolation
-from nvfp4.sandbox.workers import Process
 
 pytestmark = pytest.mark.usefixtures("server_of_executors")
 
@@ -172,7 +172,7 @@ def start_script(script: Path, *asked: Any) -> Process:
     """In place of a worker, a script with the same arguments."""
     _, submission, fd, _, folder, _ = asked
     command = [sys.executable, str(script), str(fd), str(submission)]
-    return isolation.start_worker(command, folder, fd, dict(os.environ))
+    return start_session(command, folder, dict(os.environ), [fd], subprocess.PIPE, subprocess.PIPE)
 
 
 def answers(folder: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any]:

@@ -29,8 +29,9 @@ from nvfp4.judge.protocol import (
     streamed_bytes,
 )
 from nvfp4.records.options import Options, called_by_the_command, options_of_environment
+from nvfp4.records.processes import Process
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.workers import Process, start_alone
+from nvfp4.sandbox.workers import start_alone
 
 _look_s = 0.2
 

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.files import clear
 from nvfp4.records.messages import Ended, Failed, Greeting, pack, unpack
+from nvfp4.records.processes import Process
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import keep_missed
-from nvfp4.sandbox.workers import Process, start_executor
+from nvfp4.sandbox.workers import start_executor
 
 T = TypeVar("T")
 

@@ -34,11 +34,11 @@ from nvfp4.records.messages import (
     unpack,
 )
 from nvfp4.records.options import Options
-from nvfp4.records.processes import Tail
+from nvfp4.records.processes import Process, Tail
 from nvfp4.records.unanswered import last_state, longest_on_gpu_s, stack_of_hang
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.namespaces import uses_gpu
-from nvfp4.sandbox.workers import Process, start_worker
+from nvfp4.sandbox.workers import start_worker
 
 T = TypeVar("T")
 

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from nvfp4.records.processes import start_session
+
 _clearing_s = 2.0
 """Seconds to wait until a folder is deleted: a submission may fill it with a million files."""
 
@@ -76,11 +78,7 @@ def clear(folder: Path, within_s: float = _clearing_s) -> subprocess.Popen[bytes
         return None
     except OSError:  # a folder that this process may not change
         aside = folder
-    command = ["sh", "-c", 'chmod -R u+rwx "$1"; rm -rf "$1"', "sh", str(aside)]
-    nothing = subprocess.DEVNULL
-    process = subprocess.Popen(
-        command, stdin=nothing, stdout=nothing, stderr=nothing, cwd="/", start_new_session=True
-    )
+    process = start_session(["sh", "-c", 'chmod -R u+rwx "$1"; rm -rf "$1"', "sh", str(aside)])
     with suppress(subprocess.TimeoutExpired):
         process.wait(within_s)
     return process

@@ -3,10 +3,12 @@
 On the channel a record is a JSON object with the name of its class under "is".
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nvfp4.records.channel import BadMessage, Message, NotPlain, record
+from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, Message, NotPlain, record
 
 T = TypeVar("T")
 
@@ -113,6 +115,16 @@ def unpack(message: Message, *kinds: type[T]) -> T:
             except NotPlain as error:
                 raise BadMessage(str(error)) from None
     raise BadMessage(f"a message is no {' or '.join(kind.__name__ for kind in kinds)}")
+
+
+def serve(channel: Channel, answer: Callable[[Any, int | None], object], *kinds: type) -> None:
+    """Answer requests of these kinds, which may come with a descriptor, until the other side is
+    gone."""
+    with suppress(ChannelClosed):
+        while True:
+            request, fd = channel.receive()
+            answered = answer(unpack(request, *kinds), fd)
+            channel.send({**pack(answered), "id": request["id"]})
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
 _LOOK_S = 0.005
@@ -35,6 +36,27 @@ def passed_on(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables of this process, or of the given environment, that a
     submission may know."""
     return {name: value for name, value in environment.items() if _passed.fullmatch(name)}
+
+
+def start_session(
+    command: Sequence[str],
+    folder: Path | str = "/",
+    environment: Mapping[str, str] | None = None,
+    fds: Collection[int] = (),
+    stdout: int | IO[bytes] = subprocess.DEVNULL,
+    stderr: int | IO[bytes] = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Start a process that leads a session and reads nothing. fds: descriptors that it inherits."""
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=fds,
+        start_new_session=True,
+    )
 
 
 class ForkServer:
@@ -162,6 +184,8 @@ class ForkedProcess:
         """Ask the process to end."""
         self.send_signal(signal.SIGTERM)
 
+
+Process = subprocess.Popen[bytes] | ForkedProcess
 
 _KEPT_BYTES = 8 << 10
 

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import Any
 
 from nvfp4.records import referee_messages as asked
-from nvfp4.records.channel import Channel, ChannelClosed
-from nvfp4.records.messages import Done, Failed, Greeting, pack, unpack
+from nvfp4.records.channel import Channel
+from nvfp4.records.messages import Done, Failed, Greeting, pack, serve
 from nvfp4.records.options import options_of_environment
 from nvfp4.sandbox.confinement import confine
 
@@ -136,16 +136,7 @@ def main() -> None:
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
     channel.send(pack(Greeting(confine(closed=True))))
     sys.path[:0] = [os.getcwd()]
-    service = Service()
-    while True:
-        try:
-            request, fd = channel.receive()
-        except ChannelClosed:
-            return
-        answer = service.answer(
-            unpack(request, asked.Prepare, asked.Draw, asked.Put, asked.Check), fd
-        )
-        channel.send({**pack(answer), "id": request["id"]})
+    serve(channel, Service().answer, asked.Prepare, asked.Draw, asked.Put, asked.Check)
 
 
 if __name__ == "__main__":

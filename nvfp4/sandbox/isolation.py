@@ -8,7 +8,6 @@ import ctypes
 import os
 import resource
 import signal
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -138,25 +137,4 @@ def limit_resources() -> str:
     return (
         f"{data_share:.0%} of memory, {open_files} files, {output_bytes >> 30} GiB a file, "
         f"{processes} processes"
-    )
-
-
-def start_worker(
-    command: list[str],
-    folder: Path,
-    fd: int,
-    environment: dict[str, str],
-    output: int = subprocess.PIPE,
-) -> subprocess.Popen[bytes]:
-    """Start a process in its own session. fd: descriptor that it inherits. output: its stdout and
-    stderr."""
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=[fd],
-        start_new_session=True,
     )

@@ -13,11 +13,15 @@ import sys
 from pathlib import Path
 
 from nvfp4.records.options import Options
-from nvfp4.records.processes import ForkedProcess, ForkServer, passed_on
+from nvfp4.records.processes import (
+    ForkedProcess,
+    ForkServer,
+    Process,
+    passed_on,
+    start_session,
+)
 from nvfp4.sandbox import caches, isolation
 from nvfp4.sandbox.namespaces import uses_gpu
-
-Process = subprocess.Popen[bytes] | ForkedProcess
 
 _servers: list[ForkServer] = []
 """The running server of workers, if any; it has not touched a GPU."""
@@ -56,7 +60,8 @@ def start_worker(
         finally:
             os.close(out_of_worker)
             os.close(err_of_worker)
-    return isolation.start_worker([sys.executable, "-m", *arguments], folder, fd, environment)
+    command = [sys.executable, "-m", *arguments]
+    return start_session(command, folder, environment, [fd], subprocess.PIPE, subprocess.PIPE)
 
 
 def start_alone(script: Path, options: Options, builds_for: str = "") -> Process:
@@ -105,8 +110,7 @@ def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process
         with contextlib.suppress(OSError):
             return _executors[0].fork(json.dumps(request).encode(), [fd])
     command = [sys.executable, "-m", "nvfp4.executor", str(fd)]
-    environment |= caches.trusted_variables()
-    return isolation.start_worker(command, folder, fd, environment, subprocess.DEVNULL)
+    return start_session(command, folder, environment | caches.trusted_variables(), [fd])
 
 
 def _forked(
@@ -122,7 +126,6 @@ def _started(words: list[str], environment: dict[str, str]) -> socket.socket:
     secrets."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        fd, silent = theirs.fileno(), subprocess.DEVNULL
-        command = [sys.executable, "-m", *words, str(fd)]
-        isolation.start_worker(command, Path("/"), fd, environment, silent)
+        fd = theirs.fileno()
+        start_session([sys.executable, "-m", *words, str(fd)], "/", environment, [fd])
     return ours

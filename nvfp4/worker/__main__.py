@@ -10,8 +10,8 @@ import socket
 import sys
 from pathlib import Path
 
-from nvfp4.records.channel import Channel, ChannelClosed
-from nvfp4.records.messages import Greeting, pack, unpack
+from nvfp4.records.channel import Channel
+from nvfp4.records.messages import Greeting, pack, serve
 from nvfp4.records.options import options_of_environment
 from nvfp4.sandbox.confinement import confine
 
@@ -26,13 +26,7 @@ def main() -> None:
 
     runner = make_runner(submission, options)
     sys.path[:0] = [os.getcwd()]  # where task.py is
-    while True:
-        try:
-            request, fd = channel.receive()
-        except ChannelClosed:
-            return
-        answer = runner.answer(unpack(request, *runner.operations), fd)
-        channel.send({**pack(answer), "id": request["id"]})
+    serve(channel, runner.answer, *runner.operations)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from nvfp4.cli.judging.processes import end, watched
 from nvfp4.cli.problem import package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.options import Options
-from nvfp4.records.processes import VARIABLE, Turn
+from nvfp4.records.processes import VARIABLE, Turn, start_session
 
 Process = subprocess.Popen[bytes]
 
@@ -231,15 +231,10 @@ class EvalProcesses:
         with self._lock:
             if self._stopped:
                 raise Stopped
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                cwd="/",  # of files beside a submission none may be imported
-                env={**os.environ, **package_path(), VARIABLE: str(its_turn.fd), **environment},
-                pass_fds=[its_turn.fd],
-                start_new_session=True,
+            ours = {**os.environ, **package_path(), VARIABLE: str(its_turn.fd)}
+            # Not beside a submission, where Python would find modules to import.
+            process = start_session(
+                command, "/", {**ours, **environment}, [its_turn.fd], output, errors
             )
             self._running.add(process)
         try:

@@ -16,12 +16,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from nvfp4.cli.judging.processes import Process, end, prepare, start, watched
+from nvfp4.cli.judging.processes import end, prepare, start, watched
 from nvfp4.cli.problem import Problem, package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.files import clear, open_plain_file
 from nvfp4.records.options import Options
-from nvfp4.records.processes import VARIABLE, Tail, Turn
+from nvfp4.records.processes import VARIABLE, Process, Tail, Turn
 
 import_timeout_s = 120.0
 """The bot's limit for the one run of the submission by itself."""

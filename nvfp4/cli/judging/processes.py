@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from nvfp4.cli.problem import bundled_folder
-from nvfp4.records.processes import FOLDER_VARIABLE, ForkedProcess, ForkServer, passed_on
+from nvfp4.records.processes import (
+    FOLDER_VARIABLE,
+    ForkedProcess,
+    ForkServer,
+    Process,
+    passed_on,
+    start_session,
+)
 
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 """Variables that a library reads when it is loaded."""
@@ -38,9 +45,6 @@ _set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
 
 class NoServer(Exception):
     """Judges cannot be forked here."""
-
-
-Process = subprocess.Popen[bytes] | ForkedProcess
 
 
 class _JudgeServer:
@@ -65,18 +69,11 @@ class _JudgeServer:
             raise NoServer
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            number = str(theirs.fileno())
+            fd = theirs.fileno()
+            words = ["-m", "nvfp4.sandbox.fork_server", "judges", str(fd), *packages]
             caches = {k: v for k, v in environment.items() if k == FOLDER_VARIABLE}
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "nvfp4.sandbox.fork_server", "judges", number, *packages],
-                env={**passed_on(environment), **caches},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                cwd="/",
-                start_new_session=True,
-            )
+            wanted = {**passed_on(environment), **caches}
+            self._process = start_session([sys.executable, *words], "/", wanted, [fd])
         self._server = ForkServer(ours)
         atexit.register(self._end)
 
@@ -148,16 +145,8 @@ def start(
             arguments, folder, environment, files
         )
     environment = {**environment, **{name: str(fd) for name, fd in files.items()}}
-    return subprocess.Popen(
-        [sys.executable, str(bundled_folder() / "eval.py"), *arguments],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        pass_fds=list(files.values()),
-        start_new_session=True,
-    )
+    command = [sys.executable, str(bundled_folder() / "eval.py"), *arguments]
+    return start_session(command, folder, environment, files.values(), stderr=subprocess.PIPE)
 
 
 _wait = """
