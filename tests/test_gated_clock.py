@@ -16,7 +16,7 @@ from conftest import Recorder
 
 from gemv import make_case, referee
 from nvfp4.contract.tree import build, parts
-from nvfp4.gpu.buffers import SharedBuffers, output_name
+from nvfp4.gpu.buffers import SharedBuffers, in_sets, output_name
 from nvfp4.judge.clock import gated_clock
 from nvfp4.judge.clock.calibration import Calibration, DeviceLimits
 from nvfp4.judge.clock.gated_clock import GatedClock, error_ns, few_calls, least_calls
@@ -27,7 +27,7 @@ from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.problems.nvfp4_gemv import reference
-from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
+from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSets, QueueCalls
 from nvfp4.records.options import Options
 
 cpu = torch.device("cpu")
@@ -86,8 +86,8 @@ class Worker:
     def begin(self, request: Any, timeout_s: float, fd: object = None, load: bool = True) -> None:
         self.loaded |= load
         self.asked.append(request)
-        if isinstance(request, OpenSet):
-            self.sets.append(made[0] if fd is None else by_fd(fd))
+        if isinstance(request, OpenSets):
+            self.sets = [made[0]] if fd is None else in_sets(by_fd(fd), request.count)
         if isinstance(request, QueueCalls):
             self.queues.append(self.sets)
             self.waits = request.wait

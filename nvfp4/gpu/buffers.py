@@ -58,6 +58,20 @@ class SharedBuffers:
             self.fd = None
 
 
+def of_sets(sizes: Sizes, count: int) -> Sizes:
+    """Return the sizes of so many sets of buffers that lie behind each other."""
+    return {f"{number}.{name}": sizes[name] for number in range(count) for name in sizes}
+
+
+def in_sets(whole: SharedBuffers, count: int) -> list[SharedBuffers]:
+    """Return the sets of buffers whose sizes are those of `of_sets`."""
+    sets = [SharedBuffers({}) for _ in range(count)]
+    for key, tensor in whole.tensors.items():
+        number, _, name = key.partition(".")
+        sets[int(number)].tensors[name] = tensor
+    return sets
+
+
 def create_buffers(sizes: Sizes, device: torch.device) -> SharedBuffers:
     """Buffers of these sizes, uninitialised."""
     if device.type == "cuda":

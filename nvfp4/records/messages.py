@@ -133,9 +133,11 @@ class OpenGate:
 
 
 @dataclass(frozen=True)
-class OpenSet:
-    """Open one more set of buffers for a call, whose descriptor is sent along; without a
-    descriptor, use the case's buffers."""
+class OpenSets:
+    """Open a set of buffers for each call, all by the descriptor that is sent along; without a
+    descriptor, use the case's buffers for one call."""
+
+    count: int
 
 
 @dataclass(frozen=True)

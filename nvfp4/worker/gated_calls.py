@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from nvfp4.contract.tree import tensors_of
-from nvfp4.gpu.buffers import SharedBuffers, open_buffers, sizes_of
+from nvfp4.gpu.buffers import SharedBuffers, in_sets, of_sets, open_buffers, sizes_of
 from nvfp4.gpu.device_memory import WaitingSide
 from nvfp4.records.messages import (
     AwaitQueue,
@@ -15,7 +15,7 @@ from nvfp4.records.messages import (
     Done,
     OpenCase,
     OpenGate,
-    OpenSet,
+    OpenSets,
     QueueCalls,
 )
 from nvfp4.worker.outputs import Refused
@@ -38,7 +38,7 @@ class GatedCalls:
         self.operations: dict[type, Callable[[Any, int | None], object]] = {
             OpenCase: self._open_other_case,
             OpenGate: self._open_gate,
-            OpenSet: self._open_set,
+            OpenSets: self._open_sets,
             QueueCalls: self._queue,
             AwaitQueue: self._await,
             CloseQueue: self._close,
@@ -54,13 +54,14 @@ class GatedCalls:
         self._copy_all([], [])  # a kernel cannot be loaded while the device waits
         return Done()
 
-    def _open_set(self, request: OpenSet, fd: int | None) -> Done:
+    def _open_sets(self, request: OpenSets, fd: int | None) -> Done:
         runner = self._runner
-        self._sets.append(
-            runner.buffers
-            if fd is None
-            else open_buffers(sizes_of(runner.inputs, runner.room_bytes), runner.device, fd)
-        )
+        if fd is None:
+            self._sets = [runner.buffers]
+        else:
+            sizes = sizes_of(runner.inputs, runner.room_bytes)
+            whole = open_buffers(of_sets(sizes, request.count), runner.device, fd)
+            self._sets = in_sets(whole, request.count)
         return Done()
 
     def _queue(self, request: QueueCalls, fd: int | None) -> Done:

@@ -36,9 +36,10 @@ _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 _slow_packages = {
     "cutlass": "import cutlass",
     "triton": "import triton",
-    "torch.utils.cpp_extension": "cpp_extension",
+    "setuptools.command.build_ext": "cpp_extension",
 }
-"""Slow packages and what a submission says that imports them."""
+"""Slow packages and what a submission says that imports them. torch.utils.cpp_extension itself asks
+for a GPU, after which no process that is forked can use it."""
 
 _set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
 

@@ -14,13 +14,21 @@ from itertools import islice
 import torch
 
 from nvfp4.contract.referee import CasePlan
-from nvfp4.gpu.buffers import SharedBuffers, create_buffers, mapped_bytes, output_name, sizes_of
+from nvfp4.gpu.buffers import (
+    SharedBuffers,
+    create_buffers,
+    in_sets,
+    mapped_bytes,
+    of_sets,
+    output_name,
+    sizes_of,
+)
 from nvfp4.gpu.device_memory import Gate, free_memory_bytes
 from nvfp4.gpu.timing import CudaTimer, clean_flush, wait_until_idle
 from nvfp4.judge.clock.timing_checks import Estimate, Stats, is_longer, refuse_longer
 from nvfp4.judge.opened_case import OpenedCase, seconds_left
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
+from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSets, QueueCalls
 
 few_calls, many_calls, least_calls = 32, 448, 16
 
@@ -39,7 +47,7 @@ waiting_error_ns = 100e3
 single_error_ns = 250e3
 """Error of a call that is clocked by itself."""
 
-_empty_queues = 5
+_empty_queues = 3
 _memory_share = 0.6
 
 _circumstances = "(in calls queued behind each other, which begin when all inputs have come)"
@@ -110,15 +118,19 @@ class GatedClock:
 
     def _mean_ns(self, opened: OpenedCase, seeds: Iterator[int], size: int) -> tuple[bool, float]:
         """Return whether so many calls could be queued in time, and the mean time of one."""
-        sizes = sizes_of(opened.plan.inputs, opened.plan.room_bytes)
-        sets = [create_buffers(sizes, self._device) for _ in range(size)]
-        clocked = self._judged(opened, sets, list(islice(seeds, size)))
+        sizes = of_sets(sizes_of(opened.plan.inputs, opened.plan.room_bytes), size)
+        whole = create_buffers(sizes, self._device)
+        try:
+            sets = in_sets(whole, size)
+            clocked = self._judged(opened, sets, list(islice(seeds, size)), whole.fd)
+        finally:
+            whole.close_fd()
         return clocked.queued, max(0.0, clocked.all_ns - self._empty_queue_ns) / size
 
     def _single_ns(self, opened: OpenedCase, seeds: Iterator[int]) -> float:
         """Return the time of a call that is clocked by itself, in the case's buffers."""
         alone = [
-            self._judged(opened, [opened.buffers], [seed], alone=True).all_ns
+            self._judged(opened, [opened.buffers], [seed], None).all_ns
             for seed in islice(seeds, single_calls)
         ]
         return max(0.0, statistics.median(alone) - self._empty_alone_ns)
@@ -128,15 +140,18 @@ class GatedClock:
         opened: OpenedCase,
         sets: list[SharedBuffers],
         seeds: list[int],
-        alone: bool = False,
+        fd: int | None,
     ) -> _Clocked:
         """Clock calls on the contents of every seed. Raises SubmissionFailed unless all outputs are
-        correct."""
+        correct.
+
+        fd: descriptor of the sets; None for the case's buffers, whose call is clocked alone.
+        """
         late = []
         for seed, buffers in zip(seeds, sets, strict=True):
             opened.fill(buffers, opened.draw(seed))
             late += opened.withhold(buffers)
-        clocked = self._clock(sets, late, alone)
+        clocked = self._clock(sets, late, alone=fd is None, fd=fd)
         try:
             for seed, buffers, output in zip(seeds, sets, clocked.outputs, strict=True):
                 data = opened.draw(seed)
@@ -151,15 +166,16 @@ class GatedClock:
         sets: list[SharedBuffers],
         late: list[tuple[torch.Tensor, torch.Tensor]],
         alone: bool,
+        fd: int | None = None,
     ) -> _Clocked:
         """Clock queued calls.
 
         late: (destination, source) of contents that arrive when the gate opens. alone: whether this
-        is a single call, whose host code may wait for the device.
+        is a single call, whose host code may wait for the device. fd: see ``_judged``.
         """
         self._gate.shut()
         try:
-            return self._clock_shut(sets, late, alone)
+            return self._clock_shut(sets, late, alone, fd)
         finally:
             self._gate.open()  # calls that still wait must not wait forever
 
@@ -168,12 +184,11 @@ class GatedClock:
         sets: list[SharedBuffers],
         late: list[tuple[torch.Tensor, torch.Tensor]],
         alone: bool,
+        fd: int | None,
     ) -> _Clocked:
         self._ask(OpenGate(), self._gate.fd)
-        for each in sets:
-            self._ask(OpenSet(), None if alone else each.fd)
-            if not alone:  # at most a few hundred descriptors are allowed
-                each.close_fd()
+        if sets:
+            self._ask(OpenSets(len(sets)), fd)
         raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
         open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
         torch.stack(raw)  # loads the kernel that is needed when the clock runs
