@@ -6,52 +6,44 @@ from enum import IntEnum
 class Code(IntEnum):
     """cudaError_t; the names are those of its enumerators, in another spelling."""
 
-    SUCCESS = 0
-    INVALID_VALUE = 1
-    MEMORY_ALLOCATION = 2
-    INVALID_CONFIGURATION = 9
-    INVALID_SYMBOL = 13
-    INVALID_DEVICE_FUNCTION = 98
-    INVALID_DEVICE = 101
-    NO_KERNEL_IMAGE_FOR_DEVICE = 209
-    INVALID_RESOURCE_HANDLE = 400
-    ILLEGAL_ADDRESS = 700
-    LAUNCH_OUT_OF_RESOURCES = 701
-    LAUNCH_FAILURE = 719
-    COOPERATIVE_LAUNCH_TOO_LARGE = 720
-    NOT_SUPPORTED = 801
-    INVALID_CLUSTER_SIZE = 912
+    text: str
+    """The text that cudaGetErrorString returns."""
+
+    SUCCESS = 0, "no error"
+    INVALID_VALUE = 1, "invalid argument"
+    MEMORY_ALLOCATION = 2, "out of memory"
+    INVALID_CONFIGURATION = 9, "invalid configuration argument"
+    INVALID_SYMBOL = 13, "invalid device symbol"
+    INVALID_DEVICE_FUNCTION = 98, "invalid device function"
+    INVALID_DEVICE = 101, "invalid device ordinal"
+    NO_KERNEL_IMAGE_FOR_DEVICE = 209, "no kernel image is available for execution on the device"
+    INVALID_RESOURCE_HANDLE = 400, "invalid resource handle"
+    ILLEGAL_ADDRESS = 700, "an illegal memory access was encountered"
+    LAUNCH_OUT_OF_RESOURCES = 701, "too many resources requested for launch"
+    LAUNCH_FAILURE = 719, "unspecified launch failure"
+    COOPERATIVE_LAUNCH_TOO_LARGE = 720, "too many blocks in cooperative launch"
+    NOT_SUPPORTED = 801, "operation not supported"
+    INVALID_CLUSTER_SIZE = 912, "cluster misconfiguration"
+
+    def __new__(cls, value: int, text: str) -> "Code":
+        code = int.__new__(cls, value)
+        code._value_, code.text = value, text
+        return code
 
 
-_TEXTS: dict[int, str] = {
-    Code.SUCCESS: "no error",
-    Code.INVALID_VALUE: "invalid argument",
-    Code.MEMORY_ALLOCATION: "out of memory",
-    Code.INVALID_CONFIGURATION: "invalid configuration argument",
-    Code.INVALID_SYMBOL: "invalid device symbol",
-    Code.INVALID_DEVICE_FUNCTION: "invalid device function",
-    Code.INVALID_DEVICE: "invalid device ordinal",
-    Code.NO_KERNEL_IMAGE_FOR_DEVICE: "no kernel image is available for execution on the device",
-    Code.INVALID_RESOURCE_HANDLE: "invalid resource handle",
-    Code.ILLEGAL_ADDRESS: "an illegal memory access was encountered",
-    Code.LAUNCH_OUT_OF_RESOURCES: "too many resources requested for launch",
-    Code.LAUNCH_FAILURE: "unspecified launch failure",
-    Code.COOPERATIVE_LAUNCH_TOO_LARGE: "too many blocks in cooperative launch",
-    Code.NOT_SUPPORTED: "operation not supported",
-    Code.INVALID_CLUSTER_SIZE: "cluster misconfiguration",
-}
+_codes = {int(each): each for each in Code}
 
 
 def error_name(code: int) -> str:
     """Return the enumerator's name in cudaError_t."""
     if code == Code.SUCCESS:
         return "cudaSuccess"
-    return f"cudaError{Code(code).name.title().replace('_', '') if code in _TEXTS else code}"
+    return f"cudaError{_codes[code].name.title().replace('_', '') if code in _codes else code}"
 
 
 def error_text(code: int) -> str:
-    """Return the text that cudaGetErrorString returns for a code."""
-    return _TEXTS.get(code, f"error {code}")
+    """Return the text of a code."""
+    return _codes[code].text if code in _codes else f"error {code}"
 
 
 class CudaError(Exception):
