@@ -26,11 +26,11 @@ def verdict_of(content: bytes, device: str = "cpu") -> dict[str, Any]:
     status = {"wrong": "fail", "unclear": "skipped"}.get(text, "pass")
     failure = failures.get(text)
     said = failure.message if failure else None
-    verdict.tests = [TestResult(problem.tests[0], "contest", status, said, failure=failure)]
+    verdict.tests = [TestResult(problem.tests[0], status, said, failure=failure)]
     on_gpu = device == "cuda"
     mean_us = float(text) if on_gpu and status == "pass" else None
     verdict.benchmarks = [
-        BenchmarkResult(line, "pass", mean_us is not None, mean_us=mean_us, floor_us=20.0)
+        BenchmarkResult(line, "pass", timed=mean_us is not None, mean_us=mean_us, floor_us=20.0)
         for line in problem.benchmarks
     ]
     return verdict.as_json()

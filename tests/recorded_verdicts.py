@@ -131,7 +131,7 @@ def verdict_with(text: str) -> Verdict:
     told |= {"hint": text, "arguments": {text: text}, "causes": causes}
     failure = read_failure(told)
     finding = Finding(text, text, kernel=text, file=text, line=4, count=1, hint=text, rule=text)
-    test = TestResult(case(), "contest", "fail", text, 0.5, [finding], failure)
+    test = TestResult(case(), "fail", text, 0.5, [finding], failure)
     verdict = Verdict(Submission(text, "0" * 64), Device("cpu", text, emulates=text))
     verdict.tests = [test, replace(test, inputs="full")]
     verdict.warnings = [Warning("noisy", text, text)]

@@ -47,7 +47,7 @@ class Fake:
         self.asked.append((path.name, len(plan.tests), len(plan.benchmarks)))
         status = "fail" if "wrong" in words else "pass"
         verdict.interrupted = "interrupted" in words
-        verdict.tests = [TestResult(line, "contest", status, "no luck") for line in plan.tests]
+        verdict.tests = [TestResult(line, status, "no luck") for line in plan.tests]
         for line in plan.benchmarks:
             grown = {name: int(each * float(factor)) for name, each in counts.items()}
             mark = "host code reads c" if "unverified" in words else None

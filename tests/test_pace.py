@@ -38,12 +38,14 @@ small, large = case(128, 256), case(7168, 16384)
 
 def passed_in(seconds: float, spec: str = small) -> Pace:
     pace = Pace()
-    pace.add(TestResult(spec, "contest", "pass", elapsed_s=seconds))
+    pace.add(TestResult(spec, "pass", elapsed_s=seconds))
     return pace
 
 
 def failed(spec: str, code: str, **arguments: float) -> TestResult:
-    return TestResult(spec, "full", "fail", "why", failure=Failure(code, arguments=arguments))
+    return TestResult(
+        spec, "fail", "why", inputs="full", failure=Failure(code, arguments=arguments)
+    )
 
 
 def not_ended(spec: str, seconds: float, ours_s: float = 0.0) -> TestResult:
@@ -74,7 +76,7 @@ def read_failed(kind: str, spec: str, message: str, record: dict[str, Any]) -> A
         (not_ended(small, 60), 0.4, True, "fail"),
         (failed(large, "timeout.mode"), 0.4, True, "skipped"),
         (failed(large, "output.mismatch"), 0.4, True, "fail"),
-        (TestResult(large, "full", "pass"), 0.4, True, "pass"),
+        (TestResult(large, "pass", inputs="full"), 0.4, True, "pass"),
         (not_imported(0.02), 0.4, True, "skipped"),
         (not_imported(150), 0.4, True, "fail"),
         # Where nothing has passed, the time that is left decides.
@@ -137,7 +139,7 @@ def test_a_kernel_that_got_little_of_the_processor_is_not_said_to_hang(
 
 def test_the_first_case_may_have_compiled_for_long() -> None:
     pace = passed_in(40.0)
-    pace.add(TestResult(case(256, 7168), "contest", "pass", elapsed_s=1.0))
+    pace.add(TestResult(case(256, 7168), "pass", elapsed_s=1.0))
     assert pace.decided(not_ended(case(512, 7168), 60), emulated=True).status == "fail"
 
 
@@ -227,8 +229,8 @@ def test_a_gpu_is_never_too_slow() -> None:
 
 
 def test_where_one_case_is_wrong_nothing_is_unclear() -> None:
-    wrong = TestResult(small, "contest", "fail", "1 of 128 elements are wrong")
-    left = TestResult(large, "contest", "skipped", "not judged: the time limit was reached")
+    wrong = TestResult(small, "fail", "1 of 128 elements are wrong")
+    left = TestResult(large, "skipped", "not judged: the time limit was reached")
     verdict = Verdict(Submission("mine.py", "0" * 64), tests=[wrong, left])
     assert not verdict.unclear
     verdict = Verdict(Submission("mine.py", "0" * 64), benchmarks=[BenchmarkResult(large, "pass")])

@@ -155,7 +155,7 @@ def test_the_list_says_what_there_is_time_for_by_what_was_judged(
     add_problems(tmp_path)
     verdict = Verdict(Submission("mine.py", "0" * 64), problem="scaled_v2")
     verdict.tests = [
-        TestResult(line, "contest", "pass", emulated=True, elapsed_s=each)
+        TestResult(line, "pass", emulated=True, elapsed_s=each)
         for line, each in zip(load_problem(own).tests, took_s, strict=True)
     ]
     keep(verdict, b"")

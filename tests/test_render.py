@@ -64,7 +64,7 @@ def verdict(
 
 def both(contest: str, full: str, message: str | None = None) -> list[TestResult]:
     return [
-        TestResult(case(), inputs, status, message if status == "fail" else None)
+        TestResult(case(), status, message if status == "fail" else None, inputs=inputs)
         for inputs, status in (("contest", contest), ("full", full))
     ]
 
@@ -156,7 +156,7 @@ def test_a_full_range_test_decides_where_earlier_calls_made_it_wrong() -> None:
 
 
 def test_only_the_first_different_messages_are_shown() -> None:
-    tests = [TestResult(case(m=i), "contest", "fail", f"message {i}") for i in range(1, 7)]
+    tests = [TestResult(case(m=i), "fail", f"message {i}") for i in range(1, 7)]
     lines = [line.plain for line in failure_lines(verdict(tests))]
     assert [line.strip() for line in lines if "message" in line and "--json" not in line] == [
         f"message {i}" for i in (1, 2, 3)
@@ -211,7 +211,7 @@ def test_the_last_line_counts_what_was_judged(
     tests: str, benchmarks: str, interrupted: bool, closing: str
 ) -> None:
     made = verdict(
-        [TestResult(case(), "contest", status, "wrong") for status in tests.split()],
+        [TestResult(case(), status, "wrong") for status in tests.split()],
         [BenchmarkResult(case(), status) for status in benchmarks.split()],
     )
     made.interrupted, made.elapsed_s = interrupted, 5.0 if tests else None
@@ -222,7 +222,7 @@ def test_the_last_line_counts_what_was_judged(
 def test_a_finding_is_shown_with_its_rule() -> None:
     finding = Finding("warp_sync", "not in its mask", file="submission.py", line=3, count=2)
     finding = replace(finding, hint="name every lane", rule="PTX ISA, shfl.sync: no")
-    found = TestResult(case(), "contest", "pass", findings=[finding])
+    found = TestResult(case(), "pass", findings=[finding])
     assert [str(line) for line in finding_lines(verdict([found]))] == [
         "finding: submission.py:3: not in its mask",
         "  warp_sync, 2 times in 1 cases; name every lane",
@@ -398,7 +398,7 @@ def test_a_check_shows_nothing_but_the_line() -> None:
         told.phase("test", [case()], 60.0)
         told.device(cpu)
         told.started(0, 0.0)
-        told.finished(0, TestResult(case(), "contest", "pass"))
+        told.finished(0, TestResult(case(), "pass"))
     assert file.getvalue() == ""
 
 
@@ -409,9 +409,9 @@ def test_a_case_that_fails_in_a_fresh_process_is_told_again_and_counted_once() -
     told.phase("test", [case(), case() + full_range_suffix], 60.0)
     told.started(0, 0.0)
     clock.passes(2.0)
-    told.finished(0, TestResult(case(), "contest", "pass", elapsed_s=2.0))
+    told.finished(0, TestResult(case(), "pass", elapsed_s=2.0))
     clock.passes(5.0)
-    told.finished(0, TestResult(case(), "contest", "fail", "not repeatable"))
+    told.finished(0, TestResult(case(), "fail", "not repeatable"))
     assert progress.line.plain.startswith("1 of 2 tests")
     first, second = file.getvalue().splitlines()
     assert first.endswith("pass  in 2.0 s")

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.errors import json_schema
@@ -55,14 +55,10 @@ class Device:
 
 
 @dataclass(frozen=True)
-class TestResult:
-    """The result of a test; docs/json.md explains findings and failure."""
-
-    __test__ = False  # not a pytest class, whatever its name says
+class CaseResult:
+    """The result of a case; docs/json.md explains findings and failure."""
 
     spec: str
-    inputs: str
-    """contest or full."""
     status: str
     """pass, fail, or skipped if it was not judged."""
     message: str | None = None
@@ -70,27 +66,46 @@ class TestResult:
     """The largest error over the allowed one."""
     findings: list[failures.Finding] = field(default_factory=list)
     failure: failures.Failure | None = None
-    """Why it did not pass; set for every test that failed."""
+    """Why it did not pass; set for every case that failed."""
     output: str | None = None
     """The text that the submission printed."""
-    emulated: bool = False
-    """Whether it launched kernels that were emulated, as the judge says."""
     unverified: str | None = None
-    """See ``BenchmarkResult``."""
+    """Why counts may leave out work or are of few calls, or why a test says little; None
+    otherwise."""
     dropped: list[str] = field(default_factory=list)
+    """The fields for which the result pipe had no room."""
     elapsed_s: float | None = None
+    """The duration of the case without later calls."""
 
     def __post_init__(self) -> None:
-        _fill_failure(self)
+        """Give a case that failed a failure with a message; its code is UNKNOWN if there was
+        none."""
+        if self.status == "fail" or self.failure is not None:
+            known = self.failure or failures.Failure(failures.UNKNOWN)
+            first_line = (self.message or "").partition("\n")[0]
+            filled = replace(known, message=(known.message or first_line)[: failures.LONGEST_TEXT])
+            object.__setattr__(self, "failure", filled)
+
+
+Result = TypeVar("Result", bound=CaseResult)
 
 
 @dataclass(frozen=True)
-class BenchmarkResult:
+class TestResult(CaseResult):
+    """The result of a test."""
+
+    __test__ = False  # not a pytest class, whatever its name says
+
+    inputs: str = "contest"
+    """contest or full."""
+    emulated: bool = False
+    """Whether it launched kernels that were emulated, as the judge says."""
+
+
+@dataclass(frozen=True)
+class BenchmarkResult(CaseResult):
     """The result of a benchmark. Times are None if nothing was timed."""
 
-    spec: str
-    status: str
-    """pass, fail, or skipped if it was not judged."""
     timed: bool = False
     runs: int | None = None
     mean_us: float | None = None
@@ -113,33 +128,10 @@ class BenchmarkResult:
     """Counts of an emulated call; see ``cli.b200``."""
     predicted: Prediction | None = None
     """The time of an emulated call on another GPU."""
-    message: str | None = None
-    error_share: float | None = None
-    findings: list[failures.Finding] = field(default_factory=list)
-    failure: failures.Failure | None = None
-    output: str | None = None
-    unverified: str | None = None
-    """Why counts may leave out work or are of few calls; None otherwise."""
     full_range: str | None = None
     """Whether a call with full-range inputs was right, pass or fail; None if there was none."""
-    dropped: list[str] = field(default_factory=list)
-    """The fields for which the result pipe had no room."""
     samples_us: list[float] | None = None
     """Every timed call that counts, in order."""
-    elapsed_s: float | None = None
-    """The duration of the case without later calls."""
-
-    def __post_init__(self) -> None:
-        _fill_failure(self)
-
-
-def _fill_failure(result: TestResult | BenchmarkResult) -> None:
-    """Give a case that failed a failure with a message; its code is UNKNOWN if there was none."""
-    if result.status == "fail" or result.failure is not None:
-        known = result.failure or failures.Failure(failures.UNKNOWN)
-        first_line = (result.message or "").partition("\n")[0]
-        filled = replace(known, message=(known.message or first_line)[: failures.LONGEST_TEXT])
-        object.__setattr__(result, "failure", filled)
 
 
 @dataclass(frozen=True)
@@ -199,7 +191,7 @@ class Verdict:
     """See ``Score``."""
 
     @property
-    def results(self) -> list[TestResult | BenchmarkResult]:
+    def results(self) -> list[CaseResult]:
         """Every case, in the order in which they are judged."""
         return [*self.tests, *self.benchmarks]
 
@@ -231,12 +223,12 @@ class Verdict:
     @property
     def unclear(self) -> bool:
         """Whether all that was judged is right, but some cases were not judged."""
-        results: list[TestResult | BenchmarkResult] = [*self._deciding_tests, *self.benchmarks]
+        results: list[CaseResult] = [*self._deciding_tests, *self.benchmarks]
         left = any(each.status == "skipped" and each.failure for each in results)
         failed = self.keeps_state or any(each.status == "fail" for each in results)
         return left and not failed and not self.mistake and not self.interrupted
 
-    def only_warns(self, result: TestResult | BenchmarkResult) -> bool:
+    def only_warns(self, result: CaseResult) -> bool:
         """Return whether a failure of a case is only a warning: that of a test on full-range
         inputs, as long as none on the contest's fails. A test that earlier calls made wrong
         decides, too."""
@@ -246,7 +238,7 @@ class Verdict:
         return not any(test.status == "fail" for test in deciding)
 
     @property
-    def decider(self) -> TestResult | BenchmarkResult | None:
+    def decider(self) -> CaseResult | None:
         """The case that keeps the verdict from passing: the first deciding case that failed, else
         the first that could not be judged; None if no case does."""
         deciding = [each for each in self.results if each.failure and not self.only_warns(each)]
@@ -398,8 +390,8 @@ def read_test(
     message = unescape(said) if said else None if status else not_judged.message
     return TestResult(
         spec=line.removesuffix(full_range_suffix),
-        inputs="full" if full else "contest",
         status="pass" if status == "pass" else "fail",
+        inputs="full" if full else "contest",
         emulated=values.get(f"{key}.emulated") == "true",
         message=message,
         failure=None if status == "pass" else _failure(values, key, not_judged),

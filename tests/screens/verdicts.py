@@ -54,11 +54,11 @@ def all_tests(failing: tuple[int, ...] = (), judged: int = 20) -> list[TestResul
     lines = [(line, inputs) for inputs in ("contest", "full") for line in test_lines]
     results = []
     for number, (line, inputs) in enumerate(lines):
-        result = TestResult(line, inputs, "pass", error_share=0.125)
+        result = TestResult(line, "pass", inputs=inputs, error_share=0.125)
         if number in failing:
-            result = TestResult(line, inputs, "fail", wrong, error_share=71.5)
+            result = TestResult(line, "fail", wrong, inputs=inputs, error_share=71.5)
         if number >= judged:
-            result = TestResult(line, inputs, "skipped", "not judged: interrupted")
+            result = TestResult(line, "skipped", "not judged: interrupted", inputs=inputs)
         results.append(result)
     return results
 

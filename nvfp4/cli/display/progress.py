@@ -9,12 +9,12 @@ from rich.live import Live
 from rich.text import Text
 
 from nvfp4.cli.display.console import say
-from nvfp4.cli.display.render import benchmark_line, device_line, test_line
+from nvfp4.cli.display.render import case_line, device_line
 from nvfp4.cli.judging.assess import Observer
 from nvfp4.cli.judging.unclear_policy import Pace
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import roughly, seconds, several
-from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult
+from nvfp4.cli.verdict import CaseResult, Device
 from nvfp4.records.cases import full_range_suffix
 from nvfp4.records.unanswered import longest_again_s
 
@@ -114,9 +114,9 @@ class Progress(Observer):
         word, _, self._share = word.partition(" ")
         self._activity = word if word != "importing" or not self._case else "running"
 
-    def finished(self, index: int, result: TestResult | BenchmarkResult) -> None:
+    def finished(self, index: int, result: CaseResult) -> None:
         """Show that a case is over; it may come again, as it can still fail in a fresh process."""
-        line = test_line(result) if isinstance(result, TestResult) else benchmark_line(result)
+        line = case_line(result)
         if self._running.pop(index, None) is not None and result.elapsed_s is not None:
             self._pace.add(result)
             line.append(f"  in {seconds(result.elapsed_s)}", style="dim")

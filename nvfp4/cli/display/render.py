@@ -11,7 +11,7 @@ from nvfp4.cli.display import benchmark_tables, sentences
 from nvfp4.cli.display.console import say, show_table
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, microseconds
-from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, CaseResult, Device, TestResult, Verdict
 
 _addresses = re.compile(r"\b0x[0-9a-f]+\b")
 _plain_columns = 100
@@ -79,21 +79,16 @@ def device_line(device: Device) -> Text:
     return Text("judging on the CPU; CuTe DSL is not installed, so its kernels cannot run")
 
 
-def test_line(test: TestResult) -> Text:
-    """Return a finished test as one line."""
-    return Text.assemble(
-        f"test       {shape_of(test.spec)!s:<18} {test.inputs + ' inputs':<15} ",
-        benchmark_tables.status_text(test.status),
-    )
-
-
-def benchmark_line(benchmark: BenchmarkResult) -> Text:
-    """Return a finished benchmark as one line."""
-    line = Text.assemble(
-        f"benchmark  {shape_of(benchmark.spec)!s:<18} ", benchmark_tables.result_text(benchmark)
-    )
-    if benchmark.mean_us is not None:
-        line.append(f"  mean {microseconds(benchmark.mean_us)} us")
+def case_line(result: CaseResult) -> Text:
+    """Return a finished case as one line."""
+    shape = f"{shape_of(result.spec)!s:<18}"
+    if isinstance(result, TestResult):
+        inputs, status = f"{result.inputs} inputs", benchmark_tables.status_text(result.status)
+        return Text.assemble(f"test       {shape} {inputs:<15} ", status)
+    assert isinstance(result, BenchmarkResult)
+    line = Text.assemble(f"benchmark  {shape} ", benchmark_tables.result_text(result))
+    if result.mean_us is not None:
+        line.append(f"  mean {microseconds(result.mean_us)} us")
     return line
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from nvfp4.cli.judging.unclear_policy import way_out
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, seconds, several
-from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+from nvfp4.cli.verdict import CaseResult, TestResult, Verdict
 from nvfp4.records.failures import ADVICE, BY_SUBMISSION, Finding, Place
 
 _shown_failures = 3
@@ -20,7 +20,7 @@ _shown_kernels = 3
 _shown_opcodes = 4
 
 
-def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkResult]]:
+def named_results(verdict: Verdict) -> list[tuple[str, CaseResult]]:
     """Return (description, result) of every case, in the order in which they were judged."""
     return [
         *((f"test, {test.inputs} inputs", test) for test in verdict.tests),
@@ -42,9 +42,7 @@ def failure_lines(verdict: Verdict) -> Iterator[Text]:
     yield from _lines_of("cases", ("not judged", "bold yellow", left))
 
 
-def _lines_of(
-    noun: str, *groups: tuple[str, str, list[tuple[str, TestResult | BenchmarkResult]]]
-) -> Iterator[Text]:
+def _lines_of(noun: str, *groups: tuple[str, str, list[tuple[str, CaseResult]]]) -> Iterator[Text]:
     """Yield a line for each distinct message. groups: (word for their cases, style, cases)."""
     said: set[str] = set()
     hidden = 0
@@ -178,7 +176,7 @@ def _taken(verdict: Verdict, preposition: str = "in") -> str:
     return f" {preposition} {seconds(verdict.elapsed_s)}"
 
 
-def _case(result: TestResult | BenchmarkResult) -> str:
+def _case(result: CaseResult) -> str:
     shape = str(shape_of(result.spec))
     return f"{shape}, {result.inputs} inputs" if isinstance(result, TestResult) else shape
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
@@ -22,9 +22,10 @@ from nvfp4.cli.problem import Problem, read_file, shape_of
 from nvfp4.cli.text import visible_json
 from nvfp4.cli.verdict import (
     BenchmarkResult,
+    CaseResult,
     Device,
+    Result,
     Submission,
-    TestResult,
     Verdict,
     judge_ended,
     no_result,
@@ -66,7 +67,7 @@ class Observer:
     def activity(self, word: str) -> None:
         """The submission's process is busy with something; see ``read_activity``."""
 
-    def finished(self, index: int, result: TestResult | BenchmarkResult) -> None:
+    def finished(self, index: int, result: CaseResult) -> None:
         """A case is over; one that has passed may fail later."""
 
 
@@ -207,7 +208,6 @@ def _run_alone(bot: Bot) -> tuple[str | None, bool]:
     return reason if ended.exit_code else None, False
 
 
-Result = TypeVar("Result", TestResult, BenchmarkResult)
 Read = Callable[..., Result]
 """A function such as ``verdict.read_test``."""
 

@@ -6,13 +6,10 @@ result is unknown.
 """
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.verdict import BenchmarkResult, TestResult
+from nvfp4.cli.verdict import CaseResult, Result
 from nvfp4.records.failures import BY_SUBMISSION, Failure
-
-Result = TypeVar("Result", TestResult, BenchmarkResult)
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ class Pace:
     def __init__(self) -> None:
         self._passed: list[tuple[int, float]] = []
 
-    def add(self, result: TestResult | BenchmarkResult) -> None:
+    def add(self, result: CaseResult) -> None:
         """Note the duration of a case if it passed."""
         if result.status == "pass" and result.elapsed_s is not None:
             self._passed.append((_elements(result), result.elapsed_s))
@@ -158,7 +155,7 @@ class Pace:
             needed_s = max(needed_s, self._longest_s(result))
         return result if failure.own_s > needed_s else _left_out(result, too_slow)
 
-    def _longest_s(self, result: TestResult | BenchmarkResult) -> float:
+    def _longest_s(self, result: CaseResult) -> float:
         """Return the seconds after which a call hangs; with compilation if cases have passed."""
         elements = _elements(result)
         expected_s = self.expected_s(max([elements, *(each for each, _ in self._passed)]))
@@ -189,5 +186,5 @@ def _left_out(result: Result, refusal: Refusal) -> Result:
     return replace(result, status="skipped", message=message, failure=failure)
 
 
-def _elements(result: TestResult | BenchmarkResult) -> int:
+def _elements(result: CaseResult) -> int:
     return shape_of(result.spec).elements
