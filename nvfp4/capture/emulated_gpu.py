@@ -200,8 +200,9 @@ class EmulatedGpu(Owner):
     def reads(self, address: int, nbytes: int) -> None:
         """Fetch the contents of a range. Raises KernelFault."""
         with self._turn:
-            for start, end in self._of_the_gpu(address, address + nbytes):
-                for gap in self._fresh.outside(start, end):
+            for start, end in self._held():
+                start, end = max(start, address), min(end, address + nbytes)
+                for gap in self._fresh.outside(start, end) if start < end else ():
                     self._fetch(*gap)
 
     def wrote(self, address: int, nbytes: int) -> None:
@@ -262,12 +263,9 @@ class EmulatedGpu(Owner):
     def _is_remote(self, address: int) -> bool:
         return any(each.address <= address < each.end for each in self._variables)
 
-    def _of_the_gpu(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of a range whose contents the executor may hold."""
-        return [(max(a, start), min(b, end)) for a, b in self._held() if a < end and start < b]
-
     def _held(self) -> list[tuple[int, int]]:
-        """Return the ranges of the current case, and of memory that launches may touch."""
+        """Return the ranges of the current case, and of memory that launches may touch: the
+        executor may hold their contents."""
         held = [(each.address, each.end) for each in self.spaces[-1:]]
         return held + [(address, address + nbytes) for address, nbytes in self._known]
 

@@ -30,9 +30,10 @@ from nvfp4.emulator.errors import EmulatorFailed, RunawayKernel, TooSlow
 from nvfp4.emulator.loops import COMPILED
 from nvfp4.emulator.report import noted
 from nvfp4.emulator.software import software_conversions
+from nvfp4.emulator.state.memory import host_bytes
 from nvfp4.executor.faults import Admission, fault_of
 from nvfp4.executor.machine_code import compiled_since
-from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, NotShareable, contents
+from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, NotShareable
 from nvfp4.model.assembly import start_assembling
 from nvfp4.model.counting import (
     add_times,
@@ -309,15 +310,15 @@ class Gpu:
         offset = 0
         for address, nbytes in request.spans:
             self._holder(address, nbytes)
-            contents(address, nbytes)[:] = self._window[offset : offset + nbytes]
+            host_bytes(address, nbytes)[:] = self._window[offset : offset + nbytes]
             offset += nbytes
         return Done()
 
     def _read(self, request: gpu_messages.Read, fd: int | None) -> Done:
         address, nbytes = request.address, request.nbytes
         holder = self._holder(address, nbytes)
-        self._refuse_what_differs(address, nbytes, lambda: contents(address, nbytes).copy())
-        self._window[:nbytes] = contents(address, nbytes)
+        self._refuse_what_differs(address, nbytes, lambda: host_bytes(address, nbytes).copy())
+        self._window[:nbytes] = host_bytes(address, nbytes)
         name = holder.name if holder in self._case else "memory of a kernel"
         if name not in self._call.read:
             self._call.read.append(name)
@@ -333,8 +334,8 @@ class Gpu:
         to, source, nbytes = request.to, request.source, request.nbytes
         self._holder(source, nbytes)
         self._holder(to, nbytes)
-        self._refuse_what_differs(source, nbytes, lambda: contents(source, nbytes).copy())
-        contents(to, nbytes)[:] = contents(source, nbytes).copy()
+        self._refuse_what_differs(source, nbytes, lambda: host_bytes(source, nbytes).copy())
+        host_bytes(to, nbytes)[:] = host_bytes(source, nbytes).copy()
         self._call.copied.append(nbytes)
         if self._memory.is_shared(to, nbytes):
             self._call.also = _shares
@@ -369,7 +370,7 @@ class Gpu:
             return Done()
         last = sum((count - 1) * step for count, step in zip(shape, strides, strict=True))
         self._holder(request.address, last + width)
-        source = contents(request.address, last + width)
+        source = host_bytes(request.address, last + width)
 
         def read() -> Any:
             seen = np.lib.stride_tricks.as_strided(
@@ -378,7 +379,7 @@ class Gpu:
             return seen.reshape(-1).copy()
 
         self._refuse_what_differs(request.address, last + width, read)
-        contents(self._place_of_output + request.offset, size)[:] = read()
+        host_bytes(self._place_of_output + request.offset, size)[:] = read()
         return Done()
 
     def _start(self, request: gpu_messages.Start, fd: int | None) -> Started:

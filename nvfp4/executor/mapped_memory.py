@@ -6,8 +6,6 @@ import mmap
 import os
 from collections.abc import Iterable
 
-import numpy as np
-
 from nvfp4.records.ranges import Ranges
 
 _page_bytes = mmap.PAGESIZE
@@ -19,8 +17,6 @@ them."""
 
 _read_write, _shared, _private, _anonymous, _keep_others = 3, 0x01, 0x02, 0x20, 0x100000
 _failed = ctypes.c_void_p(-1).value
-
-Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 class NotMappable(Exception):
@@ -98,12 +94,6 @@ class MappedMemory:
         for address, nbytes in self._shared:
             _unmap(address, nbytes)
         self._shared = []
-
-
-def contents(address: int, nbytes: int) -> Bytes:
-    """The bytes at an address, as they are."""
-    pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
-    return np.ctypeslib.as_array(pointer, (nbytes,))
 
 
 def _map(address: int, nbytes: int, flags: int, fd: int) -> None:

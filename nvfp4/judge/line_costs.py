@@ -62,17 +62,14 @@ def _error(failed: CaseFailed) -> dict[str, Any]:
 
 
 def _explain(setup: CaseSetup, case: Case, instructions: int, texts: list[str]) -> dict[str, Any]:
-    process, opened = setup.process, OpenedCase(setup, case)
-    try:
+    with closing(OpenedCase(setup, case)) as opened:
         opened.begin(instructions, texts)
         opened.fill(opened.buffers, opened.draw(case.seed))
         opened.ask(Call(), Called)
         opened.end()
-    finally:
-        opened.close()
-    assert process.gpu is not None
-    assert process.gpu.folder is not None
-    content = read_plain_file(process.gpu.folder, explained_name, _longest_bytes)
+    gpu = setup.process.gpu
+    assert gpu is not None and gpu.folder is not None
+    content = read_plain_file(gpu.folder, explained_name, _longest_bytes)
     try:
         found = json.loads(content or b"")
     except (ValueError, RecursionError):

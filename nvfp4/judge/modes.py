@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -384,11 +384,8 @@ class Judge:
         if time.monotonic() >= self._deadline:
             raise OutOfTime
         setup = CaseSetup(self._process, self._device, self._deadline, self._referee, True)
-        opened = OpenedCase(setup, case)
-        try:
+        with closing(OpenedCase(setup, case)) as opened:
             yield opened
-        finally:
-            opened.close()
 
     @contextmanager
     def _reported(self, key: str, complete: bool = True) -> Iterator[dict[str, str]]:

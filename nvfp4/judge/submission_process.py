@@ -60,6 +60,10 @@ _told_by_workers = (
 """Prefixes of the codes that the submission's process may report; all others are the judge's
 own."""
 
+_device_address_hint = (
+    "\nhint: host code cannot use an address of the device's memory; .cpu() copies from there"
+)
+
 _attempts = 4
 """Attempts to find an executor in which the worker's addresses are free."""
 
@@ -388,14 +392,6 @@ class SubmissionProcess:
         code = "timeout.import" if loads else "timeout.call"
         return SubmissionFailed(code, f"{message}\n{stack}".strip(), Exit.TIMED_OUT, **arguments)
 
-    def _where_it_crashed(self) -> str:
-        hint = (
-            "hint: host code cannot use an address of the device's memory; .cpu() copies from there"
-        )
-        source, heading = self.source, "it was here:"
-        stack = stack_of_hang(self.scratch, source.file, source.text, self._name, heading)
-        return f"{stack}\n{hint}".strip()
-
     def _after_refusal(self, ended: SubmissionFailed) -> SubmissionFailed:
         """Return the error with a refusal just before the end, or ``ended`` if there was none."""
         refused = last_state(self.scratch).refused
@@ -450,7 +446,9 @@ class SubmissionProcess:
             name, meaning = _signal(-code)
             message = f"the submission's process was killed by {name}{meaning}"
             if connected and name == "SIGSEGV":
-                more += f"\n{self._where_it_crashed()}"
+                source, heading = self.source, "it was here:"
+                stack = stack_of_hang(self.scratch, source.file, source.text, self._name, heading)
+                more += f"\n{stack}".rstrip() + _device_address_hint
             return self._after_refusal(
                 SubmissionFailed("process.killed", message + more, signal=name)
             )

@@ -1,6 +1,5 @@
 """Waiting for other processes: for their output, for their end, and for a turn."""
 
-import contextlib
 import gc
 import os
 import re
@@ -174,15 +173,11 @@ class ForkedProcess:
             time.sleep(_LOOK_S)
         return code
 
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal if the process runs."""
-        if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
     def terminate(self) -> None:
-        """Ask the process to end."""
-        self.send_signal(signal.SIGTERM)
+        """Ask the process to end, if it runs."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
 
 
 Process = subprocess.Popen[bytes] | ForkedProcess

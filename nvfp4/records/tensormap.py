@@ -105,6 +105,7 @@ _SWIZZLE_SPAN_BYTES = {
     Swizzle.BYTES_128: 128,
     Swizzle.BYTES_128_ATOM_32: 128,
 }
+"""Width of the swizzle pattern, 0 for none."""
 
 
 _KIND = 2
@@ -158,11 +159,6 @@ class TensorMap:
         for extent in self.box[1:]:
             total *= extent
         return total
-
-    @property
-    def swizzle_span_bytes(self) -> int:
-        """Width of the swizzle pattern, 0 for none."""
-        return _SWIZZLE_SPAN_BYTES[self.swizzle]
 
     def pack(self) -> bytes:
         """Return the descriptor's 128 bytes."""
@@ -256,7 +252,7 @@ class TensorMap:
         row = f"the box's inner row of {self.inner_box_bytes} bytes"
         whole = self.box[0] * self.element_bits % 8 == 0
         _require(whole and self.inner_box_bytes % 16 == 0, f"{row} is not a multiple of 16")
-        span = self.swizzle_span_bytes
+        span = _SWIZZLE_SPAN_BYTES[self.swizzle]
         fits = not span or self.inner_box_bytes <= span
         _require(fits, f"{row} is wider than its {span}-byte swizzle")
 

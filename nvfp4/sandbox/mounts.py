@@ -21,6 +21,8 @@ _private_bytes = 1 << 30
 _PRIVATE_FILES = 1 << 18
 """Most files in each of them, as empty files also take memory."""
 
+_private_size = f"mode=1777,size={_private_bytes},nr_inodes={_PRIVATE_FILES}"
+
 _few = "mode=755,size=1048576"
 """Options of a small file system for folders and links."""
 
@@ -62,7 +64,7 @@ def show_only(
     _set_read_only("/", True, recursive=True)
     for name in _hidden:
         if os.path.isdir(name) and not os.path.islink(name):
-            _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
+            _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, _private_size)
     for path in filter(_is_hidden, private):  # or they could be made here
         path.mkdir(parents=True, exist_ok=True)
     covered = [str(path) for path in private if path.is_dir()]
@@ -90,10 +92,6 @@ def show_only(
         for fd in opened.values():
             os.close(fd)
     os.chdir(folder)
-
-
-def _size() -> str:
-    return f"size={_private_bytes},nr_inodes={_PRIVATE_FILES}"
 
 
 def _opened(paths: Iterable[Path]) -> dict[Path, int]:
@@ -136,7 +134,7 @@ def _new_devices(devices: dict[Path, int]) -> None:
     for name, target in _links.items():
         os.symlink(f"/proc/self/{target}", f"/dev/{name}")
     os.mkdir("/dev/shm")
-    _mount("tmpfs", "/dev/shm", "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
+    _mount("tmpfs", "/dev/shm", "tmpfs", _nosuid | _nodev, _private_size)
     _set_read_only("/dev", True)
 
 

@@ -97,7 +97,8 @@ class _Gpu:
         """Wait for a turn and hold it. Benchmarks that wait go before further tests."""
         with self._changed:
             self._waits += alone
-            self._changed.wait_for(lambda: self._is_free(alone))
+            while self._running[True] or (self._running[False] if alone else self._waits):
+                self._changed.wait()
             self._waits -= alone
             self._running[alone] += 1
         try:
@@ -106,9 +107,6 @@ class _Gpu:
             with self._changed:
                 self._running[alone] -= 1
                 self._changed.notify_all()
-
-    def _is_free(self, alone: bool) -> bool:
-        return not self._running[True] and not (self._running[False] if alone else self._waits)
 
 
 class GpuTime:

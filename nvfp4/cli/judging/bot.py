@@ -298,20 +298,13 @@ class Bot:
 
 def read_activity(folder: Path) -> str | None:
     """Return the activity that was written last in any of the judge's folders below this one."""
-    newest: tuple[int, str | None] = (0, None)
+    found: dict[int, str] = {}  # by the time of writing
     for scratch in folder.glob("nvfp4-*"):
-        with contextlib.suppress(OSError):
-            newest = max(newest, _read_activity(scratch), key=lambda found: found[0])
-    return newest[1]
-
-
-def _read_activity(scratch: Path) -> tuple[int, str | None]:
-    """Return the time of writing in ns and the activity; 0 for an unknown activity. Raises
-    OSError."""
-    with open_plain_file(scratch, "activity") as file:
-        word = file.read(_longest_activity_bytes).decode("ascii", "replace").strip()
-        known = _activity.fullmatch(word)
-        return (os.fstat(file.fileno()).st_mtime_ns, word) if known else (0, None)
+        with contextlib.suppress(OSError), open_plain_file(scratch, "activity") as file:
+            word = file.read(_longest_activity_bytes).decode("ascii", "replace").strip()
+            if _activity.fullmatch(word):
+                found[os.fstat(file.fileno()).st_mtime_ns] = word
+    return found[max(found)] if found else None
 
 
 def _write_cases(folder: Path, cases: list[str]) -> Path:

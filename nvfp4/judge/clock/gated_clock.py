@@ -175,38 +175,29 @@ class GatedClock:
         """
         self._gate.shut()
         try:
-            return self._clock_shut(sets, late, alone, fd)
+            self._ask(OpenGate(), self._gate.fd)
+            if sets:
+                self._ask(OpenSets(len(sets)), fd)
+            raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
+            open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
+            torch.stack(raw)  # loads the kernel that is needed when the clock runs
+            queued = self._queue(alone)
+            if self._timer is not None:  # clean caches, and clocks as high as in a timed call
+                self._timer.flush()
+            wait_until_idle(self._device)
+            start_ns = time.perf_counter_ns()
+            open_gate()
+            if not alone and not queued:
+                self._finish()
+                self._begin(AwaitQueue())
+            self._finish()
+            outputs = torch.stack(raw)
+            wait_until_idle(self._device)
+            all_ns = float(time.perf_counter_ns() - start_ns)
+            self._ask(CloseQueue())  # not while the clock runs: it takes milliseconds
+            return _Clocked(all_ns, queued, outputs[: len(sets)])
         finally:
             self._gate.open()  # calls that still wait must not wait forever
-
-    def _clock_shut(
-        self,
-        sets: list[SharedBuffers],
-        late: list[tuple[torch.Tensor, torch.Tensor]],
-        alone: bool,
-        fd: int | None,
-    ) -> _Clocked:
-        self._ask(OpenGate(), self._gate.fd)
-        if sets:
-            self._ask(OpenSets(len(sets)), fd)
-        raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
-        open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
-        torch.stack(raw)  # loads the kernel that is needed when the clock runs
-        queued = self._queue(alone)
-        if self._timer is not None:  # clean caches, and clocks as high as in a timed call
-            self._timer.flush()
-        wait_until_idle(self._device)
-        start_ns = time.perf_counter_ns()
-        open_gate()
-        if not alone and not queued:
-            self._finish()
-            self._begin(AwaitQueue())
-        self._finish()
-        outputs = torch.stack(raw)
-        wait_until_idle(self._device)
-        all_ns = float(time.perf_counter_ns() - start_ns)
-        self._ask(CloseQueue())  # not while the clock runs: it takes milliseconds
-        return _Clocked(all_ns, queued, outputs[: len(sets)])
 
     def _queue(self, alone: bool) -> bool:
         """Let the worker queue the calls and wait for them; return whether they were queued in
