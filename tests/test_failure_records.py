@@ -130,7 +130,7 @@ def test_a_fault_has_its_code_its_place_and_its_arguments() -> None:
 
 
 def test_what_follows_from_a_fault_keeps_its_arguments() -> None:
-    fault = MemoryFault("a race", arguments={"bytes": 4}).because("the output depends on it")
+    fault = MemoryFault("a race", arguments={"bytes": 4}).leading_to("the output depends on it")
     assert fault.arguments == {"bytes": 4}
 
 

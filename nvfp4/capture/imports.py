@@ -11,7 +11,7 @@ from types import ModuleType
 def when_imported(package: str, action: Callable[[], None]) -> Callable[[], None]:
     """Call `action` right after a top-level package was imported; at once if it is already.
 
-    Returns the function that takes this back. Nothing happens where the package is missing.
+    Returns a function that cancels this. Nothing happens if the package is missing.
     """
     if package in sys.modules:
         action()

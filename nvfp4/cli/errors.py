@@ -93,7 +93,7 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """Leaves the judge and its folder to the janitor."""
+    """End at once, at a second signal; the janitor ends the judge and removes its folder."""
     for fd in (1, 2):
         if os.isatty(fd):
             os.write(fd, _show_cursor)

@@ -21,7 +21,7 @@ leaderboard = "nvfp4_gemv"
 
 _names_its_leaderboard = re.compile(r"(?:#|//)!POPCORN\s+leaderboards?\s+(.+)", re.IGNORECASE)
 _is_name = re.compile(r"\w[\w.+-]{0,99}")
-"""Matches names of leaderboards; a list of problems may hold anything."""
+"""Pattern of a leaderboard's name; a list of problems may contain any text."""
 _largest_file_bytes = 4 << 20
 _extras = "extras.py"
 """The file in a user's problem that adds what the contest's files do not say; see

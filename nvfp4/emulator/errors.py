@@ -148,7 +148,7 @@ class EmulatorError(Exception):
             self.where = where
         return self
 
-    def because(self, consequence: str) -> "EmulatorError":
+    def leading_to(self, consequence: str) -> "EmulatorError":
         """Return a copy of this error whose message also names a consequence."""
         message = f"{self.message}; {consequence}"
         error = type(self)(message, where=self.where, hint=self.hint, arguments=self.arguments)

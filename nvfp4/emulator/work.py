@@ -36,7 +36,7 @@ class Sampled:
     first_requests: float
     """The share of requests that have such sectors."""
     uneven: float = 1.0
-    """Such sectors per request: ratio of the thread block with the most to the mean."""
+    """Such sectors per request: the most of any thread block, over the mean."""
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""The process that runs recorded launches on the true inputs."""
+"""The emulated GPU, a process: it has all device memory and runs every launch."""

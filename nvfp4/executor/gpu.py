@@ -490,8 +490,8 @@ def _note(told: gpu_messages.Told) -> Note:
 def _account(reports: list[LaunchReport], notes: list[list[str]]) -> list[dict[str, Any]]:
     """Return the reports of a call as plain values, short enough for a message.
 
-    The last one holds the sum of all that follow it; the first one has all findings, mistakes and
-    the judge's own first.
+    The last one is the sum of all that follow it. The first one has all findings: mistakes before
+    advice, and the judge's own before those of the submission's process.
     """
     told: list[dict[str, Any]] = []
     findings: list[dict[str, Any]] = []

@@ -81,7 +81,7 @@ class Paths:
 
     def trace(self, runs: dict[int, int]) -> Trace:
         """Return the trace of a warp. runs: how often it executes each statement. Raises
-        NoPrediction if no way through the machine code agrees with that."""
+        NoPrediction if no path through the machine code has these counts."""
         key = tuple(runs.items())
         if key not in self._known:
             flow = _Flow(self._graph, self._copies, runs)

@@ -30,8 +30,8 @@ class BadMessage(Exception):
 
 class Channel:
     def __init__(self, connection: socket.socket, takes_fds: bool = False) -> None:
-        """takes_fds: whether to accept descriptors; otherwise the system closes those that come, so
-        that the other side cannot use up this process's limit."""
+        """takes_fds: whether to accept descriptors. Otherwise the system closes those that arrive,
+        so that the other side cannot use up the limit of this process."""
         self._socket = connection
         self._takes_fds = takes_fds
         self._pending = bytearray()

@@ -1,7 +1,8 @@
-"""Errors that say nothing of the submission: what is not emulated, what this machine lacks.
+"""Errors that say nothing about the submission: something is not emulated, or missing on this
+machine.
 
-Those of our own packages have `refusal` in their class. Others are known by their class and by
-what they hold; those that C++ raises have nothing but words.
+Those of our own packages have `refusal` in their class. Errors of other packages are known by class
+and contents, those raised in C++ by their text alone.
 """
 
 import dis

@@ -1,1 +1,1 @@
-"""The submission's process: imports it, calls it, times or records what it launches."""
+"""The submission's process: imports it, calls it, times its calls."""

@@ -102,7 +102,7 @@ def _exists(name: str) -> bool:
 
 
 class _CpuKernel:
-    """One operator. What its schema says is read when it is first called: few ever are."""
+    """An operator. Its schema is read at the first call, because few operators are ever called."""
 
     def __init__(self, name: str, generator: torch.Generator) -> None:
         self._name = name

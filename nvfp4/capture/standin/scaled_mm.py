@@ -176,7 +176,8 @@ def _decoded(
     unit: int = 0,
 ) -> torch.Tensor:  # fmt: skip
     """Return the rows of an operand [rows, k] as floats, multiplied by its block scales if there
-    are any. unit: for int8, what the scales are multiples of; FP4 values are multiples of 0.5."""
+    are any. unit: for int8, the number that all scales are multiples of; FP4 values are multiples
+    of 0.5."""
     chosen = operand[rows]
     if operand.dtype == torch.float4_e2m1fn_x2:
         codes = chosen.view(torch.uint8)

@@ -1,4 +1,5 @@
-"""The file of a batch: a JSON object a line for each submission, whole whatever ends the batch."""
+"""The file of a batch: a line for each submission, a JSON object that is whole however the batch
+ends."""
 
 import errno
 import fcntl
@@ -21,9 +22,9 @@ batch_codes = {
 """Error codes that only lines of `nvfp4 batch` have, in addition to setup_codes."""
 
 Line = dict[str, Any]
-"""The object that `nvfp4 eval --json` prints, with more keys: same_as, the path whose verdict it is
-or None; options, how it was judged; elapsed_s. If nothing was judged, it still has passed and
-submission.
+"""The object that `nvfp4 eval --json` prints, with three more keys: same_as, the path of an equal
+file that was judged, or None; options, how it was judged; elapsed_s. The line of a file that was
+not judged has passed and submission, too.
 """
 
 

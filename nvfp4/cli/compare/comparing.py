@@ -169,7 +169,8 @@ class _Comparing:
     device: Device | None = None
 
     def timed(self) -> tuple[int, dict[str, Any]]:
-        """Return the exit code, and the change in time from the first file to each other one."""
+        """Return the exit code, and how the time of each other file differs from that of the
+        first."""
         self._judged([])
         labels, specs = list(self.files), self.problem.benchmarks
         times = self._times(specs)

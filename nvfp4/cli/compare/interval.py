@@ -12,7 +12,7 @@ confidence = 0.9
 """
 
 threshold = 0.005
-"""A smaller change counts as none; a share of the first file's time."""
+"""The smallest change that counts, as a share of the first file's time."""
 
 Word = Literal["faster", "slower", "same", "unclear"]
 

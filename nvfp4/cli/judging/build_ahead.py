@@ -2,8 +2,8 @@
 
 Builds run beside each other in confined processes (``judge.entry``, mode build) on the cores that a
 judgement leaves idle. Each fills the compilers' cache of its own submission, as the judgement
-would, which then finds all of it built. A build that fails, hangs or takes too much ends, and the
-judgement tells why.
+would, which then finds all of it built. A build that fails, hangs or exceeds its limits is ended,
+and the judgement reports why.
 """
 
 import os

@@ -90,9 +90,10 @@ class _JudgeServer:
         environment: dict[str, str],
         files: Mapping[str, int],
     ) -> ForkedProcess:
-        """Return a judge with these arguments.
+        """Fork a judge with these arguments.
 
-        files: files that it inherits, by the variables that hold their numbers. Raises NoServer.
+        files: descriptors that it inherits, by the environment variables that name them. Raises
+        NoServer.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         read_fd, write_fd = os.pipe()
@@ -139,7 +140,8 @@ def start(
 ) -> Process:
     """Start a judge in a folder; see ``judge.entry``.
 
-    files: files that it inherits, by the variables that hold their numbers, such as POPCORN_FD.
+    files: descriptors that it inherits, by the environment variables that name them, such as
+    POPCORN_FD.
     """
     with suppress(NoServer):
         return _JudgeServer.of(environment, _packages(folder)).fork(

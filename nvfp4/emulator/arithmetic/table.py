@@ -28,7 +28,7 @@ class Op:
 
     opcode: str
     kind: str
-    """Class of the instruction in the counters."""
+    """The kind of instruction as which reports count it."""
     sources: tuple[str, ...]
     """Register classes ("pred", "b8", "b16", "b32", "b64") in the order of the PTX operands. A
     register wider than its class is cut to the low bits."""

@@ -55,7 +55,7 @@ class CompiledBlock:
     kinds: Counter[str]
     """Number of instructions of each counted class."""
     meeting: int | None = None
-    """The block where the ways of its branch meet again, if they only compute until then."""
+    """The block where the two sides of its branch meet again; None if they do more than compute."""
 
 
 @dataclass

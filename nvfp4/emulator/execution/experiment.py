@@ -169,17 +169,17 @@ def compare_orders(
     races = [e for e in state.findings if not isinstance(e, others)]
     on_other_noise = [Order(0, values) for values in range(1, _NOISES)]
     what = "the result depends on a value that nothing has set"
-    _try(run, state, on_other_noise, [each.because(what) for each in undefined[:1]], worlds)
+    _try(run, state, on_other_noise, [each.leading_to(what) for each in undefined[:1]], worlds)
     if state.fault is not None:
         raise state.fault
     what = "the result depends on whether that one has written by then"
-    _try(run, state, [Order(early=True)], [each.because(what) for each in early[:1]], worlds)
+    _try(run, state, [Order(early=True)], [each.leading_to(what) for each in early[:1]], worlds)
     in_turns = [Order(number) for number in range(1, _ORDERS)]
     late: list[errors.EmulatorError] = []
     if overwriting is not None and not races:
         late.append(overwriting)
     what = "the result depends on the order in which warps and CTAs run"
-    causes = [each.because(what) for each in races[:1]]
+    causes = [each.leading_to(what) for each in races[:1]]
     if suspected is not None and not causes:
         causes = [suspected]
     try:
@@ -279,7 +279,7 @@ def _differences(
     if isinstance(other.fault, errors.RunawayKernel) and state.fault is None:
         return []  # a GPU may start all CTAs at once, which wait for each other then
     if fault is not None and _place_of(state.fault) != _place_of(other.fault):
-        raise cause.because(fault.message) from fault
+        raise cause.leading_to(fault.message) from fault
     # The order of threads may decide the order in which numbers are added.
     reordered = differs and order.number != 0
     rounds = isinstance(cause, errors.OrderDependence) or (state.rounds and reordered)

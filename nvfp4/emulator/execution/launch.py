@@ -59,7 +59,7 @@ _LEAST_AGAIN_S, _MOST_AGAIN = 5.0, 20.0
 """Time limit of a run in another order: these seconds, or this multiple of the
 first run's time if that is longer."""
 _SAMPLED_TOGETHER = 16
-"""CTAs that run side by side where only some run."""
+"""CTAs that run side by side if only a sample runs."""
 _LEAST_SEEN_S = 2.0
 """After how many seconds it is known how long the other CTAs of a launch will take."""
 _LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0

@@ -23,7 +23,7 @@ from nvfp4.emulator.state.group import Group, register_numbers
 from nvfp4.emulator.state.tally import place_of
 
 QUIET_STEPS = 4096
-"""Basic blocks without a change of memory before a standstill is looked for."""
+"""Number of basic blocks that run without changing memory before a standstill is looked for."""
 _POLL_STEPS = 1 << 16
 """Basic blocks without a change of memory after which polling is taken to be endless."""
 _LOOK_EVERY = 4

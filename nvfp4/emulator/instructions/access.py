@@ -70,7 +70,7 @@ def write(
 def read(
     batch: Batch, access: access_shape.Access, space: str, address: Array, lanes: Array
 ) -> Array:
-    """data[element, i] at address[i], read on behalf of lanes[i]."""
+    """Read data[element, i] at address[i] for lanes[i]."""
     if space == "global":
         global_access.locate(batch, access, address, lanes, READ)
     elif space == "shared":

@@ -55,7 +55,7 @@ def write_bytes(batch: Batch, site: Site, address: Array, lanes: Array, new: Arr
 
 
 def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane: int) -> None:
-    """Record that a lane's copy reads `nbytes` at each address, which are checked."""
+    """Record a lane's copy that reads `nbytes` at each address; the addresses have been checked."""
     races = batch.launch.races
     if races is not None and races.concerns(address):
         lanes = np.full(address.size, lane)
@@ -461,8 +461,8 @@ def check_order_of_launches(
 
 
 def _waited(batch: Batch, lanes: Array) -> Array:
-    """Whether these lanes have waited, or know through a barrier that others of their cluster
-    have: bool."""
+    """Return for each lane, as bool, whether it has waited, or learned through a barrier that
+    another thread of its cluster has."""
     waits, clusters = batch.kept(LaunchWaits), batch.clusters
     cluster, warp = clusters.cta[lanes], clusters.thread[lanes] >> 5
     since = waits.clocks[cluster]

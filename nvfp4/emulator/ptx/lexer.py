@@ -64,7 +64,7 @@ _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?")
 
 
 class Cursor:
-    """Takes tokens one after the other. `function` is what errors name as their place."""
+    """Takes tokens in order. function: the one that errors name as their place."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -393,7 +393,8 @@ class ModuleParser(OperandParser):
         return syntax.Scope(tuple(body))
 
     def label(self) -> syntax.Label:
-        """Take a label, or the name of a list or prototype, whose uses are not emulated."""
+        """Parse a label. Lists of branch targets and prototypes have one too, and are skipped:
+        their uses are not emulated."""
         token = self.take()
         self.expect(":")
         if self.now.text in (".branchtargets", ".callprototype", ".calltargets"):

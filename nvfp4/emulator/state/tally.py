@@ -53,7 +53,8 @@ class SiteTally:
     moves: int = 0
     """Requests for other addresses than the last time."""
     stride_bytes: int | None = None
-    """Distance of the addresses of neighbouring threads; None if there are no two."""
+    """Distance between the addresses of neighbouring threads; None if no two neighbours access
+    memory."""
     divergences: int = 0
     """Warps whose threads went different ways."""
     tensor_products: int = 0

@@ -109,7 +109,7 @@ def calibrate(
 ) -> Calibration:
     """Return the limits, and the floor of a read for each of these sizes.
 
-    flush: a flush of ``worker.timing.flushes``. anew: measure even if floors are stored.
+    flush: a name in ``gpu.timing.flushes``. anew: measure even if floors are stored.
     """
     if device.type != "cuda":
         limits = measure_limits(device)

@@ -68,7 +68,8 @@ class Estimate:
 
 
 class Samples:
-    """Times of the calls that count; a few calls that the host was late for are left out."""
+    """Times of the calls that count. Up to `most_left_out` calls that the host queued too late are
+    left out."""
 
     def __init__(self, wanted: int) -> None:
         self.times: list[CallTime] = []
