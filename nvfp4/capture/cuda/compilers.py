@@ -19,6 +19,7 @@ from nvfp4.capture.cuda.source_lines import SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.capture.kernel import Resources
 from nvfp4.records.launch_errors import CaptureError, UnsupportedCall
+from nvfp4.records.source import SourceLines
 
 _HERE = Path(__file__).parent
 _LONGEST_ERROR_LINES = 24
@@ -31,10 +32,6 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 _FRAME = re.compile(r"(\d+) bytes stack frame")
 TARGET = re.compile(r"^[ \t]*\.target[ \t]+sm_(\w+)", re.MULTILINE)
 _AT_LINE = re.compile(r"ptxas (\S+), line (\d+); (\w+)\s*: ")
-_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"')
-_LOC = re.compile(r"\s*\.loc\s+(\d+) (\d+) (\d+)(?:.*\binlined_at (\d+) (\d+) (\d+))?")
-_OF_A_LIBRARY = re.compile(r"/(?:include|site-packages|dist-packages)/")
-_ASM = re.compile(r"\s*// (?:begin|end) inline asm")
 CANNOT_BE_COMPILED = " cannot be compiled:\n"
 
 
@@ -187,41 +184,19 @@ def assemble(
 def by_source(said: str, work: Path) -> str:
     """Errors of ptxas with lines of the source instead of the PTX, equal ones once. work: where the
     PTX lies."""
-    texts: dict[str, list[str]] = {}
+
+    @functools.cache
+    def sources(path: str) -> SourceLines:
+        there = Path(work, path)
+        return SourceLines(there.read_text(errors="replace") if there.is_file() else "")
 
     def place(error: re.Match[str]) -> str:
         path, number, kind = error.groups()
-        if path not in texts:
-            there = Path(work, path)
-            texts[path] = there.read_text(errors="replace").split("\n") if there.is_file() else []
-        source = _source_of(texts[path], int(number))
-        return f"{source}: {kind}: " if source else error[0]
+        source = sources(path).at(int(number))
+        users = source.users() if source else None
+        return f"{users.file}:{users.line}: {kind}: " if users else error[0]
 
     return "\n".join(dict.fromkeys(_AT_LINE.sub(place, line) for line in said.splitlines()))
-
-
-def _source_of(lines: Sequence[str], number: int) -> str | None:
-    """Return the file and line that a line of PTX comes from.
-
-    All of a statement of inline assembly counts as one line of the source. Code of a library
-    belongs to the line that it was inlined into.
-    """
-    files = {found[1]: found[2] for line in lines if (found := _FILE.match(line))}
-    callers: dict[tuple[str, ...], tuple[str, ...]] = {}
-    place: tuple[str, ...] = ()
-    in_assembly = False
-    for line in lines[:number]:
-        found = _LOC.match(line)
-        if found is not None and not in_assembly:
-            place = found.groups()[:3]
-            callers[place] = found.groups()[3:]
-        elif _ASM.match(line):
-            in_assembly = "begin" in line
-    for _ in callers:
-        if not place or place[0] not in files or not _OF_A_LIBRARY.search(files[place[0]]):
-            break
-        place = callers.get(place, ())
-    return f"{files[place[0]]}:{place[1]}" if place and place[0] in files else None
 
 
 def what_helps(
