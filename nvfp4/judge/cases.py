@@ -4,11 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from nvfp4.judge.protocol import Exit, SetupError
 from nvfp4.records.cases import Case, CaseError, parse_case
 
 
-class CaseFileError(ValueError):
+class CaseFileError(SetupError):
     """A case file breaks the format or has no case."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, Exit.BAD_CASE_FILE)
 
 
 def combine_seed(case_seed: int, secret_seed: int) -> int:

@@ -42,14 +42,10 @@ class Executor:
         self._predicts = predicts
         self._process: Process | None = None
         self._channel: Channel | None = None
-        self._scratch: Path | None = None
+        self.folder: Path | None = None
+        """Where the executor leaves costs; None while there is no process."""
         self._greeted = False
         self._requests = 0
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder where the executor leaves costs."""
-        return self._scratch
 
     @property
     def runs(self) -> bool:
@@ -60,24 +56,24 @@ class Executor:
         """Start the process; return before it is ready."""
         if self._process is not None:
             return
-        self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         ours, theirs = socket.socketpair()
         with theirs:
             fd, anew = theirs.fileno(), self._requests > 0
-            self._process = start_executor(fd, self._scratch, self._predicts, anew)
+            self._process = start_executor(fd, self.folder, self._predicts, anew)
         self._channel = Channel(ours)
         self._greeted = False
         atexit.register(self.stop)
 
     def stop(self) -> None:
         """Kill the process and delete the files that it has written."""
-        if self._process is None or self._channel is None or self._scratch is None:
+        if self._process is None or self._channel is None or self.folder is None:
             return
         atexit.unregister(self.stop)
         isolation.kill_tree(self._process)
         self._channel.close()
-        clear(self._scratch)
-        self._process = self._channel = self._scratch = None
+        clear(self.folder)
+        self._process = self._channel = self.folder = None
 
     def ask(self, request: object, answer: type[T], timeout_s: float, fd: int | None = None) -> T:
         """Send a request and return the answer. Raises ExecutorFailed; an executor that has died or

@@ -7,6 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nvfp4.judge.cases import read_cases
 from nvfp4.judge.choose_referee import files_beside, referee_of
 from nvfp4.judge.executor import Executor
 from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
@@ -23,9 +24,6 @@ from nvfp4.sandbox.namespaces import uses_gpu
 
 if TYPE_CHECKING:
     import torch
-
-    from nvfp4.contract.referee import Referee
-    from nvfp4.records.cases import Case
 
 
 def judge_cases(request: Request) -> Exit:
@@ -52,7 +50,7 @@ def judge_cases(request: Request) -> Exit:
         if not wait_for_turn(partial(_get_ready, process, device)):
             raise SetupError("nobody waits for this judgement any more", Exit.USAGE)
         request = replace(request, deadline=request.deadline + time.monotonic() - waited_since)
-        cases = _cases(Path(request.arguments[0]), request.secret_seed, referee)
+        cases = read_cases(Path(request.arguments[0]), request.secret_seed, referee.refuse)
         try:
             referee.prepare(cases)
             referee.plan(min(cases, key=lambda case: case.elements))  # which comes first
@@ -76,10 +74,8 @@ def judge_cases(request: Request) -> Exit:
             return judge.profile(cases)
         if request.mode == "info":
             process.stop()  # nothing runs beside the measurement
-        anew, sizes = (
-            request.mode == "info",
-            [referee.published(each).least_bytes for each in cases],
-        )
+        anew = request.mode == "info"
+        sizes = [referee.published(each).least_bytes for each in cases]
 
         @cache
         def calibrated() -> Calibration:
@@ -91,15 +87,6 @@ def judge_cases(request: Request) -> Exit:
         if request.mode == "info":
             return judge.describe(cases, calibrated())
         return judge.benchmark(cases, calibrated, fresh_contents=request.mode == "leaderboard")
-
-
-def _cases(case_file: Path, secret_seed: int | None, referee: "Referee") -> "list[Case]":
-    from nvfp4.judge.cases import CaseFileError, read_cases
-
-    try:
-        return read_cases(case_file, secret_seed, referee.refuse)
-    except CaseFileError as error:
-        raise SetupError(str(error), Exit.BAD_CASE_FILE) from None
 
 
 def _device(options: Options) -> "torch.device":
