@@ -160,11 +160,6 @@ LARGE_CLUSTERS = 14
 _PORTABLE_CLUSTER, _LARGEST_CLUSTER = 8, 16
 
 
-def largest_cluster(kernel: Kernel) -> int:
-    """Return how many CTAs a cluster of a kernel may have."""
-    return _LARGEST_CLUSTER if kernel.large_clusters else _PORTABLE_CLUSTER
-
-
 def refuse_clusters(kernel: Kernel, device: Device, grid: Dim3, asked: Dim3) -> None:
     """Raise CudaError for a launch with invalid clusters.
 
@@ -175,7 +170,8 @@ def refuse_clusters(kernel: Kernel, device: Device, grid: Dim3, asked: Dim3) -> 
     invalid, name = Code.INVALID_CLUSTER_SIZE, kernel.name
     if kernel.cluster is not None and cluster != kernel.cluster:
         raise CudaError(invalid, f"{name}: clusters of {cluster}; it asks for {kernel.cluster}")
-    size, most = cluster[0] * cluster[1] * cluster[2], largest_cluster(kernel)
+    size = cluster[0] * cluster[1] * cluster[2]
+    most = _LARGEST_CLUSTER if kernel.large_clusters else _PORTABLE_CLUSTER
     if size > most:
         message = f"{name}: clusters of {cluster}, {size} CTAs in all; {most} are the most"
         if size <= _LARGEST_CLUSTER:

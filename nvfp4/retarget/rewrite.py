@@ -16,9 +16,10 @@ from nvfp4.retarget.targets import Target, parse_target, refusal
 Version = tuple[int, int]
 Edit = tuple[int, int, str]
 
-_CLUSTER_DIRECTIVES = (
-    ".explicitcluster", ".reqnctapercluster", ".maxclusterrank", ".blocksareclusters",
-)  # fmt: skip
+_CLUSTERS = re.compile(
+    r"\.(?:explicitcluster|reqnctapercluster|maxclusterrank|blocksareclusters)\b"
+    r"(?:\s+\d+(?:\s*,\s*\d+)*)?"
+)
 # The version of PTX in which an architecture came to be.
 _SINCE = {80: (7, 0), 86: (7, 1), 87: (7, 4), 89: (7, 8), 90: (8, 0), 100: (8, 6), 120: (8, 7)}
 
@@ -140,16 +141,9 @@ def _header(module: Module, parser: _PlacingParser, target: Target) -> list[Edit
             edits.append((following.start, end, str(target)))
         elif token.text == ".version":
             edits.append((following.start, end, ".".join(map(str, target.ptx))))
-        elif token.text in _CLUSTER_DIRECTIVES and target.number < 90:
-            edits.append((token.start, _end_of_numbers(parser, token.start), ""))
+        elif target.number < 90 and (found := _CLUSTERS.match(parser.text, token.start)):
+            edits.append((*found.span(), ""))
     return edits
-
-
-def _end_of_numbers(parser: _PlacingParser, start: int) -> int:
-    """Return the end of a directive and of the numbers that may follow it."""
-    matched = re.compile(r"\.\w+(\s+\d+(\s*,\s*\d+)*)?").match(parser.text, start)
-    assert matched
-    return matched.end()
 
 
 def _version(text: str, target: Target, newest: Version | None) -> Version:
