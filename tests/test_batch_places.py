@@ -40,7 +40,7 @@ from nvfp4.cli.judging.build_ahead import BuildAhead, room
 from nvfp4.cli.main import eval_command, main
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
-from nvfp4.records.processes import Turn, wait_for_another_turn, wait_for_turn
+from nvfp4.records.processes import Turn, end_last_turn, wait_for_another_turn, wait_for_turn
 
 
 def test_a_place_judges_one_at_a_time() -> None:
@@ -276,7 +276,7 @@ def test_a_process_begins_before_its_turns_and_is_judged_in_them(
 
     found = EvalProcesses([], 10).judge(candidate, "cpu", {}, take_turn)
     assert found["said"] == "judged" and taken == [False, True]
-    assert found["elapsed_s"] <= held_s + 0.001, "the wait counts"
+    assert found["elapsed_s"] <= held_s + 0.1, "the wait counts"
 
 
 def test_a_judgement_waits_for_its_turns_with_everything_loaded(
@@ -296,7 +296,8 @@ def test_a_judgement_waits_for_its_turns_with_everything_loaded(
                 assert wait_for_another_turn() and turn.asked()
                 with pytest.raises(TimeoutError):
                     turn.asked(0.01)
-                os.close(fd)
+                end_last_turn()
+                end_last_turn()
                 assert not turn.asked()
         if not given:
             assert not wait_for_turn(lambda: done.append("prepared"))

@@ -217,7 +217,8 @@ VARIABLE = "NVFP4_TURN"
 
 class Turn:
     """Lets another process prepare for seconds and then wait for its turn, and for a second one if
-    it asks. fd: the socket to inherit, named by the variable."""
+    it asks; it may end the last one before it ends itself. fd: the socket to inherit, named by the
+    variable."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
@@ -229,8 +230,8 @@ class Turn:
             self._ours.send(b"!")
 
     def asked(self, timeout_s: float | None = None) -> bool:
-        """Wait until the process, which has started, asks for another turn, or has ended: then
-        return False. Raises TimeoutError."""
+        """Wait until the process, which has started, asks for another turn, or has ended its last
+        one: then return False. Raises TimeoutError."""
         self._theirs.close()
         self._ours.settimeout(timeout_s)
         with suppress(ConnectionResetError):
@@ -267,3 +268,9 @@ def wait_for_another_turn() -> bool:
             os.write(int(os.environ[VARIABLE]), b"!")
 
     return wait_for_turn(ask)
+
+
+def end_last_turn() -> None:
+    """Let others have their turns while this process clears away."""
+    if VARIABLE in os.environ:
+        os.close(int(os.environ.pop(VARIABLE)))

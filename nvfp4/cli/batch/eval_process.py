@@ -161,7 +161,7 @@ class EvalProcesses:
         it printed none.
 
         environment: variables in addition to our own. take_turn: from when everything is loaded;
-        elapsed_s and the time limit count what happens in its turns. The process always dies with
+        elapsed_s and the time limit do not count waiting for its turns. The process always dies with
         this one. Raises Stopped after ``stop``.
         """
         spent = _Spent(self._limit_s)
@@ -198,8 +198,11 @@ class EvalProcesses:
                     with take_turn(False), spent:
                         its_turn.give()
                         timed = its_turn.asked(spent.left_s)
-                    with take_turn(True) if timed else nullcontext(), spent:
-                        its_turn.give()
+                    if timed:
+                        with take_turn(True), spent:
+                            its_turn.give()
+                            its_turn.asked(spent.left_s)
+                    with spent:
                         process.wait(spent.left_s)
                 except (subprocess.TimeoutExpired, TimeoutError):
                     over = True

@@ -37,7 +37,7 @@ from nvfp4.cli.verdict import (
 )
 from nvfp4.records.cases import full_range_suffix
 from nvfp4.records.failures import Failure, read_failure
-from nvfp4.records.processes import wait_for_another_turn
+from nvfp4.records.processes import end_last_turn, wait_for_another_turn
 
 judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
 """Exit codes of eval.py when it has judged; any other means that it could not."""
@@ -149,6 +149,7 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
             verdict.tests = [_left_out(test, interrupted) for test in tests]
         if not verdict.benchmarks:
             verdict.benchmarks = _skipped(plan.benchmarks, interrupted)
+    end_last_turn()
     verdict.elapsed_s = (verdict.elapsed_s or 0.0) + time.monotonic() - started
     _mark_tests_without_kernels(verdict)
     verdict.warnings = warnings_of(verdict)

@@ -351,11 +351,13 @@ def _run(
     errors = Tail(process.stderr)
     ended = ProcessResult(exit_code=-1, stderr="")
     try:
-        with its_turn, watched(process, folder.parent), turn or nullcontext():
-            its_turn.give()
-            deadline = time.monotonic() + timeout_s
+        with its_turn, watched(process, folder.parent):
             try:
-                if ended.take_all(read_fd, deadline, on_result, look):
+                with turn or nullcontext():
+                    its_turn.give()
+                    deadline = time.monotonic() + timeout_s
+                    wrote_all = ended.take_all(read_fd, deadline, on_result, look)
+                if wrote_all:
                     process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 ended.killed = True

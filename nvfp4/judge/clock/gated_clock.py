@@ -34,9 +34,9 @@ few_calls, many_calls, least_calls = 32, 448, 16
 
 single_calls = 16
 
-queue_wait_s, single_wait_s = 1.0, 0.05
-"""Seconds for a host to queue calls; a submission that needs longer probably waits for the device
-in a call."""
+queue_wait_s, least_wait_s, single_wait_s = 1.0, 0.2, 0.05
+"""Seconds for a host to queue calls, at most and at least, and to queue one. A submission that
+needs longer probably waits for the device in a call."""
 
 error_ns = 5e3
 """Error of the time of a call among many, due to waiting between calls."""
@@ -48,6 +48,7 @@ single_error_ns = 250e3
 """Error of a call that is clocked by itself."""
 
 _empty_queues = 3
+_empty_wait_s = 0.01
 _memory_share = 0.6
 
 _circumstances = "(in calls queued behind each other, which begin when all inputs have come)"
@@ -85,7 +86,7 @@ class GatedClock:
         self._empty_alone_ns = self._measure_empty(alone=True)
 
     def _measure_empty(self, alone: bool) -> float:
-        empty = [self._clock([], [], alone) for _ in range(_empty_queues)]
+        empty = [self._clock([], [], _empty_wait_s, alone) for _ in range(_empty_queues)]
         return statistics.median(each.all_ns for each in empty)
 
     def check(self, opened: OpenedCase, stats: Stats, seeds: Iterator[int]) -> dict[str, str]:
@@ -151,7 +152,10 @@ class GatedClock:
         for seed, buffers in zip(seeds, sets, strict=True):
             opened.fill(buffers, opened.draw(seed))
             late += opened.withhold(buffers)
-        clocked = self._clock(sets, late, alone=fd is None, fd=fd)
+        wait_s = single_wait_s
+        if fd is not None:  # a call that was timed by itself took its host longer
+            wait_s = min(queue_wait_s, max(least_wait_s, len(sets) * opened.last_call_s))
+        clocked = self._clock(sets, late, wait_s, alone=fd is None, fd=fd)
         try:
             for seed, buffers, output in zip(seeds, sets, clocked.outputs, strict=True):
                 data = opened.draw(seed)
@@ -165,12 +169,14 @@ class GatedClock:
         self,
         sets: list[SharedBuffers],
         late: list[tuple[torch.Tensor, torch.Tensor]],
+        wait_s: float,
         alone: bool,
         fd: int | None = None,
     ) -> _Clocked:
         """Clock queued calls.
 
-        late: (destination, source) of contents that arrive when the gate opens. alone: whether this
+        late: (destination, source) of contents that arrive when the gate opens. wait_s: for the
+        host to queue them. alone: whether this
         is a single call, whose host code may wait for the device. fd: see ``_judged``.
         """
         self._gate.shut()
@@ -181,7 +187,7 @@ class GatedClock:
             raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
             open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
             torch.stack(raw)  # loads the kernel that is needed when the clock runs
-            queued = self._queue(alone)
+            queued = self._queue(wait_s, alone)
             if self._timer is not None:  # clean caches, and clocks as high as in a timed call
                 self._timer.flush()
             wait_until_idle(self._device)
@@ -199,14 +205,14 @@ class GatedClock:
         finally:
             self._gate.open()  # calls that still wait must not wait forever
 
-    def _queue(self, alone: bool) -> bool:
+    def _queue(self, wait_s: float, alone: bool) -> bool:
         """Let the worker queue the calls and wait for them; return whether they were queued in
         time."""
         self._begin(QueueCalls(wait=alone))
         if alone:
-            time.sleep(single_wait_s)
+            time.sleep(wait_s)
             return False
-        queued = self._process.answered(queue_wait_s)
+        queued = self._process.answered(wait_s)
         if queued:
             self._finish()
             self._begin(AwaitQueue())
