@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nvfp4.capture import standin
-from nvfp4.capture.standin.scaled_mm import rounded
+from nvfp4.capture.standin.scaled_mm import _WEIGHTS, _digits, rounded
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 
@@ -85,12 +85,13 @@ def test_nvfp4_on_full_range_inputs_is_the_exact_product_rounded_once(
         assert np.array_equal(result.cpu().numpy(), want)
 
 
-@pytest.mark.parametrize("scale", [1, 15, 28])
+@pytest.mark.parametrize("scale", [1, 15, 28, 0])
 @pytest.mark.parametrize("by_integers", [False, True])
 def test_products_in_integers_and_float32_are_exact_too(
     scale: int, by_integers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all of k at once, of parts of it in float32, and not at all for 28."""
+    """Of all of k at once, of parts of it in float32, and not at all for 28 and any below 1 (0);
+    integers of 8 bits for 1, and of two digits."""
     if not by_integers:
         monkeypatch.setattr("torch.cpu._is_vnni_supported", lambda: False)
     m, k = 128, 2048
@@ -100,11 +101,21 @@ def test_products_in_integers_and_float32_are_exact_too(
         for _ in range(2)
     )
     sfa, sfb = (scale - 2 * torch.randint(2, (m, k // 16)) for _ in range(2))
+    if scale == 0:
+        sfa, sfb = (torch.rand(m, k // 16) for _ in range(2))
     sfa, sfb = sfa.to(E4M3), sfb.to(E4M3)
     blocked = to_blocked(sfa), to_blocked(sfb)
     result = torch._scaled_mm(a, b.t(), *blocked, out_dtype=torch.float32)
     exact = expected(a, b, sfa, sfb).astype(np.float32)
     assert np.array_equal(result.cpu().numpy(), exact)
+
+
+def test_digits_of_all_numbers_that_have_two_multiply_to_the_numbers_product() -> None:
+    numbers = torch.arange(-127 * 64, 127 * 64 + 1, dtype=torch.int16)
+    digits = [each.long() for each in _digits(numbers)]
+    for place in (0, 63, 64, 4000, len(numbers) - 1):
+        products = sum(w * each * each[place] for w, each in zip(_WEIGHTS, digits, strict=True))
+        assert torch.equal(products, numbers.long() * numbers[place].long())
 
 
 def test_scales_that_are_nan_make_their_rows_nan() -> None:

@@ -28,6 +28,11 @@ _OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _ROWS_AT_ONCE = 512
 _LEAST_DEPTH = 256
 """Least number of elements along k for which a product in float32 is faster than one in float64."""
+_WEIGHTS = 127 * 128, 128, -127
+"""Factors of the products of two numbers' digits, whose sum is the numbers' product."""
+_MOST_OF_DIGITS = {torch.int8: 127, torch.int16: 127 * 64}
+_DEPTH_OF_DIGITS = 1 << 17
+"""Number of products of two digits whose sum fits in 32 bits."""
 
 
 def scaled_mm(
@@ -49,24 +54,27 @@ def scaled_mm(
     _check(mat1, mat2, scale_a, scale_b, bias, scale_result, out_dtype)
     dtype = out_dtype or mat1.dtype
     ranges = [_range(each) for each in (scale_a, scale_b)] if _is_nvfp4(mat1, scale_a) else []
+    k = mat1.shape[1] * (2 if mat1.dtype == torch.float4_e2m1fn_x2 else 1)
     depth = _depth_in_float32(*ranges) if ranges else 0
-    wide = torch.float32 if depth >= _LEAST_DEPTH else torch.float64
-    whole = bias is None and depth >= 2 * mat1.shape[1]
-    if ranges and whole and all(map(_fits_int8, ranges)):
-        units = [unit for _, unit in ranges]
-        own = _decoded(mat1, scale_a, torch.int8, unit=units[0])
-        columns = _decoded(mat2.t(), scale_b, torch.int8, unit=units[1])
-        sums = torch._int_mm(own, columns.t()).float()
-        return (sums * (units[0] * units[1] / 2**20)).to(dtype)
-    columns = _decoded(mat2.t(), scale_b, wide)
-    parts = range(0, columns.shape[1], depth if wide == torch.float32 else columns.shape[1])
+    wide = _integers_for(ranges, k) or (torch.float32 if depth >= _LEAST_DEPTH else torch.float64)
+    units = [0, 0] if wide.is_floating_point else [unit for _, unit in ranges]
+    unit = units[0] * units[1] / 2**20 or 1.0
+    weights = [each * unit for each in (_WEIGHTS if wide == torch.int16 else [1])]
+    few = bias is None and depth >= k and wide in (torch.int8, torch.float32)
+    columns = _digits(_decoded(mat2.t(), scale_b, wide, unit=units[1]))
+    step = depth if wide == torch.float32 else k
+    multiply = torch.mm if wide.is_floating_point else torch._int_mm
     result = torch.empty(mat1.shape[0], mat2.shape[1], dtype=dtype, device=mat1.device)
     for start in range(0, mat1.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
-        own = _decoded(mat1, scale_a, wide, rows)
-        exact = torch.zeros(len(own), len(columns), dtype=torch.float64, device=own.device)
-        for k in parts:
-            exact += own[:, k : k + parts.step] @ columns[:, k : k + parts.step].t()
+        own = _digits(_decoded(mat1, scale_a, wide, rows, units[0]))
+        exact = result.new_zeros(
+            (len(own[0]), len(result[0])), dtype=torch.float32 if few else torch.float64
+        )
+        for one, other, weight in zip(own, columns, weights, strict=True):
+            for first in range(0, k, step):
+                part = slice(first, first + step)
+                exact.add_(multiply(one[:, part], other[:, part].t()), alpha=weight)
         if scale_a.dtype == torch.float32:
             factors = scale_a.double().reshape(-1, 1)
             exact *= factors if scale_a.numel() == 1 else factors[rows]
@@ -165,19 +173,37 @@ def _depth_in_float32(a: tuple[int, int], b: tuple[int, int]) -> int:
     return int(2**24 * least / most) if most else 0
 
 
-def _fits_int8(of_scales: tuple[int, int]) -> bool:
-    """Whether FP4 values times such scales are 8-bit multiples of the least one, and this processor
-    multiplies such integers without saturation."""
-    return torch.cpu._is_vnni_supported() and 12 * of_scales[0] <= 127 * of_scales[1]
+def _integers_for(ranges: list[tuple[int, int]], k: int) -> torch.dtype | None:
+    """Return the narrowest integers that hold FP4 values times scales of these ranges, as multiples
+    of the least one; None if products of such integers are not for this processor."""
+    if not ranges or k > _DEPTH_OF_DIGITS or not torch.cpu._is_vnni_supported():
+        return None  # others saturate
+    fitting = (
+        dtype
+        for dtype, most in _MOST_OF_DIGITS.items()
+        if all(0 < 12 * largest <= most * unit for largest, unit in ranges)
+    )
+    return next(fitting, None)
+
+
+def _digits(values: torch.Tensor) -> list[torch.Tensor]:
+    """Return numbers as matrices whose products, times `_WEIGHTS`, add to that of the numbers:
+    [h, h + l, l] of 8 bits each for a number 128 * h + l, or the numbers themselves if not
+    int16."""
+    if values.dtype != torch.int16:
+        return [values]
+    high = (values + 64) >> 7
+    low = values - (high << 7)
+    return [each.to(torch.int8) for each in (high, high + low, low)]
 
 
 def _decoded(
     operand: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype, rows: slice = slice(None),
     unit: int = 0,
 ) -> torch.Tensor:  # fmt: skip
-    """Return the rows of an operand [rows, k] as floats, multiplied by its block scales if there
-    are any. unit: for int8, the number that all scales are multiples of; FP4 values are multiples
-    of 0.5."""
+    """Return the rows of an operand [rows, k] as numbers, multiplied by its block scales if there
+    are any. unit: for integers, the number that all scales are multiples of; FP4 values are
+    multiples of 0.5."""
     chosen = operand[rows]
     if operand.dtype == torch.float4_e2m1fn_x2:
         codes = chosen.view(torch.uint8)
@@ -203,14 +229,14 @@ def unblocked(scales: torch.Tensor, rows: int, blocks: int) -> torch.Tensor:
 
 
 def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Round float64 values to a narrower type once, to nearest even.
+    """Round float64 values to a narrower type once, to nearest even; or float32 ones.
 
     Torch goes through float32. Rounding to odd on the way keeps the information that the second
     rounding needs: whether anything was cut off.
     """
     single = values.to(torch.float32)
-    if dtype == torch.float32:
-        return single
+    if torch.float32 in (dtype, values.dtype):
+        return single.to(dtype)
     inexact = (single.double() != values) & ~values.isnan()
     bits = single.view(torch.int32)
     bits = torch.where(single.double().abs() > values.abs(), bits - 1, bits)
