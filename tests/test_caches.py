@@ -258,6 +258,7 @@ def test_what_an_executor_was_missing_the_next_one_compiles_for_all(trusted: Pat
     keep_missed([line, "", "os.system uint64[1]", f"{GATHER} uint64[1] Path", f"{GATHER} uint8"])
     assert missed_by_an_executor(trusted, line) == []
     assert compiled_in(trusted) == ["native.gather"]
+    assert (trusted / "missed.txt").read_text().split("\n") == [line, ""], "others cost time"
 
 
 def test_an_eval_of_our_submission_needs_no_more_than_the_usual_loops(trusted: Path) -> None:

@@ -94,9 +94,13 @@ def load_simulation(folder: Path) -> None:
 
 
 def compile_missed(folder: Path) -> None:
-    """Load or compile the loops that executors were missing."""
+    """Load or compile the loops that executors were missing, and forget lines that name none, as
+    those that an earlier version has left."""
     with contextlib.suppress(OSError):
-        _compile(folder, (folder / MISSED_LOOPS).read_text("utf-8", "replace").splitlines())
+        lines = (folder / MISSED_LOOPS).read_text("utf-8", "replace").splitlines(keepends=True)
+        if wrong := _compile(folder, lines):
+            kept = [each for each in lines if each not in wrong]
+            (folder / MISSED_LOOPS).write_text("".join(kept), "utf-8")
 
 
 def keep_no_more() -> None:
@@ -105,22 +109,27 @@ def keep_no_more() -> None:
         each._cache.disable()
 
 
-def _compile(folder: Path, lines: Iterable[str]) -> None:
-    """Load the loops of these lines, or compile and keep them."""
+def _compile(folder: Path, lines: Iterable[str]) -> list[str]:
+    """Load the loops of these lines, or compile and keep them. Returns the lines that name none."""
+    wrong: list[str] = []
     end_s = time.monotonic() + _MOST_S
     for line in lines:
         if time.monotonic() > end_s:
-            return
+            break
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # no cache, or another process is slow
                 stack.enter_context(locked(folder / "lock"))
-            compile_line(line)
+            if not compile_line(line):
+                wrong.append(line)
+    return wrong
 
 
-def compile_line(line: str) -> None:
-    """Compile the loop for the types that a line names; do nothing if the line is not valid."""
+def compile_line(line: str) -> bool:
+    """Compile the loop for the types that a line names; return whether there is such a loop."""
     name, *names = line.split() or [""]
     dispatcher: Any = LOOPS.get(name)
     if dispatcher is not None and all(each in _TYPES for each in names):
         with contextlib.suppress(Exception):  # Numba's, for types that the loop does not take
             dispatcher.compile(tuple(_TYPES[each] for each in names))
+            return True
+    return False
