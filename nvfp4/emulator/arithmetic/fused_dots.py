@@ -11,8 +11,12 @@ has the exponent ZERO.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from nvfp4.emulator.arithmetic.formats import FORMATS, Format, decode
 from nvfp4.emulator.loops import loop
@@ -32,6 +36,8 @@ _HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np
 """Values of the 16 E2M1 codes, in halves."""
 _NO_SCALE = 1000
 """The exponent of a scale that is NaN."""
+_COLUMNS_AT_ONCE, _VECTOR_BYTES = 4, 128
+"""Sums that `_multiply` keeps in vector registers: so many columns of this many bytes of rows."""
 
 
 @lru_cache(maxsize=16)
@@ -211,21 +217,19 @@ def _sums(  # type: ignore[no-untyped-def]
 
 
 @loop
-def _scaled_elements(packed, codes, values, scales, transposed, out):  # type: ignore[no-untyped-def]
-    """Write rows of pairs of E2M1 codes as values times their blocks' scales to out[row, k] or [k,
-    row]."""
-    blocks = codes.shape[1]
-    width = packed.shape[1] // blocks
-    for row in range(packed.shape[0]):
-        for block in range(blocks):
-            scale = scales[codes[row, block]]
-            for i in range(block * width, block * width + width):
-                pair = packed[row, i]
-                low, high = values[pair & 15] * scale, values[pair >> 4] * scale
-                if transposed:
-                    out[2 * i, row], out[2 * i + 1, row] = low, high
-                else:
-                    out[row, 2 * i], out[row, 2 * i + 1] = low, high
+def _scaled_elements(packed, codes, values, scales, out):  # type: ignore[no-untyped-def]
+    """Write rows of pairs of E2M1 codes as values times their blocks' scales to out[k, row]."""
+    rows, width = packed.shape[0], packed.shape[1] // codes.shape[1]
+    factors = np.empty(rows, scales.dtype)
+    for i in range(packed.shape[1]):
+        if i % width == 0:
+            for row in range(rows):
+                factors[row] = scales[codes[row, i // width]]
+        low, high = out[2 * i], out[2 * i + 1]
+        for row in range(rows):
+            pair = packed[row, i]
+            low[row] = values[pair & 15] * factors[row]
+            high[row] = values[pair >> 4] * factors[row]
 
 
 @loop
@@ -274,6 +278,49 @@ def _block_sum(a, b, a_codes, b_codes, significands, exponents, negate, bits):  
     return _f32(total, largest - _BLOCK_FRACTION)
 
 
+@intrinsic
+def _multiply(typing_context: Any, left: Any, right: Any, n: Any, m: Any, out: Any) -> Any:
+    """out[i, m:] = sum over k of right[k, n + i] * left[k, m:], for as many columns n and rows m as
+    are multiplied at once, in any order of the sums."""
+    dtype = left.dtype
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        one, other, into = (
+            context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 1, 4)
+        )
+        size = _VECTOR_BYTES * 8 // dtype.bitwidth
+        vector, index = ir.VectorType(context.get_value_type(dtype), size), args[2].type
+
+        def place(array: Any, row: Any, column: Any) -> Any:
+            before = builder.mul(row, builder.extract_value(array.shape, 1))
+            return builder.gep(array.data, [builder.add(before, column)])
+
+        def rows_at(array: Any, row: Any) -> Any:
+            return builder.bitcast(place(array, row, args[3]), vector.as_pointer())
+
+        sums = [cgutils.alloca_once(builder, vector) for _ in range(_COLUMNS_AT_ONCE)]
+        for each in sums:
+            builder.store(ir.Constant(vector, None), each)
+        with cgutils.for_range(builder, builder.extract_value(one.shape, 0)) as each_k:
+            own = builder.load(rows_at(one, each_k.index), align=4)
+            for i, each in enumerate(sums):
+                column = builder.add(args[2], ir.Constant(index, i))
+                factor = builder.load(place(other, each_k.index, column))
+                first = builder.insert_element(
+                    ir.Constant(vector, ir.Undefined), factor, ir.Constant(ir.IntType(32), 0)
+                )
+                same = ir.Constant(ir.VectorType(ir.IntType(32), size), None)
+                factors = builder.shuffle_vector(first, first, same)
+                product = builder.fmul(own, factors, flags=("contract",))
+                total = builder.fadd(builder.load(each), product, flags=("contract",))
+                builder.store(total, each)
+        for i, each in enumerate(sums):
+            builder.store(builder.load(each), rows_at(into, ir.Constant(index, i)), align=4)
+        return context.get_dummy_value()
+
+    return types.void(left, right, types.int64, types.int64, out), generate
+
+
 @loop
 def _block_products(  # type: ignore[no-untyped-def]
     a, b, a_codes, b_codes, values, scales, significands, exponents, exact, negate, words, where,
@@ -285,17 +332,20 @@ def _block_products(  # type: ignore[no-untyped-def]
     numbers of this type hold the sums of the products. Then the sum is as if nothing was cut off,
     unless exponents differ so much that something is: that is computed term by term."""
     rows, columns, depth = a.shape[1], b.shape[1], 2 * a.shape[2]
-    left, right = np.empty((depth, rows), scales.dtype), np.empty((columns, depth), scales.dtype)
+    at_once = _VECTOR_BYTES // scales.itemsize
+    padded = (rows + at_once - 1) // at_once * at_once
+    left = np.zeros((depth, padded), scales.dtype)
+    right = np.zeros((depth, columns + _COLUMNS_AT_ONCE - 1), scales.dtype)
     a_low, a_high = np.empty(rows, np.int32), np.empty(rows, np.int32)
     b_low, b_high = np.empty(columns, np.int32), np.empty(columns, np.int32)
-    products = np.empty(rows, scales.dtype)
+    products = np.empty((_COLUMNS_AT_ONCE, padded), scales.dtype)
     cut, exactly = np.empty(rows, np.uint8), np.empty(rows, np.uint32)
     for i in range(a.shape[0]):
-        _scaled_elements(a[i], a_codes[i], -values if negate else values, scales, True, left)
+        _scaled_elements(a[i], a_codes[i], -values if negate else values, scales, left)
         _exponent_range(a_codes[i], exponents, a_low, a_high)
         # CTAs side by side often have the same columns.
         if i == 0 or (b[i] != b[i - 1]).any() or (b_codes[i] != b_codes[i - 1]).any():
-            _scaled_elements(b[i], b_codes[i], values, scales, False, right)
+            _scaled_elements(b[i], b_codes[i], values, scales, right)
             _exponent_range(b_codes[i], exponents, b_low, b_high)
         for n in range(columns):
             sums = words[where[i], column + n]
@@ -316,22 +366,13 @@ def _block_products(  # type: ignore[no-untyped-def]
                             a[i, m], b[i, n], a_codes[i, m], b_codes[i, n], significands,
                             exponents, negate, sums[m] if accumulate else np.uint32(0),
                         )  # fmt: skip
-            products[:] = 0
-            for k in range(0, depth, 8):
-                own = right[n, k : k + 8]
-                b0, b1, b2, b3 = own[0], own[1], own[2], own[3]
-                b4, b5, b6, b7 = own[4], own[5], own[6], own[7]
-                for m in range(rows):
-                    products[m] += (
-                        (b0 * left[k, m] + b1 * left[k + 1, m])
-                        + (b2 * left[k + 2, m] + b3 * left[k + 3, m])
-                    ) + (
-                        (b4 * left[k + 4, m] + b5 * left[k + 5, m])
-                        + (b6 * left[k + 6, m] + b7 * left[k + 7, m])
-                    )
+            if n % _COLUMNS_AT_ONCE == 0:
+                for m in range(0, rows, at_once):
+                    _multiply(left, right, n, m, products)
+            own = products[n % _COLUMNS_AT_ONCE]
             for m in range(rows):
                 before = np.uint32(sums[m]).view(np.float32) if accumulate else np.float32(0)
-                total = np.float64(products[m]) + np.float64(before)
+                total = np.float64(own[m]) + np.float64(before)
                 cut_off = np.int64(np.float64(total).view(np.int64) & _IN_F32).view(np.float64)
                 sums[m] = np.float32(cut_off).view(np.uint32)
             if some:
