@@ -161,8 +161,8 @@ class EvalProcesses:
         it printed none.
 
         environment: variables in addition to our own. take_turn: from when everything is loaded;
-        elapsed_s and the time limit do not count waiting for its turns. The process always dies with
-        this one. Raises Stopped after ``stop``.
+        elapsed_s and the time limit do not count waiting for its turns. The process always dies
+        with this one. Raises Stopped after ``stop``.
         """
         spent = _Spent(self._limit_s)
         try:
