@@ -379,9 +379,7 @@ class Judge:
     @contextmanager
     def _opened(self, case: Case) -> Iterator[OpenedCase]:
         if self._unloaded:  # it may have taken all the time: the first case tells
-            failed = self._unloaded
-            if failed.failure.code != "import.not_installed":
-                self._unloaded = None
+            failed, self._unloaded = self._unloaded, None
             raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
