@@ -115,7 +115,7 @@ class Emulation(Interception):
         return seen
 
     def refuse_what_differs(self, address: int, nbytes: int) -> None:
-        """Raise the finding that the contents of this memory depend on, if they depend on one."""
+        """Raise the finding that makes the contents of this memory uncertain, if there is one."""
         if self._worlds:
             span = Buffer("", address, nbytes)
             cause = self._worlds.cause_of(

@@ -221,8 +221,8 @@ def selftest(
 ) -> None:
     """Judges honest submissions, which must pass, and cheats, which must be caught.
 
-    NAMES picks some of the corpus; all of it is judged without, or a few with --quick. Exit 1 if
-    the judge was fooled, or failed an honest submission.
+    NAMES picks submissions of the corpus. Without names all of it is judged, or a few with --quick.
+    Exit 1 if the judge was fooled, or failed an honest submission.
     """
     from nvfp4.cli.display.console import new_console
     from nvfp4.cli.info import inspect

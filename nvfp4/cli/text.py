@@ -73,7 +73,7 @@ def roughly(value: float) -> str:
 
 
 def percent(part: float | None, whole: float | None) -> str:
-    """Return a share in percent; a dash if one of the two is unknown or zero."""
+    """Return a share in percent; a dash if the part or the whole is unknown or zero."""
     if not part or not whole:
         return "-"
     share = part / whole

@@ -446,12 +446,9 @@ def _of_any_case(values: dict[str, str], key: str) -> dict[str, Any]:
         "findings": failures.read_findings(visible_json(values.get(f"{key}.findings"))),
         "output": unescape(values.get(f"{key}.output", "")) or None,
         "unverified": unescape(values.get(f"{key}.unverified", "")) or None,
-        "dropped": [name for name in dropped if name in _droppable],
+        "dropped": [name for name in dropped if name in failures.OPTIONAL],
         "elapsed_s": number(values, f"{key}.elapsed_s"),
     }
-
-
-_droppable = ("failure", "error", "emulation", "predicted", "findings", "output", "samples")
 
 
 def _failure(values: dict[str, str], key: str, not_judged: failures.Failure) -> failures.Failure:

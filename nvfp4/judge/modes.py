@@ -37,6 +37,7 @@ from nvfp4.judge.printed import unheard
 from nvfp4.judge.protocol import Exit, ResultPipe
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.cases import Case
+from nvfp4.records.failures import OPTIONAL
 from nvfp4.records.messages import Called, Profile, Profiled
 
 longest_value_bytes = 3000
@@ -46,9 +47,6 @@ longest_essential_bytes = 240
 
 test_bytes, benchmark_bytes = 390, 1030
 """Room for what a verdict depends on: a case's line, whether it passed, times, a code, marks."""
-
-_rest = ("failure", "error", "emulation", "predicted", "findings", "output", "samples")
-"""Optional fields of a report, the most important first; dropped when the pipe is full."""
 
 report_bytes = 14 << 10
 """Limit on a profile, before base64."""
@@ -426,11 +424,11 @@ class Judge:
         if report and complete:
             report["elapsed_s"] = f"{time.monotonic() - self._began_s:.3f}"
         for name, value in report.items():
-            if name not in _rest:
+            if name not in OPTIONAL:
                 self._write_essential(f"{key}.{name}", value)
         dropped = [
             name
-            for name in _rest
+            for name in OPTIONAL
             if name in report
             and not self._pipe.write(f"{key}.{name}", report[name], longest_value_bytes)
         ]

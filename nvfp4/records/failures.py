@@ -22,6 +22,9 @@ MOST_ARGUMENTS, MOST_CAUSES, MOST_PLACES = 16, 4, 4
 LARGEST = 2**53
 """JSON readers that use float64 represent every whole number up to this exactly."""
 
+OPTIONAL = ("failure", "error", "emulation", "predicted", "findings", "output", "samples")
+"""Fields of a case's results, the most important first; dropped when the bot's pipe is full."""
+
 UNKNOWN = "unknown"
 
 BY_JUDGE, BY_SUBMISSION = "judge", "submission"

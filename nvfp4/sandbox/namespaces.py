@@ -48,7 +48,8 @@ def enter(writable: dict[Path, Path], private: list[Path]) -> str:
     mounted at another path or at its own. private: folders of which only these are visible.
 
     Returns what is in force there, "none: ..." where nothing is possible. Call it before the first
-    thread starts. The process that called waits and ends as the one that returns.
+    thread starts. The calling process stays inside: it waits for the one that returns, and ends as
+    that one does.
     """
     isolation.die_with_parent()
     reasons = []

@@ -247,7 +247,7 @@ class _Inits:
             self.fenced[words][fenced & (self.fenced[words] < 0)] = phases[cluster]
 
     def unseen(self, offset: Array, lanes: Array) -> Array:
-        """Which of these lanes need not have seen that their mbarriers are initialised: bool."""
+        """Which of these lanes may not have seen yet that their mbarriers are initialised: bool."""
         word, grid = _word(offset), self.batch.clusters
         cluster, warp = grid.cta[lanes], grid.thread[lanes] >> 5
         known = self.batch.shared.clocks.known[cluster, warp, self.thread[word] >> 5]

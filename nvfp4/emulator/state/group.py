@@ -111,7 +111,7 @@ class Group:
 
     @property
     def warp(self) -> Array:
-        """Warp number in the batch of each lane."""
+        """The warp of each lane, numbered in the batch."""
         if self.full:
             return self.grid.warp
         if self._warp is None:
