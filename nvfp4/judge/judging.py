@@ -1,7 +1,7 @@
 """The modes that judge the cases of a file: test, benchmark, leaderboard, profile; and info."""
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -53,6 +53,9 @@ def judge_cases(request: Request) -> Exit:
         cases = read_cases(Path(request.arguments[0]), request.secret_seed, referee.refuse)
         try:
             referee.prepare(cases)
+            if device.type == "cpu" and request.mode != "info":
+                with suppress(SubmissionFailed):  # as the first case says
+                    process.begin_load(greeting_timeout_s)  # while the referee draws
             referee.plan(min(cases, key=lambda case: case.elements))  # which comes first
         except CaseFailed as failed:
             raise SetupError(str(failed), Exit.USAGE) from None

@@ -254,8 +254,9 @@ class SubmissionProcess:
 
     def begin_load(self, timeout_s: float) -> None:
         """Let the worker begin to import the submission; ``load`` waits for it. Raises
-        SubmissionFailed if the worker does not start."""
+        SubmissionFailed if the worker or the emulated GPU does not start."""
         self.greet(timeout_s)
+        self._connect(timeout_s)
         self._send(Load(), None)
         self._loads = True
 
@@ -268,8 +269,7 @@ class SubmissionProcess:
         if self._load_failure:
             raise self._load_failure
         if not self._loads:
-            self._connect(timeout_s)
-            self._send(Load(), None)
+            self.begin_load(timeout_s)
         self._loads = False
         try:
             self.finish(Done, timeout_s)
