@@ -37,6 +37,8 @@ class Sampled:
     """The share of requests that have such sectors."""
     uneven: float = 1.0
     """Such sectors per request: the most of any thread block, over the mean."""
+    again: float = 0.0
+    """The share of sectors that the thread block had requested before L1 was emptied."""
 
 
 @dataclass
@@ -79,6 +81,8 @@ class Work:
     """Memory that each statement asked for, by its position."""
     waits: bool = False
     """Whether threads waited for others of the launch by flags in memory."""
+    timed: bool = False
+    """Whether threads read a clock, by which they can wait, too."""
 
     def by_statement(self, kind: int) -> dict[int, int]:
         """Return how often a warp of a kind executed each statement, by its position in the PTX
@@ -97,6 +101,8 @@ class WorkCounter:
     samples: bool = False
     """Whether CTAs are drawn at random to keep their accesses."""
     waits: bool = False
+    """See `Work`."""
+    timed: bool = False
     """See `Work`."""
     drawn: int = 0
     """Number of CTAs drawn so far."""
@@ -143,11 +149,11 @@ class WorkCounter:
         first = self._first_in_ctas()
         for start, counts in self._counts.items():
             requests, sectors, lines = counts.tolist()
-            new, requests_with_new, uneven = first[start].tolist()
-            self.asked[start].sampled = Sampled(
-                lines / requests, new / sectors, requests_with_new / requests, uneven
-            )
-        return Work(warps, list(self._ctas), self._of_cta, starts, dict(self.asked), self.waits)
+            new, requests_with_new, uneven, again = first[start].tolist()
+            shares = new / sectors, requests_with_new / requests, uneven, again / sectors
+            self.asked[start].sampled = Sampled(lines / requests, *shares)
+        ctas, asked = list(self._ctas), dict(self.asked)
+        return Work(warps, ctas, self._of_cta, starts, asked, self.waits, self.timed)
 
     def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:
         """Record the sectors that warps of drawn CTAs request, each once for a request.
@@ -162,8 +168,9 @@ class WorkCounter:
 
     def _first_in_ctas(self) -> dict[int, Array]:
         """Count for each statement the sectors that it was the first in its thread block to
-        request, and the requests with such sectors; also compute `Sampled.uneven`."""
-        found: dict[int, Array] = defaultdict(lambda: np.array([0.0, 0.0, 1.0]))
+        request, the requests with such sectors, and the sectors that L1 has lost since; also
+        compute `Sampled.uneven`."""
+        found: dict[int, Array] = defaultdict(lambda: np.array([0.0, 0.0, 1.0, 0.0]))
         of_cta: dict[int, Array] = defaultdict(lambda: np.zeros((2, self.drawn)))
         if not self._order:
             return found
@@ -174,9 +181,10 @@ class WorkCounter:
             place, cta = np.searchsorted(everything, pairs), (pairs >> _SHIFT).astype(np.int64)
             turn = 1 + fetched[cta] // _L1_SECTORS
             new = seen[place] != turn
+            again = np.count_nonzero(new & (seen[place] > 0))
             seen[place] = turn
             fetched += np.bincount(cta[new], minlength=self.drawn)
-            found[start] += np.count_nonzero(new), np.unique(warps[new]).size, 0
+            found[start] += np.count_nonzero(new), np.unique(warps[new]).size, 0, again
             for row, each in enumerate((pairs[new] >> _SHIFT, asking)):
                 ctas, counts = np.unique(each, return_counts=True)
                 of_cta[start][row, ctas.astype(np.int64)] += counts

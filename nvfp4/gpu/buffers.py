@@ -17,6 +17,8 @@ output_name = "output"
 """Name of the buffer for the output of custom_kernel."""
 
 page_bytes = mmap.PAGESIZE
+alignment = 512
+"""The alignment of each buffer in bytes, and no larger power of two: that of torch's allocator."""
 
 Sizes = dict[str, int]
 """Bytes of each buffer, by its name."""
@@ -91,7 +93,7 @@ def open_buffers(sizes: Sizes, device: torch.device, fd: int) -> SharedBuffers:
 
 def _with_guard(nbytes: int) -> int:
     """Return the bytes of whole pages for a tensor and of one unused page after it."""
-    return (-(-nbytes // page_bytes) + 1) * page_bytes
+    return (-(-(alignment + nbytes) // page_bytes) + 1) * page_bytes
 
 
 def mapped_bytes(sizes: Sizes) -> int:
@@ -100,11 +102,11 @@ def mapped_bytes(sizes: Sizes) -> int:
 
 
 def offsets(sizes: Sizes) -> dict[str, int]:
-    """Return the byte offset of each buffer. Each starts on its own page, as device allocations are
-    aligned, and lies between unused pages, so that an access past its end hits no tensor."""
+    """Return the byte offset of each buffer. Each has pages of its own and lies between unused
+    ones, so that an access past its end hits no tensor."""
     found, offset = {}, page_bytes
     for name, nbytes in sizes.items():
-        found[name] = offset
+        found[name] = offset + alignment
         offset += _with_guard(nbytes)
     return found
 

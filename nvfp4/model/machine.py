@@ -28,6 +28,7 @@ _TENSOR = frozenset(("HMMA", "IMMA", "BMMA", "QMMA", "OMMA", "DMMA"))
 _NONE = frozenset(("NOP", "BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "RET", "CALL", "BREAK"))
 _GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
 _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
+_PAST_L1 = re.compile(r"^ATOM|\.STRONG\.(GPU|SYS)|\.BYPASS")
 _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
 _SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
 _SLOW_READ = 2
@@ -56,6 +57,10 @@ class Access:
     """Requests that fetch bytes from memory."""
     l2_requests: float = 0.0
     """Requests that fetch bytes from the L2."""
+    again: float = 0.0
+    """The share of `l2` that the same thread block has fetched before."""
+    asked: int = 0
+    """Bytes of all requests, in whole sectors."""
     lines: float = 1.0
     """Lines of 128 bytes in each request."""
     shared_requests: int = 0
@@ -81,6 +86,10 @@ def access(asked: Asked) -> Access:
         l2=(first - asked.fresh) * SECTOR_BYTES,
         memory_requests=fetching * asked.fresh / first if first else 0.0,
         l2_requests=fetching * (1 - asked.fresh / first) if first else 0.0,
+        again=min(1.0, sampled.again * asked.sectors / (first - asked.fresh))
+        if first > asked.fresh
+        else 0.0,
+        asked=asked.sectors * SECTOR_BYTES,
         lines=sampled.lines,
         shared_requests=asked.shared_requests,
         passes=asked.passes,
@@ -188,8 +197,8 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         groups = _GROUPS.search(each.text)
         return Use(AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0)
     if name in _BULK:
-        if name == "UTMASTG":
-            return Use(BULK, UNIFORM, 2, gpu.l1_latency)
+        if name == "UTMASTG" or ".G.S" in each.opcode:
+            return Use(STORE, UNIFORM, 2, shared=access.copied / executions)
         fresh = access.copied_fresh / executions
         rest = (access.copied - access.copied_fresh) / executions
         return Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest)
@@ -204,14 +213,20 @@ def _global_use(
 ) -> Use:
     """Return the use of an access to global memory.
 
-    A load that bypasses L1 fetches again the bytes that other thread blocks have fetched.
+    Thread blocks of an SM share what they fetch, but not what L1 has lost since, nor what does not
+    stay there. Stores, atomics, and loads that may see other SMs' writes go to L2 each time.
     """
+    part = l2_share + (1 - l2_share) * access.again
+    if each.name in _GLOBAL_STORES or _PAST_L1.search(each.opcode):
+        requests = max(access.requests - access.memory_requests, 0.0)
+        access = replace(access, l2=access.asked - access.memory, l2_requests=requests)
+    if _PAST_L1.search(each.opcode) or ".NA" in each.opcode:
+        part = 1.0
     busy = max(_words(each), access.lines / gpu.l1_lines)
     busy *= min(1.0, access.requests / executions)
     if each.name in _GLOBAL_STORES:
         written = (access.memory + access.l2) / executions
         return Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=busy)
-    part = 1.0 if ".NA" in each.opcode else l2_share
     return Use(
         kind=ASYNC if each.name == "LDGSTS" else LOAD,
         pipe=LSU,

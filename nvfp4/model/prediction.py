@@ -205,6 +205,8 @@ def kernel_time(
         raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
     if work.waits:
         raise NoPrediction("threads of a launch wait for each other by flags in memory")
+    if work.timed:
+        raise NoPrediction("the kernel reads a clock, by which it can wait")
     if _sleeps(work):
         raise NoPrediction("the kernel sleeps")
     if len(work.warps) > _MOST_KINDS:

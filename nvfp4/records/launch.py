@@ -1,5 +1,6 @@
 """The record of one kernel launch: all that an executor needs to run it."""
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -150,3 +151,6 @@ class Launch:
     """Whether to keep the accesses of a few thread blocks, for a prediction."""
     progress: Callable[[float], None] = lambda share: None
     """Called now and then with the share of the thread blocks that have run."""
+    salt: int = field(default_factory=lambda: secrets.randbits(30))
+    """Decides what no kernel may foresee: where clocks and multiprocessors begin, and which of many
+    readers of a place are remembered."""

@@ -158,3 +158,29 @@ def test_exchanges_beside_additions_may_be_right(body: str) -> None:
         run(worlds, f"{BY_ONE_THREAD} {body}\nEND:", counter, out, other, grid=8)
         assert out[0] == 8
         assert cause_of(worlds, out) is None
+
+
+# Thread 0 writes 5 to shared memory and arrives; warp 1 waits for it in WAIT, then reads.
+TOLD = """
+mov.u32 %r9, s; setp.ne.u32 %p1, %r0, 0; @%p1 bra MET;
+mbarrier.init.shared.b64 [%r9], 1; st.shared.u32 [%r9+8], 3;
+MET: bar.sync 0; @%p1 bra REST;
+st.shared.u32 [%r9+8], 5; mbarrier.arrive.shared.b64 _, [%r9]; bra END;
+REST: setp.lt.u32 %p2, %r0, 32; @%p2 bra END; WAIT
+ld.shared.u32 %r5, [%r9+8]; st.global.u32 [%q0], %r5;
+END:
+"""
+TRY = "mbarrier.try_wait.parity.shared.b64 %p3, [%r9], 0;"
+
+
+@pytest.mark.parametrize(
+    ("wait", "right"),
+    [(f"W: {TRY} @!%p3 bra W;", True), (f"{TRY} @%p3 bra W; W:", False),
+     (f"{TRY} @%p3 bra W; {TRY} @%p3 bra W; mov.u32 %r6, 0; W:", False)],
+)  # fmt: skip
+def test_a_wait_that_may_time_out_is_repeated(wait: str, right: bool) -> None:
+    worlds, out = Worlds(), words(1)
+    for _ in range(2):
+        run(worlds, TOLD.replace("WAIT", wait), out, block=64, before=".shared .align 8 .b8 s[16];")
+    assert out[0] == 5
+    assert (cause_of(worlds, out) is None) == right

@@ -17,12 +17,12 @@ Array = np.ndarray[Any, Any]
 MISSING = not (tools("ptxas") and tools("nvdisasm"))
 
 
-def count(text: str, grid: int, block: int, *more: bytes) -> Counted:
-    """One launch, executed. more: parameters behind `a` and `c`."""
+def count(text: str, grid: int, block: int, *more: bytes, words: int = 1) -> Counted:
+    """One launch, executed. more: parameters behind `a` and `c`. words: of `c`, for each thread."""
     data = np.zeros(WORDS + 64, np.uint32)
     start = -data.ctypes.data % 128 // 4
     data = data[start : start + WORDS]
-    result = np.zeros(grid * block, np.uint32)
+    result = np.zeros(grid * block * words, np.uint32)
     memory = [Buffer("a", data.ctypes.data, data.nbytes)]
     memory.append(Buffer("c", result.ctypes.data, result.nbytes))
     parameters = [struct.pack("<Q", each.ctypes.data) for each in (data, result)]

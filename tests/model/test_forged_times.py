@@ -326,3 +326,52 @@ def test_what_each_thread_reads_elsewhere_comes_one_after_the_other(more: tuple[
         return us(count(text, CTAS, THREADS, *more))
 
     assert taken("%r3") > 1.3 * taken("%r1")
+
+
+OWN = "mul.wide.u32 %d2, %r3, 16; add.u64 %d3, %d1, %d2; mov.u32 %r100, 1; mul.lo.u32 %r9, %r0, 16;"
+AROUND = """
+and.b32 %r10, %r99, 7; mad.lo.u32 %r10, %r10, 8192, %r9; cvt.u64.u32 %d2, %r10;
+add.u64 %d3, %d0, %d2; LOAD {%r11, %r12, %r13, %r14}, [%d3]; add.u32 %r11, %r11, %r12;
+add.u32 %r13, %r13, %r14; add.u32 %r100, %r100, %r11; add.u32 %r100, %r100, %r13;
+"""
+FOUR = "{%r99, %r99, %r99, %r99}"
+ROOM = ".shared .align 128 .b8 room[8192];"
+BULK = """
+mov.u32 %r20, room; mad.lo.u32 %r21, %r0, 16, %r20; st.shared.u32 [%r21], %r0;
+fence.proxy.async; bar.sync 0; setp.ne.u32 %p1, %r0, 0; @%p1 bra END; and.b32 %r8, %r1, 1;
+mul.lo.u32 %r8, %r8, 8192; cvt.u64.u32 %d4, %r8; add.u64 %d3, %d1, %d4; mov.u32 %r100, 1;
+"""
+COPY_OUT = (
+    "cp.async.bulk.global.shared::cta.bulk_group [%d3], [%r20], 8192;"
+    "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        OWN + loop(250, f"st.global.v4.u32 [%d3], {FOUR};"),
+        *(
+            OWN + loop(250, AROUND.replace("LOAD", load))
+            for load in ("ld.global.cg.v4.u32", "ld.volatile.global.v4.u32")
+        ),
+        BULK + loop(250, COPY_OUT) + "END:",
+    ],
+    ids=["stores", "loads of the L2's cache", "volatile loads", "bulk stores"],
+)
+def test_what_does_not_stay_in_l1_goes_to_l2_each_time(body: str) -> None:
+    """An SM moves 8 KiB 250 times."""
+    gpu, launch = GPUS["B200"], count(kernel(body, before=ROOM), 148, 512, words=4)
+    assert us(launch) > 148 * 250 * 8192 / gpu.l2_gbps / 1e3
+
+
+def test_thread_blocks_of_an_sm_fetch_for_themselves_what_l1_has_lost() -> None:
+    text = kernel(LINES + READS.replace("128;", "512;").replace("%r12;", f"{MASKS[0]};"))
+    alone, beside = (us(count(text, 148 * of_sm, 512)) for of_sm in (1, 4))
+    assert beside > 2 * alone
+
+
+def test_there_is_no_time_for_a_kernel_that_reads_a_clock() -> None:
+    spin = "mov.u64 %d5, %clock64; A: mov.u64 %d6, %clock64; sub.u64 %d6, %d6, %d5;"
+    with pytest.raises(NoPrediction, match="reads a clock"):
+        us(count(kernel(spin + "setp.lt.u64 %p1, %d6, 9999; @%p1 bra A; mov.u32 %r100, 1;"), 1, 32))

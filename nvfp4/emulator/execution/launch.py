@@ -250,6 +250,7 @@ def run_ctas(
             runs += scheduler.runs
             state.work.add(batch.numbers, scheduler.runs_of_warps)
             state.work.waits |= together
+            state.work.timed |= batch.signals.timed
             ran = clusters.size - len(queue) * clusters.shape[1]
             if most_instructions is None:
                 state.asked.progress(ran / clusters.size)

@@ -46,6 +46,8 @@ class Waits:
 
     def __init__(self, batch: Batch) -> None:
         self.latest: dict[int, Wait] = {}
+        self.timed_out: set[tuple[int, int]] = set()
+        """Positions in the PTX, and warps, whose first wait was too early."""
 
 
 _ARRIVALS = frozenset(("arrive", "arrive_drop", "expect_tx", "complete_tx"))
@@ -134,7 +136,8 @@ def wait(site: Site) -> Action:
     """mbarrier.{test,try}_wait{.parity} p, [addr], state or parity{, time hint}.
 
     try_wait may suspend the thread: it is held until the phase completes, or until no other thread
-    can run, when it times out. A wait whose result is unused acquires nothing.
+    can run, when it times out. In other orders than the first, a warp's first wait at a line is not
+    held. A wait whose result is unused acquires nothing.
     """
     by_parity, relaxed = "parity" in site.parts, "relaxed" in site.parts
 
@@ -159,8 +162,12 @@ def wait(site: Site) -> Action:
         late = ex.batch.launch.order.shifts_copies
         if ex.group.excused or (late and not result_used(ex)):
             return None
-        done, at, offset, _ = complete(ex, address, wanted)
+        done, at, offset, lanes = complete(ex, address, wanted)
         if done.all():
+            return None
+        first, waits = (site.instruction.start, int(lanes[0]) >> 5), ex.batch.kept(Waits).timed_out
+        if ex.batch.launch.order.number and first not in waits:
+            waits.add(first)
             return None
         remember(ex, offset, at, wanted, done)
         ready = np.ones(ex.group.lanes.size, np.bool_)

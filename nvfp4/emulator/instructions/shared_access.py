@@ -251,7 +251,7 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
     site.record_access(batch, "shared", offset, nbytes, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
         offset, nbytes, lanes, team.threads, clocks.known, clocks.touched, shared.stamps,
-        site.instruction.line in batch.launch.loads_under_way, flag, batch.launch.salt
+        site.instruction.line in batch.launch.loads_under_way, flag, batch.launch.asked.salt
     )  # fmt: skip
     if unwritten >= 0 and not batch.launch.tracks_memory:
         origin = f"shared address {shared.address(offset[unwritten]):#x}"

@@ -131,7 +131,10 @@ def real_bits(literal: syntax.Real, width: int) -> int:
         return literal.bits
     if width == 32:
         (value,) = struct.unpack("<d", struct.pack("<Q", literal.bits))
-        return int.from_bytes(struct.pack("<f", value), "little")
+        try:
+            return int.from_bytes(struct.pack("<f", value), "little")
+        except OverflowError:  # ptxas takes it for an infinity
+            return 0x7F800000 | literal.bits >> 32 & 1 << 31
     if width == 64:
         (value,) = struct.unpack("<f", struct.pack("<I", literal.bits))
         return int.from_bytes(struct.pack("<d", value), "little")

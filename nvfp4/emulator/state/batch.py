@@ -2,7 +2,6 @@
 instructions tell the scheduler."""
 
 import math
-import secrets
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from nvfp4.emulator.state.witness import Witness
 from nvfp4.emulator.work import WorkCounter
 from nvfp4.records.launch import Dim3, Launch
 
-MULTIPROCESSORS = 148
+MULTIPROCESSORS, WARPS_OF_A_MULTIPROCESSOR = 148, 64
 """SMs of a B200. %smid assigns CTAs to them in pairs; how a device does so is undocumented."""
 
 _MOST_PRINTED = 1 << 14
@@ -120,8 +119,6 @@ class LaunchState:
     """The last texts that the kernel printed."""
     fault: EmulatorError | None = None
     """The error that stopped the launch."""
-    salt: int = field(default_factory=lambda: secrets.randbits(30))
-    """Decides which of many readers of a place are remembered."""
     witness: Witness | None = None
     """Observer of a race under investigation."""
     began: float = field(default_factory=time.monotonic)
@@ -208,6 +205,10 @@ class Signals:
     """Whether something has changed that threads may wait for at a gate."""
     ticks: int = 0
     """Basic blocks run so far, and reads of a clock."""
+    epoch: int = 0
+    """The time at which clocks begin."""
+    timed: bool = False
+    """Whether a clock was read."""
 
     def release(self, lanes: Array, block: int) -> None:
         """Let these lanes continue at a block."""
@@ -215,9 +216,10 @@ class Signals:
         self.changed = True
 
     def clock(self, name: str) -> Array:
-        """A clock register. Time is deterministic: 16 cycles, or 16 ns, for each tick."""
+        """A clock register. A tick takes 16 cycles, or 16 ns."""
         self.ticks += 1
-        now = self.ticks * _TICK
+        self.timed = True
+        now = self.epoch + self.ticks * _TICK
         if CLOCK_REGISTERS[name] == "b64":
             return np.array([now], np.uint64)
         return np.array([(now >> 32 if name.endswith("_hi") else now) & 0xFFFFFFFF], np.uint32)
@@ -344,7 +346,7 @@ class Batch:
         self.local = RowMemory(0, local_bytes, stride, held, launch.tracks_memory)
         self.traffic = launch.traffic
         self.memory = launch.memory
-        self.signals = Signals()
+        self.signals = Signals(epoch=launch.asked.salt)
         self.barriers: dict[int, CtaBarrier] = {}
         self.cluster_barrier = ClusterBarrier(self.clusters, self.shared.clocks)
         self._special: dict[str, Array | None] = {}
@@ -541,7 +543,6 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     bit = one << lane.astype(np.uint32)
     rows: dict[str, Array] = {
         "laneid": lane,
-        "warpid": thread >> 5,
         "lanemask_eq": bit,
         "lanemask_lt": bit - one,
         "lanemask_le": (bit - one) | bit,
@@ -551,7 +552,7 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     if name in rows:
         return _row(rows[name].astype(np.uint32))
     constants = {
-        "nwarpid": grid.warps, "nsmid": MULTIPROCESSORS,
+        "nwarpid": WARPS_OF_A_MULTIPROCESSOR, "nsmid": MULTIPROCESSORS,
         "cluster_nctarank": math.prod(launch.cluster),
         "dynamic_smem_size": launch.asked.shared_bytes, "aggr_smem_size": launch.shared_bytes,
         "total_smem_size": launch.shared_bytes - SHARED_BASE,
@@ -566,9 +567,14 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     if name == "cluster_ctarank":
         return _column((np.arange(numbers.size) % math.prod(launch.cluster)).astype(np.uint32))
     if name == "smid":
-        return _column((numbers // 2 % MULTIPROCESSORS).astype(np.uint32))
+        place = numbers // 2 + launch.asked.salt
+        return _column((place % MULTIPROCESSORS).astype(np.uint32))
+    if name == "warpid":
+        # A multiprocessor numbers the warps of all its CTAs.
+        first = numbers // MULTIPROCESSORS % (WARPS_OF_A_MULTIPROCESSOR // grid.warps) * grid.warps
+        return _row((first[:, None] + (thread >> 5)).astype(np.uint32), numbers.size, -1)
     if name == "gridid":
-        return np.zeros(1, np.uint64)
+        return np.array([launch.asked.salt], np.uint64)
     if name == "is_explicit_cluster":
         explicit = launch.cluster != (1, 1, 1) or launch.program.cluster is not None
         return np.full(1, explicit)
