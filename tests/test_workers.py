@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ from nvfp4.records.failures import Failure
 from nvfp4.records.messages import Call, Called, CaseOpened, OpenCase, Profile, Profiled
 from nvfp4.records.processes import ForkedProcess, Process, start_session
 from nvfp4.sandbox import fork_server, isolation
+from nvfp4.worker import __main__ as worker_module
+from nvfp4.worker import choose_runner
 
 pytestmark = pytest.mark.usefixtures("server_of_executors")
 
@@ -105,6 +108,25 @@ def test_a_worker_that_is_killed_is_replaced(submission: Path) -> None:
         with pytest.raises(SubmissionFailed, match="SIGKILL"):
             process.request(Call(), Called, 60)
         assert said(process)["sockets"] == 2
+
+
+def test_a_worker_that_cannot_start_says_nothing_of_the_submission(
+    submission: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_memory(*arguments: object) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(choose_runner, "make_runner", no_memory)
+    monkeypatch.setattr(worker_module, "confine", dict)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    monkeypatch.setattr(sys, "argv", ["worker", str(theirs.detach()), str(submission)])
+    with ours, pytest.raises(SystemExit) as ended:
+        worker_module.main()
+    submission.write_text(f"import os\n\nos._exit({ended.value.code})\n")
+    with SubmissionProcess(submission) as process, pytest.raises(SubmissionFailed) as failed:
+        process.load(60)
+    assert failed.value.failure.code == "process.not_started"
+    assert capsys.readouterr().err == "RuntimeError: CUDA error: out of memory\n"
 
 
 def fork_servers() -> list[int]:

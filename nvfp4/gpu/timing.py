@@ -214,4 +214,5 @@ flushes: dict[str, Flush] = {
     "contest": contest_flush,
     "clean": clean_flush,
     "fill": fill_flush,
+    "none": lambda device: lambda: None,
 }

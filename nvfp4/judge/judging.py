@@ -35,8 +35,10 @@ def judge_cases(request: Request) -> Exit:
     # The worker starts first: it and the judge import torch side by side.
     files = files_beside(options)
     gpu = None if uses_gpu() else Executor(bool(options.model) and request.mode != "test")
+    # A worker takes 4 GiB for the contest's flush, and tests are not timed.
+    given = replace(options, flush="none") if request.mode == "test" else options
     with (
-        SubmissionProcess(submission, options, gpu, files) as process,
+        SubmissionProcess(submission, given, gpu, files) as process,
         closing(referee_of(options)) as referee,
     ):
         from nvfp4.judge.clock.calibration import Calibration, calibrate
@@ -68,7 +70,7 @@ def judge_cases(request: Request) -> Exit:
             if not options.repeat:
                 return judge.test(cases)
             # Findings are those of the first process.
-            unchecked = replace(options, check=False)
+            unchecked = replace(given, check=False)
             fresh = SubmissionProcess(submission, unchecked, process.gpu, files, anew=True)
             with closing(fresh):
                 setup = CaseSetup(fresh, device, request.deadline, referee)

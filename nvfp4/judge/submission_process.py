@@ -21,6 +21,7 @@ from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTim
 from nvfp4.records.failures import BY_SUBMISSION, Failure, read_failure
 from nvfp4.records.files import clear
 from nvfp4.records.messages import (
+    NOT_STARTED,
     Call,
     Connect,
     Connected,
@@ -452,6 +453,8 @@ class SubmissionProcess:
             return self._after_refusal(
                 SubmissionFailed("process.killed", message + more, signal=name)
             )
+        if code == NOT_STARTED:
+            return SubmissionFailed("process.not_started", f"the worker did not start:{more}")
         message = f"the submission's process ended with exit code {code}"
         return self._after_refusal(
             SubmissionFailed("process.exited", message + more, exit_code=code)

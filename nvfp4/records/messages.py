@@ -12,6 +12,9 @@ from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, Message, N
 
 T = TypeVar("T")
 
+NOT_STARTED = 66
+"""Exit code of a worker that cannot start, for whatever reason lies outside the submission."""
+
 explained_name = "explained.json"
 """The file that the executor leaves in its folder for the judge."""
 

@@ -18,7 +18,7 @@ VARIABLE = "NVFP4_OPTIONS"
 _DEVICE = re.compile(r"auto|cpu|emulate|cuda(:\d+)?")
 
 _CHOICES = {
-    "flush": ("contest", "clean", "fill"),
+    "flush": ("contest", "clean", "fill", "none"),
     "retarget": ("auto", "never"),
     "model": GPUS,
 }

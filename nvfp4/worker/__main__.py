@@ -8,10 +8,11 @@ The current folder is the submission's.
 import os
 import socket
 import sys
+import traceback
 from pathlib import Path
 
 from nvfp4.records.channel import Channel
-from nvfp4.records.messages import Greeting, pack, serve
+from nvfp4.records.messages import NOT_STARTED, Greeting, pack, serve
 from nvfp4.records.options import options_of_environment
 from nvfp4.sandbox.confinement import confine
 
@@ -24,7 +25,11 @@ def main() -> None:
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
     from nvfp4.worker.choose_runner import make_runner
 
-    runner = make_runner(submission, options)
+    try:
+        runner = make_runner(submission, options)
+    except Exception:  # a GPU without memory, say
+        traceback.print_exc(limit=0)
+        sys.exit(NOT_STARTED)
     sys.path[:0] = [os.getcwd()]  # where task.py is
     serve(channel, runner.answer, *runner.operations)
 

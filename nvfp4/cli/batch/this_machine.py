@@ -173,7 +173,7 @@ _bytes_each = 3 << 30
 """Memory to reserve for each judgement: the repository's own submission needs 1.6 GiB, others may
 need more."""
 
-_TESTED_AT_ONCE = 4
+_TESTED_AT_ONCE = 6
 """Submissions that are tested at once on a GPU: tests wait for compilers and for processes."""
 
 _READY_MOST = 32
