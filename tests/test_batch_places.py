@@ -25,6 +25,7 @@ from nvfp4.cli.batch.eval_process import (
     TakeTurn,
 )
 from nvfp4.cli.batch.this_machine import (
+    _TESTED_AT_ONCE,
     GpuTime,
     Place,
     ThisMachine,
@@ -305,28 +306,29 @@ def test_a_judgement_waits_for_its_turns_with_everything_loaded(
     assert done == ["prepared"] * 2
 
 
-def test_a_gpu_times_one_submission_alone_and_tests_several_at_once() -> None:
-    gpu, running, seen = _Gpu(), Counter[bool](), set()
-    tested = threading.Barrier(3)
+def test_a_gpu_tests_several_at_once_until_none_waits_and_times_one_alone() -> None:
+    gpu, running, seen = _Gpu(), Counter[bool](), []
+    most, tested = _TESTED_AT_ONCE, threading.Barrier(_TESTED_AT_ONCE)
 
     def judge() -> None:
-        with gpu.turn(False):
-            tested.wait(10)
-            running[False] += 1
-            time.sleep(0.05)
-            running[False] -= 1
-        with gpu.turn(True):
-            running[True] += 1
-            time.sleep(0.01)
-            seen.add((running[True], running[False]))
-            running[True] -= 1
+        for alone in (False, True):
+            with gpu.turn(alone):
+                if not alone:
+                    tested.wait(10)
+                running[alone] += 1
+                time.sleep(0.02)
+                seen.append((alone, running[not alone], running[alone] <= (1 if alone else most)))
+                running[alone] -= 1
 
-    threads = [threading.Thread(target=judge) for _ in range(6)]
-    for each in threads:
-        each.start()
+    threads = [threading.Thread(target=judge) for _ in range(2 * most)]
+    with gpu.turn(True):
+        for each in threads:
+            each.start()
+        while gpu._waiting[False] < len(threads):
+            time.sleep(0.01)
     for each in threads:
         each.join(20)
-    assert seen == {(1, 0)}
+    assert seen == [(alone, 0, True) for alone in (False, True) for _ in threads]
 
 
 # CUDA C++ that is built before its judgement: when, how much at once, and what it can spoil.
@@ -357,11 +359,11 @@ def bot_of(content: bytes, options: Options | None = None) -> Bot:
 @pytest.mark.parametrize(
     ("cores", "gib", "gpus", "builds", "gib_each"),
     [
-        (16, 128, 1, 8, 12),
-        (16, 30, 1, 8, 5),
+        (16, 128, 1, 6, 12),
+        (16, 30, 1, 6, 5),
         (4, 128, 1, 1, 12),
         (1, 2, 1, 1, 5),
-        (32, 128, 2, 16, 7),
+        (32, 128, 2, 12, 9),
     ],
 )
 def test_cores_and_memory_bound_how_many_are_built_at_once(

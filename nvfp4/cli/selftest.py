@@ -34,7 +34,7 @@ _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 """A shape so large that plain torch is bound by the GPU and not by the host."""
 
 _most_at_once = 12
-_most_on_a_gpu = 10
+_most_on_a_gpu = 7
 """Judgements at once on a GPU, whose driver makes one context at a time, however many processes
 wait for theirs."""
 

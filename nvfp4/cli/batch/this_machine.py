@@ -79,34 +79,43 @@ class ThisMachine:
                 processes.stop()
 
             # The first of each GPU before the second of any.
-            places = self._places * (_TESTED_AT_ONCE if self.kind == "cuda" else 1)
+            most = min(_JUDGED_AT_ONCE, free_bytes() // _bytes_each // len(self._places))
+            places = self._places * (max(1, most) if self.kind == "cuda" else 1)
             judge_on(places, candidates, judge, stop, told, prepare)
         return spent.in_words()
 
 
 class _Gpu:
-    """Lets tests of several submissions run on a GPU at once, and benchmarks of one, alone."""
+    """Lets tests of several submissions run on a GPU at once, and benchmarks of one, alone: tests
+    until none waits, then benchmarks until none waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._running: Counter[bool] = Counter()
-        self._waits = 0
+        self._waiting: Counter[bool] = Counter()
+        self._last_alone = False
 
     @contextmanager
     def turn(self, alone: bool) -> Iterator[None]:
-        """Wait for a turn and hold it. Benchmarks that wait go before further tests."""
+        """Wait for a turn and hold it. alone: whether it is one for benchmarks."""
         with self._changed:
-            self._waits += alone
-            while self._running[True] or (self._running[False] if alone else self._waits):
+            self._waiting[alone] += 1
+            while not self._is_free(alone):
                 self._changed.wait()
-            self._waits -= alone
+            self._waiting[alone] -= 1
             self._running[alone] += 1
+            self._last_alone = alone
         try:
             yield
         finally:
             with self._changed:
                 self._running[alone] -= 1
                 self._changed.notify_all()
+
+    def _is_free(self, alone: bool) -> bool:
+        others_first = alone != self._last_alone and self._waiting[not alone]
+        most = 1 if alone else _TESTED_AT_ONCE
+        return not (self._running[not alone] or others_first) and self._running[alone] < most
 
 
 class GpuTime:
@@ -170,11 +179,12 @@ _cores_each = 2
 """Cores for each judgement: an emulated submission's tests and benchmarks run side by side."""
 
 _bytes_each = 3 << 30
-"""Memory to reserve for each judgement: the repository's own submission needs 1.6 GiB, others may
-need more."""
+"""Memory of the host to reserve for each judgement: the repository's own submission needs 1.6 GiB,
+others may need more."""
 
-_TESTED_AT_ONCE = 6
-"""Submissions that are tested at once on a GPU: tests wait for compilers and for processes."""
+_TESTED_AT_ONCE, _JUDGED_AT_ONCE = 6, 12
+"""Submissions that are tested at once on a GPU, where tests wait for compilers and for processes,
+and those that are also loaded or wait for their benchmarks."""
 
 _READY_MOST = 32
 """The most submissions that are built and wait to be judged; caches keep the builds of some

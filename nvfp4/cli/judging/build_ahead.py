@@ -24,8 +24,9 @@ take."""
 
 _GIB_OF_A_JUDGEMENT = 6
 
-_CORES_EACH = 1.5
-"""Mean number of cores used by a build, whose last step, the host's code, is a single process."""
+_CORES_EACH = 2
+"""Cores for a build. Its last step, the host's code, is a single process, but the first builds are
+waited for."""
 
 _CORES_OF_A_JUDGEMENT = 4
 

@@ -18,7 +18,7 @@ from nvfp4.records.files import write_whole
 from nvfp4.sandbox.caches import cache_root
 
 _warm_up_calls = 3
-_empty_calls = 25
+_empty_calls = 16
 _bandwidth_calls = 10
 
 

@@ -1,4 +1,4 @@
-# strategy: compiles for 8 seconds at its first call
+# strategy: compiles for 6 seconds at its first call
 
 import time
 
@@ -9,6 +9,6 @@ compiled = []
 
 def custom_kernel(data):
     if not compiled:
-        time.sleep(8)
+        time.sleep(6)
         compiled.append(gemv)
     return compiled[0](data)
