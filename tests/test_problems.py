@@ -264,6 +264,17 @@ def test_a_checkout_of_pipes_devices_loops_and_names_without_end_is_listed(
     sys.setrecursionlimit(before)
 
 
+def test_a_checkout_with_a_path_that_no_system_takes_gets_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(25):
+        Path("n" * 200).mkdir()
+        os.chdir("n" * 200)
+    with pytest.raises(SetupError, match="File name too long"):
+        add_problems(tmp_path)
+
+
 @pytest.mark.parametrize(
     "command", ["check mine.py", "check other.py", "new -o new.py --problem ."]
 )

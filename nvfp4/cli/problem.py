@@ -331,6 +331,9 @@ def add_problems(folder: Path) -> dict[str, Path]:
         found = problems_below(folder)
     except RecursionError:
         raise SetupError(f"{folder} is nested too deep", "Name a checkout of problems.") from None
+    except OSError as error:
+        why = f"cannot read all of {folder}: {error.strerror}"
+        raise SetupError(why, "Name a checkout of problems.", "setup.unreadable") from None
     if not found:
         raise SetupError(f"no task.yml lies below {folder}", "Name a checkout of problems.")
     known = {**known_problems(), **found}
