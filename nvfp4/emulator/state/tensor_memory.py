@@ -11,7 +11,7 @@ from concurrent.futures import Future
 import numpy as np
 
 from nvfp4.emulator.errors import UninitialisedRegister
-from nvfp4.emulator.loops import background
+from nvfp4.emulator.loops import background, loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Origin
 
@@ -35,6 +35,13 @@ def in_words(address: int) -> str:
     return f"lane {lane}, column {column}"
 
 
+@loop
+def _fill(words, ctas, first, columns):  # type: ignore[no-untyped-def]
+    """Set columns of these CTAs' words, from the first on."""
+    for i in range(ctas.shape[0]):
+        words[ctas[i], first : first + columns.shape[0]] = columns
+
+
 class CtaTensorMemory:
     """The tensor memory of one CTA.
 
@@ -56,13 +63,16 @@ class CtaTensorMemory:
         whole: Array = self._whole.words()[self._row]
         return whole
 
-    def allocate(self, first: int, count: int) -> None:
-        """Give these columns to the CTA and fill them with noise."""
+    def allocate(self, first: int, count: int) -> bool:
+        """Give these columns to the CTA; `TensorMemory.fill` comes next. Returns whether it had any
+        of them before."""
         self.allocated[first] = count
         columns = slice(first, first + count)
+        again = bool((self.owners[columns] == -2).any())
         self.owners[columns] = first
-        self.words[columns] = self._whole.noise[: count * LANES].reshape(count, LANES)
-        self.defined[columns] = False
+        if again:  # what is untouched takes no memory
+            self.defined[columns] = False
+        return again
 
     def free(self, first: int) -> None:
         """Free the allocation that starts at a column."""
@@ -137,6 +147,15 @@ class TensorMemory:
             if part.any():
                 done = thread.submit(change, self._words, np.flatnonzero(part))
                 self._later.append((columns, done))
+
+    def fill(self, rows: Array, first: int, count: int) -> None:
+        """Fill columns of these CTAs, which were just allocated, with noise."""
+        noise = self.noise[: count * LANES].reshape(count, LANES)
+
+        def change(words: Array, which: Array) -> None:
+            _fill(words, rows[which], first, noise)
+
+        self.change_later(rows, slice(first, first + count), change)
 
     def of(self, row: int) -> CtaTensorMemory:
         """Return the tensor memory of a CTA, given its place in the batch."""

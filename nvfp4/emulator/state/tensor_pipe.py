@@ -298,7 +298,7 @@ class TensorPipe:
         return self.of(lane // self.batch.grid.threads)
 
     def forget(self, row: int, columns: slice) -> None:
-        """Clear the stamps of these columns of a CTA, which have just been allocated."""
+        """Clear the stamps of these columns of a CTA, which have just been allocated again."""
         if self.checked:
             self._stamps[row, :, columns] = 0
 
@@ -335,7 +335,7 @@ class TensorPipe:
         self._own[units[other]], self._warp[units] = numbers[other], warps
         if shape is not None:
             kind = self._shapes.setdefault(shape, len(self._shapes) + 1)
-            other = self._shape[units] != kind
+            other = (self._shape[units] != kind) & (self._shape[units] != 0)
             self._alike[units[other]], self._shape[units] = numbers[other], kind
         return numbers
 
@@ -385,7 +385,7 @@ class TensorPipe:
         row, (mine, warp) = lane // self.batch.grid.threads, self._knowledge(lane)
         pipe, parts = self.of(row), _parts(lanes)
         stamp = (int(mine[warp]) if complete else _UNDER_WAY) << 16 | (warp + 1)
-        found = self._conflict(lane, row, columns, parts, writes)
+        found = self.conflict(lane, row, columns, parts, writes)
         kind = _WRITERS if writes else _WARPS_READ
         _stamp(self._stamps[row], columns.start, columns.stop, parts, kind, stamp)
         if not complete:
@@ -424,14 +424,14 @@ class TensorPipe:
         conflicts = []
         for i in np.flatnonzero(suspects).tolist():
             row = int(rows[i])
-            found = self._conflict(int(lanes[i]), row, columns, parts, writes, True)
+            found = self.conflict(int(lanes[i]), row, columns, parts, writes, True)
             if found is not None:
                 conflicts.append((i, found))
             stamp, kind = int(numbers[i]) << 16 | PIPE, _WRITERS if writes else _PIPE_READ
             _stamp(self._stamps[row], start, stop, parts, kind, stamp)
         return conflicts
 
-    def _conflict(
+    def conflict(
         self, lane: int, row: int, columns: slice, parts: Array, writes: bool, by_pipe: bool = False
     ) -> Conflict | None:
         """Return the earliest conflict of an access with an earlier one that is not ordered before

@@ -19,7 +19,14 @@ from nvfp4.emulator.instructions.warp import (
 )
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
-from nvfp4.emulator.state.tensor_memory import COLUMNS, LEAST_COLUMNS, TensorMemory, split_address
+from nvfp4.emulator.state.tensor_memory import (
+    COLUMNS,
+    LANES,
+    LEAST_COLUMNS,
+    TensorMemory,
+    split_address,
+)
+from nvfp4.emulator.state.tensor_pipe import LANES_OF_STAMP
 
 
 class _Allocations:
@@ -117,17 +124,21 @@ def alloc(site: Site) -> Action:
 
     def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
         synchronised(ex.batch, present_lanes(ex))
+        granted: dict[tuple[int, int], list[int]] = {}
         for at, (where, number, _) in issue.issuing_warps(site, ex, (target, count, mask)):
             tensor, row = issue.memory_of(at), issue.row_of(at)
             if not tensor.permitted:
                 at.fault(TensorMemoryFault, f"{site.opcode} after tcgen05.relinquish_alloc_permit")
             allocations = ex.batch.kept(_Allocations)
             first = allocations.grant(at, issue.join(at, group), _counted(at, number))
-            tensor.allocate(first, number)
-            issue.pipes_of(at).forget(row, slice(first, first + number))
+            if tensor.allocate(first, number):
+                issue.pipes_of(at).forget(row, slice(first, first + number))
+            granted.setdefault((first, number), []).append(row)
             allocations.places[row, first] = at
             lanes, address = np.array([at.lane]), np.array([where], np.uint64)
             access.write(ex.batch, word, "shared", address, lanes, np.array([[first]], np.uint32))
+        for columns, rows in granted.items():
+            ex.batch.kept(TensorMemory).fill(np.array(rows), *columns)
 
     site.sources.append(Source(ALL_LANES, "b32"))
     return site.action("store", run, gate=gate)
@@ -154,9 +165,10 @@ def dealloc(site: Site) -> Action:
                     hint="give back the address and the count of tcgen05.alloc",
                 )
             if ex.batch.shared.checked:
-                columns = slice(column, column + number)
+                columns, row = slice(column, column + number), issue.row_of(at)
                 pipes = issue.pipes_of(at)
-                found = pipes.note_warp(at.lane, at, columns, issue.ALL_LANES_OF_MEMORY, True)
+                parts = np.arange(LANES // LANES_OF_STAMP)
+                found = pipes.conflict(at.lane, row, columns, parts, writes=True)
                 pipes.wait(at.lane, writes=True)
                 issue.note_conflict(at, "deallocation", address, found)
             tensor.free(column)

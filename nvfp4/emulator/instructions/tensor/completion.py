@@ -55,10 +55,12 @@ def _arrive(team: Team, mbar: int, counts: Array) -> int:
             _arrive(team._replace(lanes=lanes[i : i + 1]), mbar, counts[i : i + 1])
         return 0
     mbarrier_objects.release(batch, offset, lanes)
-    told = zip(lanes.tolist(), counts.tolist(), offset.tolist(), strict=True)
-    for lane, count, place in told:
+    parities = mbarrier_objects.parities_of(batch, offset)
+    for lane, count, place, parity in zip(
+        lanes.tolist(), counts.tolist(), offset.tolist(), parities.tolist(), strict=True
+    ):
         pipes.of_lane(lane).perform(count)
-        commits.told(batch, place, pipes.unit(lane // batch.grid.threads), count)
+        commits.told(place, parity, pipes.unit(lane // batch.grid.threads), count)
     nothing = np.zeros(lanes.size, np.int64)
     mbarrier_objects.change(site, batch, offset, lanes, nothing + 1, nothing)
     return 0
@@ -69,25 +71,24 @@ class Commits:
     in the batch's shared memory, their number by the pipe's name. of_phase: those of the phase
     under way, with its parity. of_ended: those of phases that have ended."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, _: Batch) -> None:
         self.of_phase: dict[int, tuple[int, dict[int, int]]] = {}
         self.of_ended: dict[int, dict[int, int]] = {}
 
-    def told(self, batch: Batch, offset: int, unit: int, count: int) -> None:
-        """Record that a commit arrives at an mbarrier."""
-        self._settle(batch, offset)
-        parity = mbarrier_objects.parity_of(batch, offset)
+    def told(self, offset: int, parity: int, unit: int, count: int) -> None:
+        """Record that a commit arrives at an mbarrier. parity: of the phase under way."""
+        self._settle(offset, parity)
         self.of_phase.setdefault(offset, (parity, {}))[1][unit] = count
 
-    def heard(self, batch: Batch, offset: int) -> dict[int, int]:
+    def heard(self, offset: int, parity: int) -> dict[int, int]:
         """Return the number of operations of each pipe that commits had reported complete when the
-        last phase of an mbarrier ended."""
-        self._settle(batch, offset)
+        last phase of an mbarrier ended. parity: of the phase under way."""
+        self._settle(offset, parity)
         return self.of_ended.get(offset, {})
 
-    def _settle(self, batch: Batch, offset: int) -> None:
-        parity, counts = self.of_phase.get(offset, (0, {}))
-        if counts and mbarrier_objects.parity_of(batch, offset) != parity:
+    def _settle(self, offset: int, parity: int) -> None:
+        told_in, counts = self.of_phase.get(offset, (0, {}))
+        if counts and parity != told_in:
             self.of_ended.setdefault(offset, {}).update(counts)
             del self.of_phase[offset]
 
@@ -100,8 +101,11 @@ def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> N
         return
     pipes = batch.kept(TensorPipe)
     first = np.append(True, (lanes[1:] >> 5 != lanes[:-1] >> 5) | (offset[1:] != offset[:-1]))
-    for place, lane in zip(offset[first].tolist(), lanes[first].tolist(), strict=True):
-        for unit, count in commits.heard(batch, place).items():
+    parities = mbarrier_objects.parities_of(batch, offset[first])
+    for place, lane, parity in zip(
+        offset[first].tolist(), lanes[first].tolist(), parities.tolist(), strict=True
+    ):
+        for unit, count in commits.heard(place, parity).items():
             pipes.learn(lane, unit, count, relaxed)
 
 
