@@ -51,6 +51,7 @@ def test_every_tensor_is_aligned_as_torch_aligns_and_lies_between_unused_pages(m
     assert all(start % mmap.PAGESIZE == 512 for start, _ in ranges)
     for (start, nbytes), (following, _) in pairwise(ranges):
         assert following - (start + nbytes) >= mmap.PAGESIZE
+    assert all(each.untyped_storage().nbytes() == each.nbytes for each in buffers.tensors.values())
     buffers.close()
 
 

@@ -125,5 +125,10 @@ def _file(fd: int, sizes: Sizes) -> Place:
 
 
 def _mapped(mapping: mmap.mmap) -> Place:
-    whole = torch.frombuffer(mapping, dtype=torch.uint8)
-    return lambda offset, nbytes: whole[offset : offset + nbytes]
+    """Return places in a mapping, each of which is a storage of its own."""
+
+    def place(offset: int, nbytes: int) -> torch.Tensor:
+        found = torch.frombuffer(mapping, dtype=torch.uint8, count=max(1, nbytes), offset=offset)
+        return found[:nbytes]
+
+    return place

@@ -1,5 +1,6 @@
 """A CUDA device where there is none: what tensors say, what operators do, what comes back."""
 
+import copy
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -405,3 +406,11 @@ def test_the_time_of_an_operator_is_not_the_submissions_own() -> None:
     finally:
         activity.tell(None)
     assert told == ["emulating", "running"]
+
+
+def test_a_deep_copy_is_a_cuda_tensor_of_its_own() -> None:
+    tensor = torch.arange(6, device="cuda").view(2, 3).T
+    copied = copy.deepcopy(tensor)
+    tensor.zero_()
+    assert copied.is_cuda
+    assert copied.tolist() == [[0, 3], [1, 4], [2, 5]]

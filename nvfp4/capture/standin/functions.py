@@ -54,12 +54,18 @@ def replace_functions(patches: Patches) -> None:
     patches.set(tensor, "record_stream", lambda self, stream: None)
     patches.set(tensor, "__dlpack__", _dlpack)
     patches.set(tensor, "data_ptr", _data_ptr(tensor.data_ptr))
+    patches.set(torch.UntypedStorage, "clone", _clone_of_storage)
     patches.set(torch, "Generator", _generator(torch.Generator))
     patches.set(torch, "compile", _compile)
 
 
 _to, _type_of_torch = torch.Tensor.to, torch.Tensor.type
 _new_tensor_of_torch, _dlpack_of_torch = torch.Tensor.new_tensor, torch.Tensor.__dlpack__
+
+
+def _clone_of_storage(self: torch.UntypedStorage) -> torch.UntypedStorage:
+    fresh = torch.empty(self.nbytes(), dtype=torch.uint8, device=self.device)
+    return fresh.untyped_storage().copy_(self)
 
 
 def _to_indexed(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
