@@ -28,7 +28,7 @@ _TENSOR = frozenset(("HMMA", "IMMA", "BMMA", "QMMA", "OMMA", "DMMA"))
 _NONE = frozenset(("NOP", "BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "RET", "CALL", "BREAK"))
 _GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
 _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
-_PAST_L1 = re.compile(r"^ATOM|\.STRONG\.(GPU|SYS)|\.BYPASS")
+_PAST_L1 = re.compile(r"^ATOM|\.STRONG\.(GPU|SYS)|\.BYPASS|\.NA\b")
 _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
 _SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
 _SLOW_READ = 2
@@ -214,14 +214,14 @@ def _global_use(
     """Return the use of an access to global memory.
 
     Thread blocks of an SM share what they fetch, but not what L1 has lost since, nor what does not
-    stay there. Stores, atomics, and loads that may see other SMs' writes go to L2 each time.
+    stay there. Stores, atomics, loads that allocate nothing in L1 and those that may see other SMs'
+    writes go to L2 each time.
     """
-    part = l2_share + (1 - l2_share) * access.again
-    if each.name in _GLOBAL_STORES or _PAST_L1.search(each.opcode):
+    past_l1 = _PAST_L1.search(each.opcode)
+    part = 1.0 if past_l1 else l2_share + (1 - l2_share) * access.again
+    if past_l1 or each.name in _GLOBAL_STORES:
         requests = max(access.requests - access.memory_requests, 0.0)
         access = replace(access, l2=access.asked - access.memory, l2_requests=requests)
-    if _PAST_L1.search(each.opcode) or ".NA" in each.opcode:
-        part = 1.0
     busy = max(_words(each), access.lines / gpu.l1_lines)
     busy *= min(1.0, access.requests / executions)
     if each.name in _GLOBAL_STORES:

@@ -334,6 +334,7 @@ and.b32 %r10, %r99, 7; mad.lo.u32 %r10, %r10, 8192, %r9; cvt.u64.u32 %d2, %r10;
 add.u64 %d3, %d0, %d2; LOAD {%r11, %r12, %r13, %r14}, [%d3]; add.u32 %r11, %r11, %r12;
 add.u32 %r13, %r13, %r14; add.u32 %r100, %r100, %r11; add.u32 %r100, %r100, %r13;
 """
+PAST_L1 = [f"ld.{how}.v4.u32" for how in ("global.cg", "volatile.global", "global.L1::no_allocate")]
 FOUR = "{%r99, %r99, %r99, %r99}"
 ROOM = ".shared .align 128 .b8 room[8192];"
 BULK = """
@@ -351,13 +352,10 @@ COPY_OUT = (
     "body",
     [
         OWN + loop(250, f"st.global.v4.u32 [%d3], {FOUR};"),
-        *(
-            OWN + loop(250, AROUND.replace("LOAD", load))
-            for load in ("ld.global.cg.v4.u32", "ld.volatile.global.v4.u32")
-        ),
+        *(OWN + loop(250, AROUND.replace("LOAD", load)) for load in PAST_L1),
         BULK + loop(250, COPY_OUT) + "END:",
     ],
-    ids=["stores", "loads of the L2's cache", "volatile loads", "bulk stores"],
+    ids=["stores", *PAST_L1, "bulk stores"],
 )
 def test_what_does_not_stay_in_l1_goes_to_l2_each_time(body: str) -> None:
     """An SM moves 8 KiB 250 times."""
