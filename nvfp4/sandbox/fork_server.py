@@ -29,15 +29,15 @@ from nvfp4.sandbox import isolation, workers
 from nvfp4.sandbox.caches import cache_root, trusted_variables
 from nvfp4.sandbox.namespaces import close_all_but, open_files, uses_gpu
 
-_HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+_FOR_TORCH = {"THP_MEM_ALLOC_ENABLE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 """Lets torch use huge pages for allocations of megabytes: a case's inputs are large, and 512 page
-faults become one."""
+faults become one. Its threads wait without a core, which another process of the judgement needs."""
 
 
 def serve_judges(fd: int, packages: list[str]) -> None:
     """Fork judges; return only in a judge or a worker, when that has ended."""
     caches = {name: text for name, text in os.environ.items() if name == processes.FOLDER_VARIABLE}
-    wanted = {**processes.passed_on(), **caches, **trusted_variables(), **_HUGE_PAGES}
+    wanted = {**_FOR_TORCH, **processes.passed_on(), **caches, **trusted_variables()}
     if not os.environ.keys() <= wanted.keys():  # a worker can read the initial environment
         command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", *sys.argv[1:]]
         os.execve(sys.executable, command, wanted)

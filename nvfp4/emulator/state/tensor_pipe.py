@@ -92,6 +92,8 @@ _UNDER_WAY = 0x7FFFFFFF
 CHUNK_BYTES = 16
 
 LANES_OF_STAMP = 16
+ALL_PARTS = np.arange(LANES // LANES_OF_STAMP)
+"""All groups of lanes with one stamp."""
 _WRITERS, _WARPS_READ, _PIPE_READ = range(3)
 _MOST_STAMPS = 64
 """The most different stamps of one access's words that are examined."""

@@ -19,14 +19,8 @@ from nvfp4.emulator.instructions.warp import (
 )
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
-from nvfp4.emulator.state.tensor_memory import (
-    COLUMNS,
-    LANES,
-    LEAST_COLUMNS,
-    TensorMemory,
-    split_address,
-)
-from nvfp4.emulator.state.tensor_pipe import LANES_OF_STAMP
+from nvfp4.emulator.state.tensor_memory import COLUMNS, LEAST_COLUMNS, TensorMemory, split_address
+from nvfp4.emulator.state.tensor_pipe import ALL_PARTS
 
 
 class _Allocations:
@@ -167,8 +161,7 @@ def dealloc(site: Site) -> Action:
             if ex.batch.shared.checked:
                 columns, row = slice(column, column + number), issue.row_of(at)
                 pipes = issue.pipes_of(at)
-                parts = np.arange(LANES // LANES_OF_STAMP)
-                found = pipes.conflict(at.lane, row, columns, parts, writes=True)
+                found = pipes.conflict(at.lane, row, columns, ALL_PARTS, writes=True)
                 pipes.wait(at.lane, writes=True)
                 issue.note_conflict(at, "deallocation", address, found)
             tensor.free(column)
