@@ -67,7 +67,8 @@ def judge(path: Path) -> Verdict:
         try:
             _run(path, emulation, verdict)
         except Exception as error:
-            code = getattr(error, "code", type(error).__name__)
+            name = getattr(error, "verdict_code", type(error).__name__)
+            code = getattr(error, "code", name.rpartition(".")[2])
             text = f"{type(error).__name__}: {error}"
             verdict.add(code, _named_lines(text, path), text)
         for launch in emulation.launches:
