@@ -205,9 +205,10 @@ def kernel_time(
         raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
     if work.waits:
         raise NoPrediction("threads of a launch wait for each other by flags in memory")
-    if work.timed:
+    # Barriers of libcu++ read %globaltimer while they wait.
+    if work.timed and ("%clock" in asked.ptx or not _runs(work, "mbarrier.t")):
         raise NoPrediction("the kernel reads a clock, by which it can wait")
-    if _sleeps(work):
+    if _runs(work, "nanosleep"):
         raise NoPrediction("the kernel sleeps")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
@@ -336,11 +337,11 @@ def busiest_sm(work: Work, sizes: list[int], ctas: int, sms: int, resident: int)
     return np.array(taken[int(np.argmax(loads))], np.int64)
 
 
-def _sleeps(work: Work) -> bool:
-    """Return whether a warp has executed nanosleep."""
+def _runs(work: Work, opcode: str) -> bool:
+    """Return whether a warp has executed an instruction with this in its opcode."""
     names = (" ".join(block.values()) for block in work.starts)
     return any(
-        "nanosleep" in each and runs.any() for each, runs in zip(names, work.warps.T, strict=True)
+        opcode in each and runs.any() for each, runs in zip(names, work.warps.T, strict=True)
     )
 
 

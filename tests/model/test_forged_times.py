@@ -369,7 +369,12 @@ def test_thread_blocks_of_an_sm_fetch_for_themselves_what_l1_has_lost() -> None:
     assert beside > 2 * alone
 
 
-def test_there_is_no_time_for_a_kernel_that_reads_a_clock() -> None:
+def test_there_is_no_time_for_a_kernel_that_reads_a_clock_but_in_a_barrier_of_libcu() -> None:
+    polled = """mov.u64 %d5, %globaltimer; mbarrier.init.shared.b64 [bar], 1;
+mbarrier.arrive.shared.b64 %d6, [bar]; mbarrier.test_wait.shared.b64 %p1, [bar], %d6;
+mov.u32 %r100, 1;"""
+    bar = ".shared .align 8 .b64 bar;"
+    assert us(count(kernel(polled, before=bar), 1, 1)) > 0
     spin = "mov.u64 %d5, %clock64; A: mov.u64 %d6, %clock64; sub.u64 %d6, %d6, %d5;"
     with pytest.raises(NoPrediction, match="reads a clock"):
         us(count(kernel(spin + "setp.lt.u64 %p1, %d6, 9999; @%p1 bra A; mov.u32 %r100, 1;"), 1, 32))
