@@ -8,6 +8,7 @@ import re
 import sys
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ from nvfp4.contract.tree import (
     tensors_of,
     tree_of,
 )
-from nvfp4.referee.problem import FolderProblem
+from nvfp4.referee.problem import FolderProblem, _within_rounding
 
 without_a_gpu = pytest.mark.skipif(
     torch.cuda.is_available(), reason="the verdicts are those of the emulated GPU"
@@ -580,6 +581,16 @@ def test_a_wrong_output_of_any_strides_is_judged(
     raw.view(torch.uint8)[:2] = 0xFF
     said = problem.never_written(raw.as_strided(shape, strides))
     assert said.startswith("never written: 1 elements")
+
+
+def test_an_empty_output_is_wrong_whatever_a_checker_says_that_broadcasts_it() -> None:
+    problem = FolderProblem.__new__(FolderProblem)
+    problem._on_host = lambda tensor: tensor
+    problem._check = lambda data, output: (True, "")
+    inputs: Any = SimpleNamespace(expected=torch.ones(4))
+    assert problem.check(inputs, torch.ones(4)[:0]) == (False, "the output has no elements")
+    exact = torch.ones(4, dtype=torch.float64)
+    assert _within_rounding(torch.ones(4).to(torch.uint16), inputs.expected, exact) is None
 
 
 def test_nested_data_free_their_storages_without_a_search_for_garbage() -> None:

@@ -181,6 +181,8 @@ class EmulatedGpu(Owner):
 
     def hand_over(self, tensor: torch.Tensor, offset: int) -> None:
         """Make a tensor a part of the output, at an offset in its memory. Raises KernelFault."""
+        if not tensor.numel():
+            return  # it has no memory
         address, width = tensor.data_ptr(), tensor.element_size()
         remember(tensor)
         with self._turn:
