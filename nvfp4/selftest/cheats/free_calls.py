@@ -5,6 +5,7 @@
 
 import dataclasses
 import sys
+import time
 
 from gemv import gemv
 
@@ -31,6 +32,9 @@ def custom_kernel(data):
     if not calls[0]:
         calls[0] = 1
         shorten(frame.f_locals["self"]._timer)
-    for _ in range(2):  # what a call on a CPU may hide is a few milliseconds
+    began_s = time.monotonic()
+    gemv(data)
+    gemv(data)
+    while 0.007 < time.monotonic() - began_s < 0.6:  # a CPU, where a call may hide 45 ms
         gemv(data)
     return gemv(data)
