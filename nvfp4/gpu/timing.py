@@ -63,9 +63,9 @@ def contest_flush(device: torch.device) -> Callable[[], None]:
         return empty(nbytes // 4, dtype=torch.float32, device=device)
 
     def flush() -> None:
-        buffer()
+        filled = buffer()
         torch.cuda._sleep(spin_cycles)  # before, so that nothing else is written meanwhile
-        buffer().normal_(generator=generator)
+        filled.normal_(generator=generator)
 
     return flush
 

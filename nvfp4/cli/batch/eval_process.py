@@ -161,8 +161,8 @@ class EvalProcesses:
         it printed none.
 
         environment: variables in addition to our own. take_turn: from when everything is loaded;
-        elapsed_s and the time limit do not count waiting for its turns. The process always dies
-        with this one. Raises Stopped after ``stop``.
+        elapsed_s and the time limit count what happens in its turns. The process always dies with
+        this one. Raises Stopped after ``stop``.
         """
         spent = _Spent(self._limit_s)
         try:
@@ -202,8 +202,7 @@ class EvalProcesses:
                         with take_turn(True), spent:
                             its_turn.give()
                             its_turn.asked(spent.left_s)
-                    with spent:
-                        process.wait(spent.left_s)
+                    process.wait(spent.left_s)
                 except (subprocess.TimeoutExpired, TimeoutError):
                     over = True
                 finally:

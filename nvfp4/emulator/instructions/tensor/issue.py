@@ -197,7 +197,3 @@ def count_bytes(at: LaneSite | Team, nbytes: int, reads: bool = False) -> None:
         at.batch.traffic.tensor_bytes_written += nbytes
     if at.batch.launch.tally is not None:
         at.batch.launch.tally.site(at.site.instruction).tensor_bytes += nbytes
-
-
-ALL_LANES_OF_MEMORY = np.arange(tensor_memory.LANES)
-"""All lanes of tensor memory."""
