@@ -136,8 +136,8 @@ def test_a_kernel_says_what_is_wrong_as_a_whole() -> None:
 def test_lines_without_cost_are_folded() -> None:
     source = [f"source {number}" for number in range(1, 11)]
     one, other = line(3, accesses=[access()]), line(4, divergences=1234)
-    shown = list(listing(kernel(one, other), "submission.py", "mine.py", source, Shown()))
-    assert shown[0].endswith("| mine.py")
+    shown = list(listing(kernel(one, other), "submission.py", source, Shown()))
+    assert shown[0].endswith("| submission.py")
     assert [text.strip() for text in shown[1:2] + shown[-1:]] == ["...", "..."]
     first, second = shown[2:4]
     assert first.split("|")[0].split() == ["3", "50.0%", "1.00k", "16.0k", "1.00"]
@@ -153,12 +153,11 @@ def test_code_stands_under_its_line_if_it_is_asked_for() -> None:
         ptx=[Code("submission.py", 2, "add.s32 %r1, %r2, %r3;", 1000)],
         sass=[Code("submission.py", 2, "IADD3 R0, R1, R2, RZ")],
     )
-    plain = "\n".join(listing(code, "submission.py", "mine.py", ["one", "two"], Shown(columns=100)))
+    plain = "\n".join(listing(code, "submission.py", ["one", "two"], Shown(columns=100)))
     both = "\n".join(
         listing(
             code,
             "submission.py",
-            "mine.py",
             ["one", "two"],
             Shown(ptx=True, sass=True, columns=100),
         )

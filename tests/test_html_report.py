@@ -224,7 +224,7 @@ def test_what_cannot_be_reported_is_told_in_a_sentence(history: History) -> None
         assert not Path("report.html").exists()
 
 
-def line_of(number: int, instructions: int, file: str = "submission.py") -> LineCost:
+def line_of(number: int, instructions: int, file: str = "mine.py") -> LineCost:
     return LineCost(file, number, instructions, 0, 0, 0, 0.0, [], {"add.f32": instructions}, [], [])
 
 

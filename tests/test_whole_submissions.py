@@ -97,13 +97,14 @@ def test_an_instruction_is_refused_before_too_many_threads(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("lines", "exit_code"),
-    [(timed.format("raise ValueError('tuning failed')"), 3), ("raise ValueError('mine')", 1)],
+    [(timed.format("raise ValueError('tuning failed')"), 3), ("raise ValueError('mine')\n", 1)],
 )
 def test_explain_ends_as_a_verdict_would(lines: str, exit_code: int, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(torch_source.replace(SIZES, SIZES + textwrap.indent(lines, "    ")))
     done = invoke("explain", str(path), "--shape", "128,256,1")
     assert done.exit_code == exit_code, done.output
+    assert 'File "mine.py", line ' in done.output
 
 
 def test_what_is_refused_to_the_file_by_itself_is_no_reason_to_warn(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ class Runner:
         return Failed(told, failure.as_plain())
 
     def _explain_import(self, error: Exception) -> Failed:
-        lines = [_import_heading, own_traceback(error, self._submission)]
+        lines = [_import_heading, own_traceback(error, self._submission, self.name)]
         hint = version_hint(error)
         if hint is None and isinstance(error, ModuleNotFoundError):
             hint = _import_hint(error)
@@ -251,12 +251,12 @@ class Runner:
         return Failed(text, failure.as_plain())
 
 
-def own_traceback(error: BaseException, submission: Path) -> str:
+def own_traceback(error: BaseException, submission: Path, name: str) -> str:
     """Return the error and the frames of its traceback in the submission."""
-    frames = own_frames(error, submission, submission.name)
+    frames = own_frames(error, submission, name)
     with contextlib.suppress(AttributeError):
         if getattr(error, "filename", None) == str(submission):
-            error.filename = submission.name  # type: ignore[attr-defined]
+            error.filename = name  # type: ignore[attr-defined]
     heading = ["Traceback, the submission's frames:\n"] if frames else []
     lines = heading + traceback.format_list(frames) + traceback.format_exception_only(error)
     text = "".join(lines).strip()

@@ -28,8 +28,6 @@ from nvfp4.records.prediction import read_prediction
 instructions_a_launch = 4_000_000
 """Warp instructions after which a launch is only sampled: emulating them takes two seconds."""
 
-staged_name = "submission.py"
-
 widest_sentence = 100
 
 
@@ -57,6 +55,7 @@ def explain_and_show(
     """
     described, content = read_submission(submission)
     problem = find_problem(options.problem, submission)
+    options = replace(options, name=one_line(submission.name))
     lines = problem.chosen(cases, problem.benchmarks)
     found = explain(content, lines if cases else lines[:1], options, problem, shown)
     passed = all(each.error is None for each in found)
@@ -77,7 +76,7 @@ def explain_and_show(
         console = new_console()
         shown = replace(shown, columns=console.width)
         for each in found:
-            for line in _lines(each, one_line(submission.name), source, options.arch, shown):
+            for line in _lines(each, options, source, shown):
                 console.print(line, soft_wrap=True)
     if passed:
         return exits.passed
@@ -138,10 +137,10 @@ def _plain(explained: Explained, shown: page.Shown) -> dict[str, Any]:
 
 
 def _lines(
-    explained: Explained, name: str, source: list[str], arch: str, shown: page.Shown
+    explained: Explained, options: Options, source: list[str], shown: page.Shown
 ) -> Iterator[Text]:
     """Yield the whole text about a shape."""
-    title = f"{name}, {explained.shape}, emulated as {arch}: counts, no times"
+    title = f"{options.name}, {explained.shape}, emulated as {options.arch}: counts, no times"
     yield Text(title, style="bold")
     if explained.error is not None:
         word, style = ("unclear", "yellow") if explained.unclear else ("failed", "red")
@@ -158,7 +157,7 @@ def _lines(
             yield Text(line, style="bold" if line.startswith("kernel") else "")
         if shown.sass and kernel.no_sass:
             yield Text(kernel.no_sass)
-        for line in page.listing(kernel, staged_name, name, source, shown):
+        for line in page.listing(kernel, options.name, source, shown):
             yield Text(line)
     yield Text(f"\n{page.legend}\n", style="dim")
     count = len(explained.costly)

@@ -90,10 +90,9 @@ def _tensor_cores(kernel: Kernel) -> str:
     )
 
 
-def listing(kernel: Kernel, file: str, name: str, source: list[str], shown: Shown) -> Iterator[str]:
-    """Yield the lines of a file that cost something, with the others folded. name: its name for the
-    user. source: the file's lines."""
-    yield f"{' '.join([' line', *_columns(kernel)])} | {name}"
+def listing(kernel: Kernel, file: str, source: list[str], shown: Shown) -> Iterator[str]:
+    """Yield the lines of a file that cost something, with the others folded. source: its lines."""
+    yield f"{' '.join([' line', *_columns(kernel)])} | {file}"
     by_line = {each.line: each for each in kernel.lines if each.file == file and each.line}
     last = 0
     for number in sorted(by_line):

@@ -6,11 +6,11 @@ from pathlib import PurePath
 
 from nvfp4.cli.display.sentences import summarise
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.explain.command import Explained, explain, staged_name
+from nvfp4.cli.explain.command import Explained, explain
 from nvfp4.cli.explain.listing import Shown, short_count
 from nvfp4.cli.problem import find_problem
 from nvfp4.cli.report.subjects import Subject
-from nvfp4.cli.text import visible
+from nvfp4.cli.text import one_line, visible
 from nvfp4.cli.verdict import Verdict
 from nvfp4.records.costs import all_lines
 from nvfp4.records.options import Options
@@ -52,10 +52,13 @@ def source_of(subject: Subject, longest: int, with_cost: bool) -> Source:
     verdict, record = subject.verdict, subject.record
     texts = visible(record.content.decode("utf-8", "replace")).split("\n")
     lines = [SourceLine(number, _cut(text)) for number, text in enumerate(texts, 1)]
-    explained, cost = _explained(subject) if with_cost else (None, "Costs were not asked for.")
+    name = one_line(PurePath(record.path).name)
+    explained, cost = (
+        _explained(subject, name) if with_cost else (None, "Costs were not asked for.")
+    )
     if explained is not None:
-        _add_costs(lines, explained)
-    for number, kind, text in _places(verdict, PurePath(record.path).name):
+        _add_costs(lines, explained, name)
+    for number, kind, text in _places(verdict, name):
         if 0 < number <= len(lines) and (kind, text) not in lines[number - 1].notes:
             lines[number - 1].notes.append((kind, text))
     shown, length = 0, 0
@@ -69,7 +72,7 @@ def _cut(text: str) -> str:
     return line if len(line) <= _longest_line else f"{line[: _longest_line - 3]}..."
 
 
-def _explained(subject: Subject) -> tuple[Explained | None, str]:
+def _explained(subject: Subject, name: str) -> tuple[Explained | None, str]:
     """Return the cost of an emulated call of the first benchmark or None, and a sentence on it."""
     verdict = subject.verdict
     if not verdict.passed:
@@ -78,7 +81,7 @@ def _explained(subject: Subject) -> tuple[Explained | None, str]:
         problem = find_problem(verdict.problem)
         specs = [each.spec for each in verdict.benchmarks] or problem.benchmarks
         content, shown = subject.record.content, Shown(top=_costly)
-        (explained,) = explain(content, specs[:1], Options(), problem, shown)
+        (explained,) = explain(content, specs[:1], Options(name=name), problem, shown)
     except SetupError as error:
         return None, f"Costs are not known: {error}"
     if explained.error is not None:
@@ -92,11 +95,11 @@ def _explained(subject: Subject) -> tuple[Explained | None, str]:
     )
 
 
-def _add_costs(lines: list[SourceLine], explained: Explained) -> None:
+def _add_costs(lines: list[SourceLine], explained: Explained, name: str) -> None:
     instructions: dict[int, int] = {}
     slots: dict[int, float] = {}
     for _, line in all_lines(explained.kernels):
-        if line.file == staged_name and line.line and line.instructions:
+        if line.file == name and line.line and line.instructions:
             instructions[line.line] = instructions.get(line.line, 0) + line.instructions
             slots[line.line] = slots.get(line.line, 0.0) + line.slots
     total = sum(kernel.slots for kernel in explained.kernels) or 1.0
@@ -106,13 +109,13 @@ def _add_costs(lines: list[SourceLine], explained: Explained) -> None:
             lines[number - 1].instructions = short_count(instructions[number])
     for costly in explained.costly:
         place = costly.line.line
-        if costly.line.file == staged_name and place and place <= len(lines):
+        if costly.line.file == name and place and place <= len(lines):
             lines[place - 1].notes.append(("cost", costly.sentence))
 
 
 def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:
     """Yield line, kind and text of everything found in the submission's own file."""
-    own = (staged_name, name)
+    own = ("submission.py", name)
     if verdict.mistake and verdict.mistake.line:
         yield verdict.mistake.line, "failure", verdict.mistake.message
     for result in verdict.results:
