@@ -204,3 +204,14 @@ TORCH_LIBRARY(slim_test, m) {
   m.impl("plus", &plus);
   m.impl("clear", clear);
 }
+
+// Other blocks may come first, and each declares or implements some operators.
+TORCH_LIBRARY_IMPL(slim_test, CPU, m) {
+  m.impl("place", [](const at::Tensor&) { return std::string("CPU"); });
+}
+TORCH_LIBRARY_FRAGMENT(slim_test, m) { m.def("place(Tensor x) -> str"); }
+TORCH_LIBRARY_FRAGMENT(slim_test, m) { m.def("copied(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(slim_test, CUDA, m) {
+  m.impl("slim_test::place", [](const at::Tensor&) { return std::string("CUDA"); });
+  m.impl("copied", [](const at::Tensor& x) { return x.clone(); });
+}

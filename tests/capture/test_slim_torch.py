@@ -227,6 +227,14 @@ def test_operators_of_a_library(built: Any) -> None:
     assert same(y, x * 0)
 
 
+def test_operators_by_device(built: Any, x: torch.Tensor) -> None:
+    ops = torch.ops.slim_test
+    assert (ops.place(x), ops.place(torch.ones(2))) == ("CUDA", "CPU")
+    assert same(ops.copied(x), x)
+    with pytest.raises(NotImplementedError, match="'slim_test::copied' with arguments"):
+        ops.copied(torch.ones(2))
+
+
 def test_an_operator_that_cannot_be_registered_is_an_error(emulated: Emulation) -> None:
     text = 'TORCH_LIBRARY(slim_wrong, m) { m.def("f(NoType x) -> ()"); }'
     with pytest.raises(RuntimeError, match=r"^TORCH_LIBRARY of slim_wrong:\s+unknown type"):

@@ -94,10 +94,11 @@ PyObject* make_module(const char* name, void (*init)(pybind11::module_&)) {
 
 // Operators, registered with torch.library.
 
-LibraryInit::LibraryInit(void (*block)(torch::Library&), const char* ns) {
+LibraryInit::LibraryInit(void (*block)(torch::Library&), const char* ns, const char* kind,
+                         const char* key) {
   const WithGil gil;
   try {
-    torch::Library library(ns);
+    torch::Library library(ns, kind, key);
     block(library);
   } catch (const std::exception& error) {
     const Ref runtime = attribute(import("nvfp4.capture.cuda.runtime").get(), "RUNTIME");
@@ -110,9 +111,11 @@ LibraryInit::LibraryInit(void (*block)(torch::Library&), const char* ns) {
 
 namespace torch {
 
-Library::Library(std::string ns) : namespace_(std::move(ns)) {
+Library::Library(std::string ns, const char* kind, const char* dispatch_key)
+    : namespace_(std::move(ns)) {
   const slim::Ref module = slim::import("torch.library");
-  library_ = slim::call(slim::attribute(module.get(), "Library"), namespace_, "DEF").release();
+  const slim::Ref library = slim::attribute(module.get(), "Library");
+  library_ = slim::call(library, namespace_, kind, dispatch_key).release();
 }
 
 Library& Library::def(const char* schema) {
@@ -126,7 +129,7 @@ Library& Library::implement(std::string name, std::unique_ptr<slim::Function> fu
   }
   function->name = namespace_ + "::" + name;
   const slim::Ref callable = slim::new_callable(std::move(function));
-  slim::call(slim::attribute(library_, "impl"), name, callable, "CompositeImplicitAutograd");
+  slim::call(slim::attribute(library_, "impl"), name, callable);
   return *this;
 }
 

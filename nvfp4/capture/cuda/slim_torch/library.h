@@ -7,7 +7,8 @@ namespace torch {
 
 class Library {
  public:
-  explicit Library(std::string ns);
+  // kind and dispatch_key: as of Python's torch.library.Library.
+  Library(std::string ns, const char* kind, const char* dispatch_key);
 
   // A schema, or one with the function for every device; headers_of_torch.py looks for others.
   Library& def(const char* schema);
@@ -36,13 +37,16 @@ namespace slim {
 // Runs a TORCH_LIBRARY block while the shared object is loaded. The runtime keeps an error, because
 // an exception cannot leave dlopen.
 struct LibraryInit {
-  LibraryInit(void (*block)(torch::Library&), const char* ns);
+  LibraryInit(void (*block)(torch::Library&), const char* ns, const char* kind, const char* key);
 };
 
 }  // namespace slim
 
-#define TORCH_LIBRARY(ns, m)                                            \
-  static void C10_CONCATENATE(slim_library_, ns)(::torch::Library&);    \
-  static const ::slim::LibraryInit C10_CONCATENATE(slim_library_init_, ns)( \
-      &C10_CONCATENATE(slim_library_, ns), #ns);                        \
-  static void C10_CONCATENATE(slim_library_, ns)(::torch::Library & m)
+#define SLIM_LIBRARY(number, ns, kind, key, m)                                      \
+  static void C10_CONCATENATE(slim_library_, number)(::torch::Library&);             \
+  static const ::slim::LibraryInit C10_CONCATENATE(slim_library_init_, number)(      \
+      &C10_CONCATENATE(slim_library_, number), ns, kind, key);                       \
+  static void C10_CONCATENATE(slim_library_, number)(::torch::Library & m)
+#define TORCH_LIBRARY(ns, m) SLIM_LIBRARY(__COUNTER__, #ns, "DEF", "", m)
+#define TORCH_LIBRARY_FRAGMENT(ns, m) SLIM_LIBRARY(__COUNTER__, #ns, "FRAGMENT", "", m)
+#define TORCH_LIBRARY_IMPL(ns, key, m) SLIM_LIBRARY(__COUNTER__, #ns, "IMPL", #key, m)
