@@ -1,10 +1,13 @@
 """A build that fails is tried with torch's own headers only where they may help."""
 
 import pytest
+import torch
+from torch.utils import cpp_extension
 
 from nvfp4.capture.cuda.architectures import Image
 from nvfp4.capture.cuda.build import Request, Source, build
 from nvfp4.capture.cuda.headers_of_torch import torch_may_know
+from nvfp4.emulation import Emulation
 
 
 @pytest.mark.parametrize(
@@ -56,3 +59,32 @@ def test_names_without_an_include_do_not_take_torchs_own_headers() -> None:
     )
     assert built.headers == "slim"
     assert "cvt.rn.f16x2.e2m1x2" in "".join(built.ptx)
+
+
+OPERATOR = """
+#include <torch/library.h>
+void scale(float *x, int64_t count, float by);
+void scaled(at::Tensor x, double by) { scale(x.data_ptr<float>(), x.numel(), by); }
+TORCH_LIBRARY(own_headers, m) { m.def("scaled(Tensor(a!) x, float by=2) -> ()"); }
+TORCH_LIBRARY_IMPL(own_headers, CUDA, m) { m.impl("scaled", &scaled); }
+#ifdef SLIM_LIBRARY
+#error "these headers are not torch's"
+#endif
+"""
+KERNEL = """
+#include <c10/cuda/CUDAGuard.h>
+__global__ void kernel(float *x, float by) { x[threadIdx.x] *= by; }
+void scale(float *x, int64_t count, float by) {
+  const c10::cuda::CUDAGuard guard(0);
+  kernel<<<1, count, 0, c10::cuda::getCurrentCUDAStream()>>>(x, by);
+}
+"""
+
+
+def test_what_is_built_with_torchs_own_headers_runs(emulated: Emulation) -> None:
+    options = {"no_implicit_headers": True, "is_python_module": False}
+    cpp_extension.load_inline("own_headers", OPERATOR, KERNEL, **options)
+    x = torch.ones(3, device="cuda")
+    torch.ops.own_headers.scaled(x, by=1.5)
+    torch.ops.own_headers.scaled(x)
+    assert x.tolist() == [3.0, 3.0, 3.0]

@@ -40,6 +40,8 @@ def test_what_a_build_takes_torchs_own_headers_for() -> None:
         'TORCH_LIBRARY(ns, m) {\n  m.def("f(Tensor(a!) x) -> ()");\n}': False,
         'TORCH_LIBRARY(ns, m) {\n  m.def("f(Tensor x, int n=2) -> ()");\n}': True,
         'TORCH_LIBRARY(ns, m) {\n  m.def("f(Tensor x, *, int n) -> ()");\n}': True,
+        'TORCH_LIBRARY(ns, m) { m.def("f(Tensor x, int n=2) -> ()"); }': True,
+        'TORCH_LIBRARY(ns, m) { m.def("f(Tensor x) -> ()"); }\nm.def("g", &g)\n}': False,
     }.items():
         assert binds_as_ours_cannot(text) is taken
 

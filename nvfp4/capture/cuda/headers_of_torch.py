@@ -22,7 +22,7 @@ _OF_TORCH = re.compile(
 )
 _BOUND = re.compile(r'\.def\(\s*"(\w+)"\s*,')
 _NOT_OURS = re.compile(r'\.def\(\s*"(?:\w+"\s*,|[^"]*[=*])')
-_LIBRARY = re.compile(r"TORCH_LIBRARY\w*\(.*?\n\}", re.DOTALL)
+_LIBRARY = re.compile(r"TORCH_LIBRARY\w*\([^{]*\{(?:[^\n]*\}$|.*?\n\})", re.DOTALL | re.MULTILINE)
 _USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|c10|torch)\b")
 
 
