@@ -114,10 +114,11 @@ def test_a_wrong_number_of_registers_is_refused() -> None:
         run(body("m16n8k32", ".s32.u8.u8.s32", (2, 2, 4)), words, out)
 
 
-def test_a_part_of_a_warp_is_refused() -> None:
+@pytest.mark.parametrize(("guard", "run_by"), [("@%p1 bra END;", 25), ("@%p1", 7)])
+def test_a_part_of_a_warp_is_refused(guard: str, run_by: int) -> None:
     words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)
-    text = body("m8n8k16", ".s32.u8.u8.s32", (1, 1, 2), "setp.lt.u32 %p1, %r0, 7; @%p1 bra END;")
-    with pytest.raises(BarrierMisuse, match="only 25 threads of a warp"):
+    text = body("m8n8k16", ".s32.u8.u8.s32", (1, 1, 2), f"setp.lt.u32 %p1, %r0, 7; {guard}")
+    with pytest.raises(BarrierMisuse, match=f"only {run_by} threads of a warp"):
         run(text + "\nEND:", words, out)
 
 

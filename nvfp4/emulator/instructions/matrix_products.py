@@ -142,7 +142,7 @@ def _registers(elements: Array) -> Array:
     if elements.dtype == np.uint16:
         halves = np.ascontiguousarray(np.moveaxis(elements, 1, 3))
         return halves.view(np.uint32)[..., 0]
-    return elements.reshape(-1, *elements.shape[2:])
+    return elements.reshape(2 * len(elements), *elements.shape[2:])
 
 
 def _products(form: Product, a: Array, b: Array) -> Array:
