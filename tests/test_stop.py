@@ -284,6 +284,14 @@ def test_output_that_finds_no_room_ends_with_2_and_a_sentence(arguments: list[st
     assert done.stderr == "error: the output cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize("limit", ["-n 12", "-f 0"])
+def test_descriptors_or_files_that_the_system_refuses_are_told_in_a_sentence(limit: str) -> None:
+    command = f"ulimit {limit}; exec '{sys.executable}' -m nvfp4 check submission.py"
+    done = subprocess.run(["sh", "-c", command], cwd=root, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("error: the judge cannot start: ")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_text_that_an_encoding_lacks_is_escaped(encoding: str, tmp_path: Path) -> None:
     """A file name that is no text, and characters that only Unicode has."""

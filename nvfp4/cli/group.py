@@ -78,8 +78,9 @@ class Commands(click.Group):
 
 
 def _end_unread(error: OSError) -> NoReturn:
-    """Ends a command whose output cannot be written; passes on any other error."""
-    if not isinstance(error, BrokenPipeError) and error.errno not in _no_room:
+    """Ends a command whose output cannot be written, or that the system refuses descriptors,
+    processes or room for temporary files; passes on an error of a file that is named."""
+    if not isinstance(error, BrokenPipeError) and error.filename and error.errno not in _no_room:
         raise error
     # What is left in the buffers must not fail once more when Python ends.
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -88,7 +89,8 @@ def _end_unread(error: OSError) -> NoReturn:
     if isinstance(error, BrokenPipeError):
         sys.exit(exits.unread)
     try:
-        os.write(2, f"error: the output cannot be written: {error.strerror}\n".encode())
+        what = "output cannot be written" if error.errno in _no_room else "judge cannot start"
+        os.write(2, f"error: the {what}: {error.strerror}\n".encode())
     except OSError:
         os.dup2(nowhere, 2)
     sys.exit(exits.setup)
