@@ -173,6 +173,14 @@ def test_views_share_memory_and_in_place_operators_write_it() -> None:
     assert tensor.flatten().tolist() == [5, 6, 7, 0] + [0] * 4 + [1] * 8
 
 
+def test_views_that_are_conjugated_or_negated_when_read_have_their_values() -> None:
+    numbers = torch.tensor([1 + 2j, 3 - 4j], device="cuda")
+    assert (numbers * numbers.conj()).tolist() == [5, 25]
+    assert (numbers.conj().imag + 1).tolist() == [-1, 5]
+    numbers.conj().imag.fill_(1)
+    assert numbers.cpu().tolist() == [1 - 1j, 3 - 1j]
+
+
 def test_out_arguments_are_written_and_empty_ones_resized() -> None:
     x = torch.arange(4.0, device="cuda")
     for out in (torch.empty(4, device="cuda"), torch.empty(0, device="cuda")):

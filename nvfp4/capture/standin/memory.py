@@ -28,6 +28,8 @@ CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 _as_strided = torch.ops.aten.as_strided.default
 _view_dtype = torch.ops.aten.view.dtype
+_READ_AS = (torch.Tensor.is_conj, torch.conj), (torch.Tensor.is_neg, torch._neg_view)
+"""Whether a view is conjugated or negated when it is read, and the view that is not."""
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
@@ -54,6 +56,9 @@ def as_cpu(tensor: torch.Tensor) -> torch.Tensor:
 def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
     if tensor.layout is not torch.strided:
         raise NeedsGpu(f"{tensor.layout} tensors are not supported without a GPU")
+    for is_set, toggled in _READ_AS:
+        if is_set(tensor):
+            return toggled(_relabelled(toggled(tensor), device_type))
     elements = tensor.untyped_storage().nbytes() // tensor.element_size()
     flat = strided_view(tensor, [elements], [1], 0)
     return _labelled(_view_dtype.redispatch(CPU_KEY, flat, torch.uint8), tensor, device_type)
