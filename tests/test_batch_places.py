@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from batches import verdict_of
 from bot import root
 from started import wait_until_gone
@@ -42,6 +43,7 @@ from nvfp4.cli.main import eval_command, main
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
 from nvfp4.records.processes import Turn, end_last_turn, wait_for_another_turn, wait_for_turn
+from nvfp4.worker.building import _on_host
 
 
 def test_a_place_judges_one_at_a_time() -> None:
@@ -426,6 +428,14 @@ def test_a_build_that_hangs_ends_and_holds_up_no_other(
     assert time.monotonic() - started_s < 60
     building.stop()
     wait_until_gone(tmp_path)
+
+
+def test_a_call_that_only_builds_has_its_tensors_on_a_gpu_that_is_not_there() -> None:
+    with _on_host():
+        made = torch.empty(2, device="cuda")
+        assert made.is_cuda
+        moved = made.cuda().to("cuda:0")
+    assert moved.device.type == "cpu"
 
 
 def test_nothing_is_built_any_more_when_nobody_waits_for_it(

@@ -113,7 +113,9 @@ class FolderReferee:
             self._preparation = preparation
 
     def prepare(self, cases: Sequence[Case]) -> None:
-        """Import the problem, and refuse cases that do not fit. Raises RefereeFailed."""
+        """Import the problem, and refuse cases that do not fit; the time limit begins. Raises
+        RefereeFailed."""
+        self._deadline = time.monotonic() + self._options.timeout_s
         preparation = Prepare([each.arguments for each in cases])
         said = self._ask(preparation, Prepared)
         self._preparation = preparation

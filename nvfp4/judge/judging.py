@@ -18,12 +18,15 @@ from nvfp4.judge.submission_process import (
     SubmissionProcess,
     greeting_timeout_s,
 )
+from nvfp4.records.cases import Case
 from nvfp4.records.options import Options
 from nvfp4.records.processes import wait_for_turn
 from nvfp4.sandbox.namespaces import uses_gpu
 
 if TYPE_CHECKING:
     import torch
+
+    from nvfp4.contract.referee import Referee
 
 
 def judge_cases(request: Request) -> Exit:
@@ -48,17 +51,17 @@ def judge_cases(request: Request) -> Exit:
         from nvfp4.judge.opened_case import CaseSetup
 
         device = _device(options)
+        cases = read_cases(Path(request.arguments[0]), request.secret_seed, referee.refuse)
         waited_since = time.monotonic()
-        if not wait_for_turn(partial(_get_ready, process, device)):
+        if not wait_for_turn(partial(_get_ready, process, device, referee, cases)):
             raise SetupError("nobody waits for this judgement any more", Exit.USAGE)
         request = replace(request, deadline=request.deadline + time.monotonic() - waited_since)
-        cases = read_cases(Path(request.arguments[0]), request.secret_seed, referee.refuse)
         try:
             referee.prepare(cases)
             if device.type == "cpu" and request.mode != "info":
                 with suppress(SubmissionFailed):  # as the first case says
                     process.begin_load(greeting_timeout_s)  # while the referee draws
-            referee.plan(min(cases, key=lambda case: case.elements))  # which comes first
+            referee.plan(_smallest(cases))  # which comes first
         except CaseFailed as failed:
             raise SetupError(str(failed), Exit.USAGE) from None
         _report_facts(pipe, device, options)
@@ -113,12 +116,35 @@ def _report_facts(pipe: ResultPipe, device: "torch.device", options: Options) ->
     pipe.complete("device")
 
 
-def _get_ready(process: SubmissionProcess, device: "torch.device") -> None:
-    """Wait for the worker's start and an idle GPU, which take time before anything is judged."""
+def _get_ready(
+    process: SubmissionProcess, device: "torch.device", referee: "Referee", cases: list[Case]
+) -> None:
+    """Wait for the worker's start, load the kernels that draw and check, and wait for an idle GPU,
+    which take time before anything is judged."""
     from nvfp4.gpu.timing import wait_until_idle
 
     _greeted(process)
+    if device.type == "cuda":
+        with suppress(CaseFailed):  # as the first case says
+            _check_nothing(referee, cases, device)
     wait_until_idle(device)
+
+
+def _check_nothing(referee: "Referee", cases: list[Case], device: "torch.device") -> None:
+    """Check an output of zeros for the smallest case, whatever the result. Raises CaseFailed."""
+    import torch
+
+    from nvfp4.contract.referee import Output
+
+    referee.prepare(cases)
+    case = _smallest(cases)
+    tree = referee.plan(case).expected
+    zeros = [torch.zeros(each.nbytes, dtype=torch.uint8, device=device) for each in tree.storages]
+    referee.check(referee.redraw(case, case.seed), Output(tree, zeros))
+
+
+def _smallest(cases: list[Case]) -> Case:
+    return min(cases, key=lambda case: case.elements)
 
 
 def _greeted(process: SubmissionProcess) -> dict[str, str]:

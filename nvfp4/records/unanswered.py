@@ -89,7 +89,7 @@ def last_state(folder: Path) -> RequestState:
 longest_call_s, longest_import_s = 60.0, 150.0
 """Seconds that the judge waits for a call and for an import."""
 
-longest_on_gpu_s = 30.0
+longest_on_gpu_s = 20.0
 """Seconds of its own after which a call on a GPU hangs."""
 
 longest_again_s = 20.0

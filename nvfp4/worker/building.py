@@ -11,7 +11,9 @@ import contextlib
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from nvfp4.records.options import options_of_environment
 from nvfp4.sandbox.confinement import confine
@@ -35,7 +37,35 @@ def build_inside(script: Path, capability: tuple[int, int]) -> None:
         names = runpy.run_path(str(script), run_name="submission")
         builder = sys.modules.get("torch.utils.cpp_extension")
         if not (builder and builder.JIT_EXTENSION_VERSIONER.entries):
-            names["custom_kernel"](_inputs(options.problem))
+            with _on_host():
+                names["custom_kernel"](_inputs(options.problem))
+
+
+def _on_host() -> contextlib.AbstractContextManager[object]:
+    """Keep tensors in host memory and say that they are on a GPU."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def here(value: object) -> object:
+        names_one = isinstance(value, (str, torch.device)) and str(value).startswith("cuda")
+        return "cpu" if names_one else value
+
+    class OnHost(TorchFunctionMode):
+        def __torch_function__(
+            self,
+            func: Callable[..., Any],
+            types: Any,
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> Any:
+            if func is torch.Tensor.cuda:
+                return args[0]
+            if func == torch.Tensor.is_cuda.__get__:
+                return True
+            named = {name: here(value) for name, value in (kwargs or {}).items()}
+            return func(*map(here, args), **named)
+
+    return OnHost()
 
 
 def _pretend_a_gpu(capability: tuple[int, int]) -> None:

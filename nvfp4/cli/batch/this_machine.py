@@ -182,7 +182,7 @@ _bytes_each = 3 << 30
 """Memory of the host to reserve for each judgement: the repository's own submission needs 1.6 GiB,
 others may need more."""
 
-_TESTED_AT_ONCE, _JUDGED_AT_ONCE = 6, 12
+_TESTED_AT_ONCE, _JUDGED_AT_ONCE = 6, 16
 """Submissions that are tested at once on a GPU, where tests wait for compilers and for processes,
 and those that are also loaded or wait for their benchmarks."""
 

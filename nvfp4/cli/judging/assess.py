@@ -37,7 +37,7 @@ from nvfp4.cli.verdict import (
 )
 from nvfp4.records.cases import full_range_suffix
 from nvfp4.records.failures import Failure, read_failure
-from nvfp4.records.processes import end_last_turn, wait_for_another_turn
+from nvfp4.records.processes import VARIABLE, end_last_turn, wait_for_another_turn
 
 judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
 """Exit codes of eval.py when it has judged; any other means that it could not."""
@@ -336,8 +336,9 @@ def _run_tests(
     lines, tests = plan.all_tests, verdict.tests
     observer.phase("test", lines, time.monotonic() + bot.options.timeout_s)
     stop = plan.stop_at
-    # A GPU waits for compilers and for processes: the tests are two judges'.
-    halves = not bot.may_emulate and len(lines) >= _least_shared
+    # A GPU waits for compilers and for processes: the tests are two judges', unless others are
+    # tested at the same time.
+    halves = not bot.may_emulate and len(lines) >= _least_shared and VARIABLE not in os.environ
     run = partial(bot.run_in_parts, parts=2) if halves else bot.run_eval
     _run_mode(run, "test", lines, read_test, tests, pace, verdict, observer, stop, on_device)
 

@@ -48,9 +48,9 @@ single_error_ns = 250e3
 """Error of a call that is clocked by itself."""
 
 _single_attempts = 2
-"""Rounds of such calls: other processes that start may delay a host in most calls of one."""
+"""Rounds of such calls, if the first one is delayed."""
 
-_empty_queues = 3
+_empty_queues, _empty_alone_s = 3, 0.02
 _memory_share = 0.6
 
 _circumstances = "(in calls queued behind each other, which begin when all inputs have come)"
@@ -88,7 +88,8 @@ class GatedClock:
         self._empty_alone_ns = self._measure_empty(alone=True)
 
     def _measure_empty(self, alone: bool) -> float:
-        empty = [self._clock([], [], alone) for _ in range(_empty_queues)]
+        queue_s = _empty_alone_s if alone else queue_wait_s
+        empty = [self._clock([], [], alone, queue_s=queue_s) for _ in range(_empty_queues)]
         return statistics.median(each.all_ns for each in empty)
 
     def check(self, opened: OpenedCase, stats: Stats, seeds: Iterator[int]) -> dict[str, str]:
@@ -132,12 +133,13 @@ class GatedClock:
         return clocked.queued, max(0.0, clocked.all_ns - self._empty_queue_ns) / size
 
     def _single_ns(self, opened: OpenedCase, seeds: Iterator[int]) -> float:
-        """Return the time of a call that is clocked by itself, in the case's buffers."""
+        """Return the time of a call that is clocked by itself, in the case's buffers: that of the
+        quicker ones, as other processes that start may delay a host in most of them."""
         alone = [
             self._judged(opened, [opened.buffers], [seed], None).all_ns
             for seed in islice(seeds, single_calls)
         ]
-        return max(0.0, statistics.median(alone) - self._empty_alone_ns)
+        return max(0.0, statistics.quantiles(alone, n=4)[0] - self._empty_alone_ns)
 
     def _judged(
         self,
@@ -212,7 +214,7 @@ class GatedClock:
         time."""
         self._begin(QueueCalls(wait=alone))
         if alone:
-            time.sleep(single_wait_s)
+            time.sleep(min(queue_s, single_wait_s))
             return False
         queued = self._process.answered(queue_s)
         if queued:

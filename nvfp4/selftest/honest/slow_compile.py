@@ -1,4 +1,4 @@
-# strategy: compiles for 6 seconds at its first call
+# strategy: compiles for 3 seconds at its first call
 
 import time
 
@@ -9,6 +9,6 @@ compiled = []
 
 def custom_kernel(data):
     if not compiled:
-        time.sleep(6)
+        time.sleep(3)
         compiled.append(gemv)
     return compiled[0](data)
