@@ -32,6 +32,11 @@ from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.group import register_numbers, select
 
 
+_SHORT = 32
+"""Most instructions of a block that all threads execute in less time than dividing the group
+takes."""
+
+
 @dataclass
 class CompiledBlock:
     """A compiled basic block."""
@@ -54,8 +59,10 @@ class CompiledBlock:
     """Registers that are set, as a bit set."""
     kinds: Counter[str]
     """Number of instructions of each counted class."""
+    computes: bool = False
+    """Whether it only computes, in less time than dividing a group takes."""
     meeting: int | None = None
-    """The block where the two sides of its branch meet again; None if they do more than compute."""
+    """The block where the two sides of its branch meet again, if each is one block at most."""
 
 
 @dataclass
@@ -130,6 +137,7 @@ class _Writer:
         self.values = Values(lowered)
         self.shadows = Shadows(self.values, memory)
         self.computing: set[int] = set()
+        self.leaving: set[int] = set()
         for used in (Execution, select, control):
             self.values.named(used.__name__.rpartition(".")[2], used)
 
@@ -165,7 +173,8 @@ class _Writer:
             block.live_out,
             block.writes,
             Counter("control" if action is None else action.kind for action in actions),
-            flow.meeting(block, self.lowered.blocks, self.computing),
+            block.index in self.computing and len(block.code) <= _SHORT,
+            flow.meeting(block, self.lowered.blocks, self.leaving),
         )
 
     def site(self, instruction: Instruction) -> Site:
@@ -193,6 +202,10 @@ class _Writer:
         # All that an instruction can do to others, or say of a thread, it does through the batch.
         if not any("batch" in statement for statement in body):
             self.computing.add(block.index)
+        end = self.lowered.actions[last]
+        leaves = block.code[-1].parts[0] == "bra" if end is None else not end.parks
+        if leaves and not gate and len(block.successors) == 1:
+            self.leaving.add(block.index)
         return [*gate, *_function(f"block_{block.index}", register_numbers(block.reads), body)]
 
     def gate(self, block: flow.Block, index: int, action: Action) -> list[str]:

@@ -132,45 +132,36 @@ class Scheduler:
 
     def _advance(self, place: int, group: Group) -> None:
         """Run an admitted group from `place` until it diverges, meets others or waits."""
-        blocks, runs, batch, signals = self.kernel.blocks, self.runs, self.batch, self.batch.signals
-        changes = self._standstill.changes
+        blocks, batch, signals = self.kernel.blocks, self.batch, self.batch.signals
         number = place % len(blocks)
         turn = place - number
         tally = batch.launch.tally
         spent = 0
         while True:
             block = blocks[number]
-            runs[number] += group.warps
-            if group.full:
-                self._full_runs[number] += 1
-            else:
-                self._part_runs[number, group.each_warp] += 1
-            if tally is not None:
-                tally.lanes[number] += group.lanes.size
+            self._count(number, group)
             spent += 1
+            now = self._steps + spent
             group.dirty |= block.writes
             divided_before = batch.traffic.divergent_branches
             following = block.run(batch, group, group.registers)
             if following is None:
                 # The lanes exited, or wait in a barrier: they come back in other groups.
                 group.write_back(block.live_out)
-            if signals.changed:
-                self._handle_signals()
-                self._changed_at = self._steps + spent
-            elif changes[number]:
-                self._changed_at = self._steps + spent
-            changed = self._changed_at == self._steps + spent
+            self._look_for_changes(number, now)
             if type(following) is Divergence:
                 if tally is not None:
                     divided = batch.traffic.divergent_branches - divided_before
                     tally.site(block.end.instruction).divergences += divided
-                if block.meeting is not None and self._go_both_ways(group, following, block, turn):
+                meets = block.meeting is not None
+                if meets and self._go_both_ways(group, following, block, turn, now):
                     spent += len(following.ways)
                     following = block.meeting
                 else:
                     self._diverge(group, following, turn)
             if type(following) is not int:
                 break
+            changed = self._changed_at == now
             polled = bool(self.groups) and not changed and self._standstill.polls(number)
             self._vain_polls = self._vain_polls + polled if not changed else 0
             polled = polled and self._vain_polls > self._patience
@@ -192,9 +183,28 @@ class Scheduler:
         signals.ticks += spent
         self._steps += spent
         deadline = batch.launch.asked.deadline
-        now = time.monotonic()
-        if self._steps > STEP_LIMIT or (deadline is not None and now > deadline):
-            raise self._standstill.overtime(runs, number, group, now)
+        at = time.monotonic()
+        if self._steps > STEP_LIMIT or (deadline is not None and at > deadline):
+            raise self._standstill.overtime(self.runs, number, group, at)
+
+    def _count(self, number: int, group: Group) -> None:
+        """Count that a group runs a block."""
+        self.runs[number] += group.warps
+        if group.full:
+            self._full_runs[number] += 1
+        else:
+            self._part_runs[number, group.each_warp] += 1
+        tally = self.batch.launch.tally
+        if tally is not None:
+            tally.lanes[number] += group.lanes.size
+
+    def _look_for_changes(self, number: int, now: int) -> None:
+        """Handle what a block may have changed that other threads wait for, at a step."""
+        if self.batch.signals.changed:
+            self._handle_signals()
+            self._changed_at = now
+        elif self._standstill.changes[number]:
+            self._changed_at = now
 
     def _refuse_standstill(self, place: int, group: Group) -> None:
         """Raise if threads still run and none of them can make progress."""
@@ -249,9 +259,38 @@ class Scheduler:
             self._place(self._group(group.lanes[mask]), turn + block)
 
     def _go_both_ways(
+        self, group: Group, divergence: Divergence, block: CompiledBlock, turn: int, now: int
+    ) -> bool:
+        """Run a group through both ways of a branch until they meet.
+
+        now: the step. Returns False, with nothing done, if other lanes are on these ways, or have
+        to run before the ways meet.
+        """
+        blocks, meeting = self.kernel.blocks, block.meeting
+        assert meeting is not None
+        ways = [(way, mask) for mask, way in divergence.ways if way != meeting]
+        if all(blocks[way].computes for way, _ in ways):
+            return self._compute_both_ways(group, divergence, block, turn)
+        if self._late or (self.groups and min(self.groups) <= turn + meeting):
+            return False
+        needed = blocks[meeting].live_in
+        for way, _ in ways:
+            needed |= blocks[way].live_in
+        group.write_back(needed)
+        for way, mask in sorted(ways, key=lambda each: each[0]):
+            part = self._group(group.lanes[mask])
+            self._count(way, part)
+            blocks[way].run(self.batch, part, part.registers)
+            part.dirty = blocks[way].writes
+            part.write_back(blocks[meeting].live_in)
+            group.take_over(blocks[way].writes)
+            self._look_for_changes(way, now)
+        return True
+
+    def _compute_both_ways(
         self, group: Group, divergence: Divergence, block: CompiledBlock, turn: int
     ) -> bool:
-        """Run all lanes of a group through both ways of a branch until they meet, and keep each
+        """Run all lanes of a group through both ways of a branch, which only compute, and keep each
         lane's results of its own way.
 
         Returns False, with nothing done, if other lanes are on these ways.

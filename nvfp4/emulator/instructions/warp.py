@@ -63,7 +63,7 @@ def member_gate(mask_source: int) -> Gate:
 
     def gate(ex: Execution, *sources: Array) -> Array | None:
         batch, group, guard = ex
-        if group.full and guard is None and batch.thread_count % 32 == 0:
+        if group.whole and guard is None:
             return None
         living = ballot(batch.alive.reshape(-1, 32))
         here = ballot(present_lanes(ex))
@@ -92,9 +92,13 @@ def whole_warps(site: Site, ex: Execution) -> Array:
 
 def synchronised(batch: Batch, present: Array) -> None:
     """Tell the race check that this orders the warps' threads."""
+    step(batch, np.flatnonzero(present.any(axis=1)))
+
+
+def step(batch: Batch, warps: Array) -> None:
+    """Tell the race check that something orders the threads of each of these warps."""
     if batch.shared.checked:
-        warp = np.flatnonzero(present.any(axis=1))
-        batch.shared.clocks.step_warps(*divmod(warp, batch.clusters.warps))
+        batch.shared.clocks.step_warps(*np.divmod(warps, batch.clusters.warps))
 
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
@@ -203,8 +207,12 @@ def shfl(site: Site) -> Action:
 
 def _complete(ex: Execution, mask: Array) -> bool:
     """Return whether all lanes of all warps execute this, and the member mask names them all."""
-    everyone = ex.group.full and ex.guard is None
-    return everyone and mask.size == 1 and mask[0] == 0xFFFFFFFF
+    return ex.group.full and _names_all(ex, mask)
+
+
+def _names_all(ex: Execution, mask: Array) -> bool:
+    """Return whether all of the group execute this, and the member mask names all lanes."""
+    return ex.guard is None and mask.size == 1 and mask.reshape(-1)[0] == 0xFFFFFFFF
 
 
 @instruction("vote", operands="_ pred b32", modifiers="sync! all|any|uni|ballot pred b32")
@@ -320,6 +328,9 @@ def elect(site: Site) -> Action:
     """elect.sync d|p, membermask: the lowest member leads."""
 
     def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
+        if ex.group.whole and _names_all(ex, mask):
+            step(ex.batch, ex.group.each_warp)
+            return np.zeros(1, np.uint32), ex.group.fold(ex.group.lanes & 31 == 0)
         present, members = _members(site, ex, mask)
         here = ballot(present)[:, None] & members
         lowest = here & (~here + np.uint32(1))

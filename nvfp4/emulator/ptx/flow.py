@@ -7,9 +7,6 @@ from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 from nvfp4.emulator.ptx import syntax
 
 _ENDS = {"bra", "ret", "exit", "trap"}
-_SHORT = 32
-"""Most instructions of a branch that all threads execute in less time than dividing the group
-takes."""
 
 
 @dataclass
@@ -74,18 +71,16 @@ def _connect(block: Block, program: syntax.Program, number: dict[int, int], coun
         block.successors.append(block.index + 1)
 
 
-def meeting(block: Block, found: list[Block], computing: set[int]) -> int | None:
+def meeting(block: Block, found: list[Block], leaving: set[int]) -> int | None:
     """Return the block where the two ways of a block's last branch meet, if each is at most one
-    short block that nothing else leads to and that only computes; else None. computing: blocks that
-    only compute."""
+    block that nothing else leads to and that is among `leaving`; else None. leaving: blocks that
+    all their threads leave together, to the same block."""
     if block.code[-1].parts[0] != "bra" or len(set(block.successors)) != 2:
         return None
 
     def end(way: int) -> int | None:
-        inside = found[way]
         alone = sum(way in other.successors for other in found) == 1
-        short = way in computing and len(inside.code) <= _SHORT
-        return inside.successors[0] if alone and short and len(inside.successors) == 1 else None
+        return found[way].successors[0] if alone and way in leaving else None
 
     taken, following = block.successors
     ends = {taken: end(taken), following: end(following)}

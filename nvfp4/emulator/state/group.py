@@ -110,6 +110,11 @@ class Group:
             self.registers = _Compact(self, file.arrays)
 
     @property
+    def whole(self) -> bool:
+        """Whether the group has all lanes of each of its warps."""
+        return self.lanes.size == 32 * self.warps
+
+    @property
     def warp(self) -> Array:
         """The warp of each lane, numbered in the batch."""
         if self.full:
@@ -141,6 +146,14 @@ class Group:
         if not self.full:
             self.file.write(self.lanes, self.registers, self.dirty & needed)
             self.dirty = 0
+
+    def take_over(self, which: int) -> None:
+        """Let go of the registers in the bit set `which`, of which the file has newer values."""
+        if self.full:
+            self.file.owned.clear()
+            return
+        for index in register_numbers(which):
+            self.registers.pop(index, None)
 
     def take(self, array: Array) -> Array:
         """Return the part of a register of the whole batch that belongs to this group's lanes."""
