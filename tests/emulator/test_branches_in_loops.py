@@ -93,8 +93,9 @@ def test_short_ways_do_not_divide_a_group(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(schedule.Scheduler, "_diverge", count)
     launch(BY_THREAD, TWO_WAYS)
-    assert not divided
     launch(BY_THREAD, THROUGH_MEMORY)
+    assert not divided
+    launch(BY_THREAD, "@%p1 bra MEET; bra.uni NEXT; NEXT: add.u32 %r8, %r8, 3; MEET:")
     assert len(divided) == ROUNDS
 
 

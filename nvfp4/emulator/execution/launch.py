@@ -335,7 +335,7 @@ def state_before(
     races = None
     if check:
         x, y, z = block
-        clocks = math.prod(cluster) * (-(-x * y * z // 32) + 1)
+        clocks = math.prod(cluster) * (-(-x * y * z // 32) + 2)
         races = GlobalRaces(memory, math.prod(grid), clocks, list(watch))
     return LaunchState(
         asked,

@@ -7,7 +7,6 @@ import numpy as np
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import spaces_of
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
-from nvfp4.emulator.instructions.tensor import completion
 from nvfp4.emulator.ptx.syntax import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -180,7 +179,8 @@ def wait(site: Site) -> Action:
             remember(ex, offset, at, wanted, done)
         if result_used(ex):
             mbarrier_objects.acquire(ex.batch, offset[done], lanes[done], relaxed)
-            completion.learn(ex.batch, offset[done], lanes[done], relaxed)
+            if relaxed:
+                mbarrier_objects.acquire_pipes(ex.batch, offset[done], lanes[done])
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):
             return (done[:1],)
         flags = np.zeros(ex.group.lanes.size, np.bool_)

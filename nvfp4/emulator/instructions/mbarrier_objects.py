@@ -17,6 +17,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import in_window
 from nvfp4.emulator.state.native import load, store
+from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
 MOST = (1 << 20) - 1
 LIVE = np.uint64(1 << 62)
@@ -356,11 +357,32 @@ def acquire(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
         np.maximum.at(known, (cluster, warp), heard.of_ended[rows])
 
 
+def acquire_pipes(batch: Batch, offset: Array, lanes: Array) -> None:
+    """Record that these threads saw a phase complete without acquiring: they know which operations
+    of tensor pipes are complete, and need a fence all the same."""
+    pipes = batch.held(TensorPipe)
+    if pipes is None or not (batch.shared.checked and lanes.size):
+        return
+    word, cluster, warp = _warps(batch, offset, lanes)
+    heard = batch.kept(_Heard)
+    told = heard.of_ended[heard.rows(word)]
+    known, first = batch.shared.clocks.known, pipes.column(0)
+    some = slice(first, first + batch.cluster_size)
+    for i, rank in np.argwhere(told[:, some] > known[cluster, warp, some]).tolist():
+        pipes.fences.relax(int(cluster[i]), int(warp[i]), int(told[i, first + rank]))
+        known[cluster[i], warp[i], first + rank] = told[i, first + rank]
+
+
 def engine_done(batch: Batch, offset: Array, lanes: Array) -> None:
     """Record that the copy engines of these lanes' CTAs completed bytes at mbarriers."""
     if batch.shared.checked:
         engine = batch.engine_warps(lanes)
-        heard = batch.kept(_Heard)
-        rows = heard.rows(_word(offset))
         clock = batch.shared.clocks.known[batch.clusters.cta[lanes], engine, engine]
-        np.maximum.at(heard.clocks, (rows, engine), clock)
+        tell(batch, offset, engine, clock)
+
+
+def tell(batch: Batch, offset: Array, warp: Array, clock: Array) -> None:
+    """Record that mbarriers hear from these warps of their clusters, at these clocks."""
+    heard = batch.kept(_Heard)
+    rows = heard.rows(_word(offset))  # which may make room for more clocks
+    np.maximum.at(heard.clocks, (rows, warp), clock)

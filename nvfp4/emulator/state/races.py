@@ -1,7 +1,8 @@
 """The last accesses to each byte of shared memory, and whether a barrier orders a later one.
 
 Each cluster, which mostly is one CTA, has a clock for each of its warps, those of its first CTA
-first, and behind them one for the asynchronous copy engine of each of its CTAs.
+first, and behind them one for the asynchronous copy engine of each of its CTAs, then one for the
+tensor pipe of each, which is the number of operations that are complete.
 `known[cluster, w, v]` is the latest clock of v that warp w has heard of through barriers; a warp's
 own clock is `known[cluster, w, w]` and moves on at each synchronisation. The last columns of
 `known` are for synchronisation between clusters through global memory (see `global_races`). Warps
@@ -518,8 +519,8 @@ def note_landing(offset, nbytes, lanes, threads, known, touched, stamps):  # typ
 
 
 class Clocks:
-    """The clocks of a batch of clusters: known[cluster, warp, warp], int32; the copy engines are
-    the last warps, and CHANNELS more columns follow. touched[cluster, warp], int32: the clock of
+    """The clocks of a batch of clusters: known[cluster, warp, warp], int32; the copy engines and
+    then the tensor pipes are the last warps, and CHANNELS more columns follow. touched[cluster, warp], int32: the clock of
     the warp's latest access to shared memory. fenced[cluster, warp], int32, and published, the same
     for fences that order accesses before those of other clusters."""
 
@@ -528,7 +529,7 @@ class Clocks:
         self._ctas = ctas
         self._warps_of_cta = warps
         self.warps = ctas * warps
-        self.columns = self.warps + ctas
+        self.columns = self.warps + 2 * ctas
         self._told: dict[int, Array] = {}
         self.known = np.zeros((clusters, self.columns, self.columns + CHANNELS), np.int32)
         own = np.arange(self.columns)

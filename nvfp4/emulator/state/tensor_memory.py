@@ -133,26 +133,26 @@ class TensorMemory:
         return self._words
 
     def change_later(
-        self, rows: Array, columns: slice, change: Callable[[Array, Array], None]
+        self, rows: Array, columns: slice, change: Callable[[Array, slice], None]
     ) -> None:
-        """Call `change(words, positions in rows)` for these CTAs in the background, after all
-        changes of the same CTAs before. It changes only these columns and reads no others."""
+        """Call `change(words, positions in rows)` for these CTAs, which are sorted, in the
+        background, after all changes of the same CTAs before. It changes only these columns and
+        reads no others."""
         if rows.size < _LEAST_LATER:
-            change(self.words(columns), np.arange(rows.size))
+            change(self.words(columns), slice(rows.size))
             return
         while len(self._later) >= _MOST_LATER:
             self._later.popleft()[1].result()
-        second = 2 * rows >= len(self._words)
-        for thread, part in zip(background, (~second, second), strict=True):
-            if part.any():
-                done = thread.submit(change, self._words, np.flatnonzero(part))
-                self._later.append((columns, done))
+        half = int(np.searchsorted(2 * rows, len(self._words)))
+        for thread, part in zip(background, (slice(half), slice(half, rows.size)), strict=True):
+            if rows[part].size:
+                self._later.append((columns, thread.submit(change, self._words, part)))
 
     def fill(self, rows: Array, first: int, count: int) -> None:
         """Fill columns of these CTAs, which were just allocated, with noise."""
         noise = self.noise[: count * LANES].reshape(count, LANES)
 
-        def change(words: Array, which: Array) -> None:
+        def change(words: Array, which: slice) -> None:
             _fill(words, rows[which], first, noise)
 
         self.change_later(rows, slice(first, first + count), change)

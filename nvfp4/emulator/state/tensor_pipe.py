@@ -139,6 +139,15 @@ def _restamp(stamps, start, stop, parts, old, new):  # type: ignore[no-untyped-d
 
 
 @loop
+def _alike(words, first, last):  # type: ignore[no-untyped-def]
+    """Return whether these words of a CTA, [kind, word], have one writer and no readers."""
+    writer, other = words[_WRITERS, first], np.int64(0)
+    for i in range(first, last):
+        other |= words[_WRITERS, i] ^ writer | words[_WARPS_READ, i] | words[_PIPE_READ, i]
+    return other == 0
+
+
+@loop
 def _stamp_in_order(  # type: ignore[no-untyped-def]
     stamps, rows, numbers, own, alike, start, stop, parts, writes, suspects
 ):
@@ -152,7 +161,10 @@ def _stamp_in_order(  # type: ignore[no-untyped-def]
         bad = False
         first = max(own[i], alike[i])
         last = np.int64(0)
-        for column in range(start, stop):
+        # Mostly the first word tells all.
+        flat, size = words.reshape(3, -1), words.shape[2]
+        same = parts.shape[0] == size and _alike(flat, start * size, stop * size)
+        for column in range(start, start + 1 if same else stop):
             for j in range(parts.shape[0]):
                 writer = words[_WRITERS, column, parts[j]]
                 if writer != last:
@@ -165,7 +177,11 @@ def _stamp_in_order(  # type: ignore[no-untyped-def]
         suspects[i] = bad
         if not bad:
             stamp = np.int64(numbers[i]) << 16 | PIPE
-            _stamp(words, start, stop, parts, _WRITERS if writes else _PIPE_READ, stamp)
+            kind = _WRITERS if writes else _PIPE_READ
+            if same:
+                flat[kind, start * size : stop * size] = stamp
+            else:
+                _stamp(words, start, stop, parts, kind, stamp)
 
 
 @loop
@@ -236,9 +252,6 @@ class Pipe:
     """Number of operations performed so far."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
     """Operations yet to be performed, in order."""
-    seen: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
-    """By warp, (operations known to be complete, clock of the warp when it learned that),
-    growing."""
     pending: dict[tuple[int, bool], list[_Pending]] = field(default_factory=dict)
     """Accesses in flight, by (warp, whether they write)."""
     places: dict[int, Any] = field(default_factory=dict)
@@ -258,8 +271,7 @@ class TensorPipe:
     last. group: CTAs of a pipe, None until an instruction says so.
 
     _own: of each pipe, the first operation from which on one warp, _warp, has issued all. _alike:
-    the first from which on all products have one shape, that with the number _shape. _complete: by
-    warp, an operation of its own pipe that it knows to be complete."""
+    the first from which on all products have one shape, that with the number _shape."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -274,7 +286,6 @@ class TensorPipe:
         self.latest = np.zeros(batch.grid.lane.size, np.int64)
         self._own, self._alike, self._warp, self._shape = np.zeros((4, batch.grid.ctas), np.int64)
         self._shapes: dict[Shape, int] = {}
-        self._complete = np.zeros(batch.grid.lane.size // 32, np.int64)
         cells = (batch.grid.ctas, 3, COLUMNS, LANES // LANES_OF_STAMP)
         self._stamps = np.zeros(cells if self.checked else (0, 3, 0, 0), np.int64)
         chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
@@ -356,25 +367,14 @@ class TensorPipe:
         for i, lane in enumerate(lanes.tolist()):
             self.of_lane(lane).waiting.append(partial(perform, np.array([i])))
 
-    def learn(self, lane: int, row: int, count: int, relaxed: bool = False) -> None:
-        """Record that a lane's warp knows `count` operations of a CTA's pipe to be complete.
-        relaxed: from a wait that did not acquire."""
-        mine, warp = self._knowledge(lane)
-        if relaxed and not self.complete_for(lane, row, count):
-            self.fences.relax(lane // self.batch.clusters.threads, warp, count)
-        counts, clocks = self.of(row).seen.setdefault(warp, ([], []))
-        if not counts or counts[-1] < count:
-            counts.append(count)
-            clocks.append(int(mine[warp]))
+    def column(self, row: Any) -> Any:
+        """Return which of its cluster's clocks is that of a CTA's pipe, or of each of several."""
+        rank = self.unit(row) % self.batch.cluster_size
+        return self.batch.clusters.warps + self.batch.cluster_size + rank
 
     def complete_for(self, lane: int, row: int, count: int) -> bool:
         """Return whether a lane's warp knows `count` operations of a CTA's pipe to be complete."""
-        mine, warp = self._knowledge(lane)
-        for other, (counts, clocks) in self.of(row).seen.items():
-            at = bisect_left(counts, count)
-            if at < len(counts) and (other == warp or clocks[at] <= mine[other]):
-                return True
-        return False
+        return bool(self._knowledge(lane)[0][self.column(row)] >= count)
 
     # --- accesses -------------------------------------------------------------------------
 
@@ -529,21 +529,14 @@ class TensorPipe:
         numbers = np.empty(offset.size, np.int32)
         last = (start + nbytes - 1) // CHUNK_BYTES
         _take_readers(self.reads, start // CHUNK_BYTES, last, numbers)
-        rows = start // self.batch.shared.stride
-        warps, home = lanes >> 5, self.unit(lanes // self.batch.grid.threads)
-        own = self.unit(rows) == home
-        some = np.flatnonzero(numbers > np.where(own, self._complete[warps], 0))
+        rows, grid = start // self.batch.shared.stride, self.batch.clusters
+        warps = grid.thread[lanes] >> 5
+        known = self.batch.shared.clocks.known[grid.cta[lanes], warps, self.column(rows)]
+        some = np.flatnonzero(numbers > known)
         if not some.size:
             return None
-        cases = np.stack([rows[some], warps[some], numbers[some]])
-        _, where = np.unique(cases, axis=1, return_index=True)
-        for i in some[where].tolist():
-            number, row = int(numbers[i]), int(rows[i])
-            if not self.complete_for(int(lanes[i]), row, number):
-                return i, self.issued(row, number)
-            if own[i]:
-                self._complete[warps[i]] = max(self._complete[warps[i]], number)
-        return None
+        i = int(some[np.lexsort((numbers[some], warps[some], rows[some]))[0]])
+        return i, self.issued(int(rows[i]), int(numbers[i]))
 
 
 def _parts(lanes: Array) -> Array:

@@ -9,7 +9,7 @@ from nvfp4.emulator.instructions.action import Action, Site, instruction
 from nvfp4.emulator.instructions.shared_access import note_thread_fence
 from nvfp4.emulator.instructions.tensor.issue import ONE_GROUP, Team, group_of, issuing_teams, join
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
 
@@ -47,7 +47,7 @@ def commit(site: Site) -> Action:
 def _arrive(team: Team, mbar: int, counts: Array) -> int:
     """Record that `counts` operations are complete. Returns how many bytes the mbarrier gets: 0."""
     site, batch, lanes = team
-    pipes, commits = batch.kept(TensorPipe), batch.kept(Commits)
+    pipes = batch.kept(TensorPipe)
     where, abroad = np.full(lanes.size, mbar, np.uint64), "shared::cta" not in site.parts
     offset = mbarrier_objects.locate(site, batch, where, lanes, abroad)
     if np.unique(offset).size < lanes.size:  # the first arrival may end the phase
@@ -55,58 +55,14 @@ def _arrive(team: Team, mbar: int, counts: Array) -> int:
             _arrive(team._replace(lanes=lanes[i : i + 1]), mbar, counts[i : i + 1])
         return 0
     mbarrier_objects.release(batch, offset, lanes)
-    parities = mbarrier_objects.parities_of(batch, offset)
-    for lane, count, place, parity in zip(
-        lanes.tolist(), counts.tolist(), offset.tolist(), parities.tolist(), strict=True
-    ):
+    if batch.shared.checked:
+        pipe = pipes.column(lanes // batch.grid.threads)
+        mbarrier_objects.tell(batch, offset, pipe, counts)
+    for lane, count in zip(lanes.tolist(), counts.tolist(), strict=True) if pipes.late else ():
         pipes.of_lane(lane).perform(count)
-        commits.told(place, parity, pipes.unit(lane // batch.grid.threads), count)
     nothing = np.zeros(lanes.size, np.int64)
     mbarrier_objects.change(site, batch, offset, lanes, nothing + 1, nothing)
     return 0
-
-
-class Commits:
-    """The operations that commits have reported complete: for each mbarrier, by its offset in bytes
-    in the batch's shared memory, their number by the pipe's name. of_phase: those of the phase
-    under way, with its parity. of_ended: those of phases that have ended."""
-
-    def __init__(self, _: Batch) -> None:
-        self.of_phase: dict[int, tuple[int, dict[int, int]]] = {}
-        self.of_ended: dict[int, dict[int, int]] = {}
-
-    def told(self, offset: int, parity: int, unit: int, count: int) -> None:
-        """Record that a commit arrives at an mbarrier. parity: of the phase under way."""
-        self._settle(offset, parity)
-        self.of_phase.setdefault(offset, (parity, {}))[1][unit] = count
-
-    def heard(self, offset: int, parity: int) -> dict[int, int]:
-        """Return the number of operations of each pipe that commits had reported complete when the
-        last phase of an mbarrier ended. parity: of the phase under way."""
-        self._settle(offset, parity)
-        return self.of_ended.get(offset, {})
-
-    def _settle(self, offset: int, parity: int) -> None:
-        told_in, counts = self.of_phase.get(offset, (0, {}))
-        if counts and parity != told_in:
-            self.of_ended.setdefault(offset, {}).update(counts)
-            del self.of_phase[offset]
-
-
-def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
-    """Record that these threads saw phases of the mbarriers at `offset` complete. relaxed: without
-    acquiring."""
-    commits = batch.kept(Commits)
-    if not (batch.shared.checked and lanes.size and (commits.of_phase or commits.of_ended)):
-        return
-    pipes = batch.kept(TensorPipe)
-    first = np.append(True, (lanes[1:] >> 5 != lanes[:-1] >> 5) | (offset[1:] != offset[:-1]))
-    parities = mbarrier_objects.parities_of(batch, offset[first])
-    for place, lane, parity in zip(
-        offset[first].tolist(), lanes[first].tolist(), parities.tolist(), strict=True
-    ):
-        for unit, count in commits.heard(place, parity).items():
-            pipes.learn(lane, unit, count, relaxed)
 
 
 @instruction(

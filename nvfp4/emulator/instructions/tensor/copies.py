@@ -121,12 +121,12 @@ def _issue(
 def _spread(rows, whole, ctas, words, defined, column, lanes):  # type: ignore[no-untyped-def]
     """Copy each row to a lane of its CTA, once for each row of `lanes`."""
     for i in range(ctas.shape[0]):
-        for row in range(rows.shape[1]):
+        for j in range(rows.shape[2]):
+            into, flags = words[ctas[i], column + j], defined[ctas[i], column + j]
             for copy in range(lanes.shape[0]):
-                lane = lanes[copy, row]
-                for j in range(rows.shape[2]):
-                    words[ctas[i], column + j, lane] = rows[i, row, j]
-                    defined[ctas[i], column + j, lane] = whole[i, row]
+                for row in range(rows.shape[1]):
+                    into[lanes[copy, row]] = rows[i, row, j]
+                    flags[lanes[copy, row]] = whole[i, row]
 
 
 def _widened(rows: Array, widening: str | None) -> Array:

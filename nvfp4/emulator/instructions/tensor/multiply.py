@@ -341,7 +341,7 @@ class _Product:
 
     def _add(
         self, rows: Array, columns: slice, operands: tuple[Array, Array],
-        scales: tuple[Array, Array], words: Array, which: Array,
+        scales: tuple[Array, Array], words: Array, which: slice,
     ) -> None:  # fmt: skip
         """Add products of FP4 to these columns in some of the CTAs."""
         a, b, of_a, of_b = (np.ascontiguousarray(each[which]) for each in (*operands, *scales))
@@ -358,9 +358,9 @@ class _Product:
         simple = np.full(rows.size, of_rows is None and of_columns is None)
         for what, first, count in plan.columns[len(plan.spans) :]:
             lanes = plan.a_lanes if what == "a" else None
-            simple &= _all_set(flags, rows, slice(first, first + count), lanes)
+            _clear_unless_set(simple, flags, rows, slice(first, first + count), lanes)
         for columns, lanes, _ in plan.spans if self.accumulate else ():
-            simple &= _all_set(flags, rows, columns, lanes)
+            _clear_unless_set(simple, flags, rows, columns, lanes)
         if not self.accumulate:
             for columns, lanes, _ in plan.spans:
                 flags[rows[simple][:, None], columns, lanes] = True
@@ -462,12 +462,27 @@ class _Product:
 _SCALE_LANES = np.arange(32)
 
 
-def _all_set(flags: Array, rows: Array, columns: slice, lanes: Array | None) -> Array:
-    """Whether all flags [CTA, column, lane] of each of some CTAs are set: bool[rows]."""
-    some = flags[rows, columns]
-    if lanes is not None and lanes.size < LANES:
-        some = some[:, :, lanes]
-    return np.asarray(some.all(axis=(1, 2)))
+_ALL_LANES = np.arange(LANES)
+
+
+def _clear_unless_set(
+    whole: Array, flags: Array, rows: Array, columns: slice, lanes: Array | None
+) -> None:
+    """Clear whole[i] unless all flags [CTA, column, lane] of the i-th CTA at these columns and
+    lanes are set. Lanes come in groups of 16."""
+    eights = (_ALL_LANES if lanes is None else lanes)[::8] // 8
+    _clear(whole, flags.view(np.uint64), rows, columns.start, columns.stop, eights)
+
+
+@loop
+def _clear(whole, flags, rows, start, stop, eights):  # type: ignore[no-untyped-def]
+    """Clear whole[i] unless all flags are set. flags: eight in a word."""
+    every = np.uint64(0x0101010101010101)
+    for i in range(rows.shape[0]):
+        for column in range(start, stop if whole[i] else start):
+            some = flags[rows[i], column]
+            for j in range(eights.shape[0]):
+                whole[i] &= some[eights[j]] == every
 
 
 @loop
@@ -477,16 +492,15 @@ def _read_scales(words, ctas, column, first, codes):  # type: ignore[no-untyped-
     Returns the first (i, row) for which these bytes differ between the four groups of 32 lanes, or
     -1.
     """
+    mask = np.uint32((1 << 8 * codes.shape[2]) - 1) << np.uint32(8 * first)
     for i in range(ctas.shape[0]):
         for row in range(codes.shape[1]):
-            for group in range(4):
-                word = words[ctas[i], column + row // 32, 32 * group + row % 32]
-                for j in range(codes.shape[2]):
-                    code = np.uint8(word >> (8 * (first + j)))
-                    if group == 0:
-                        codes[i, row, j] = code
-                    elif codes[i, row, j] != code:
-                        return i, row
+            lanes = words[ctas[i], column + row // 32, row % 32 :: 32]
+            word = lanes[0]
+            if ((word ^ lanes[1]) | (word ^ lanes[2]) | (word ^ lanes[3])) & mask:
+                return i, row
+            for j in range(codes.shape[2]):
+                codes[i, row, j] = word >> np.uint32(8 * (first + j))
     return -1, -1
 
 
