@@ -31,7 +31,6 @@ from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.group import register_numbers, select
 
-
 _SHORT = 32
 """Most instructions of a block that all threads execute in less time than dividing the group
 takes."""

@@ -520,9 +520,9 @@ def note_landing(offset, nbytes, lanes, threads, known, touched, stamps):  # typ
 
 class Clocks:
     """The clocks of a batch of clusters: known[cluster, warp, warp], int32; the copy engines and
-    then the tensor pipes are the last warps, and CHANNELS more columns follow. touched[cluster, warp], int32: the clock of
-    the warp's latest access to shared memory. fenced[cluster, warp], int32, and published, the same
-    for fences that order accesses before those of other clusters."""
+    then the tensor pipes are the last warps, and CHANNELS more columns follow. touched[cluster,
+    warp], int32: the clock of the warp's latest access to shared memory. fenced[cluster, warp],
+    int32, and published, the same for fences that order accesses before those of other clusters."""
 
     def __init__(self, clusters: int, ctas: int, warps: int) -> None:
         """Set up clocks for `clusters` clusters of `ctas` CTAs of `warps` warps each."""

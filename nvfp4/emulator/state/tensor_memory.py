@@ -71,7 +71,7 @@ class CtaTensorMemory:
         again = bool((self.owners[columns] == -2).any())
         self.owners[columns] = first
         if again:  # what is untouched takes no memory
-            self.defined[columns] = False
+            self.defined[columns] = self._whole.whole[self._row, columns] = False
         return again
 
     def free(self, first: int) -> None:
@@ -87,6 +87,7 @@ class CtaTensorMemory:
         text = f"where PTX line {line} has written undefined values"
         origin = origin or Origin(UninitialisedRegister, text)
         self.origins.update(dict.fromkeys(columns, origin))
+        self._whole.whole[self._row, list(columns)] = False
 
     def trouble(self, column: int, count: int) -> str | None:
         """Describe why `count` columns from `column` on cannot be accessed; None if they can."""
@@ -108,7 +109,8 @@ class CtaTensorMemory:
 class TensorMemory:
     """The tensor memory of a batch's CTAs, each made when it is first asked for.
 
-    defined: whether something meaningful was written to a word, bool[CTA, column, lane]. owners:
+    defined: whether something meaningful was written to a word, bool[CTA, column, lane]. whole:
+    columns all of whose words are known to be defined, bool[CTA, column]. owners:
     int32[CTA, column], the first column of the allocation that a column belongs to, -1 where it was
     never allocated, -2 where it was freed.
     """
@@ -120,6 +122,7 @@ class TensorMemory:
         self._words = np.zeros((ctas, COLUMNS, LANES), np.uint32)
         self._later: deque[tuple[slice, Future[None]]] = deque()
         self.defined = np.zeros((ctas, COLUMNS, LANES), np.bool_)
+        self.whole = np.zeros((ctas, COLUMNS), np.bool_)
         self.owners = np.full((ctas, COLUMNS), -1, np.int32)
         self.noise = batch.launch.order.bytes(4 * LANES * COLUMNS, salt=4).view(np.uint32)
 

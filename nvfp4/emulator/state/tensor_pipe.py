@@ -9,8 +9,9 @@ tcgen05.commit behind it has arrived at, or has heard of a warp that has. Warps'
 
 16 lanes of each column of tensor memory remember their last writer and, since then, the warp that
 read them last and the operation of the pipe that did. A stamp is clock << 16 | agent: a warp of the
-cluster + 1 with the warp's clock, or the pipe with the operation's number; 0 is none. Each 16
-bytes of shared memory remember the last operation that read them.
+cluster + 1 with the warp's clock, or the pipe with the operation's number; 0 is none. A column has
+one cell until an access touches some of its lanes only, and then one for each 16. Each 16 bytes
+of shared memory remember the last operation that read them.
 """
 
 from bisect import bisect_left
@@ -92,21 +93,34 @@ _UNDER_WAY = 0x7FFFFFFF
 CHUNK_BYTES = 16
 
 LANES_OF_STAMP = 16
-ALL_PARTS = np.arange(LANES // LANES_OF_STAMP)
+_PARTS = LANES // LANES_OF_STAMP
+ALL_PARTS = np.arange(_PARTS)
 """All groups of lanes with one stamp."""
 _WRITERS, _WARPS_READ, _PIPE_READ = range(3)
+_SPLIT = -1
+"""The writer of a column whose groups of lanes have cells of their own."""
 _MOST_STAMPS = 64
 """The most different stamps of one access's words that are examined."""
 
 
 @loop
-def _other(stamps, start, stop, parts, fine, count):  # type: ignore[no-untyped-def]
+def _cells(stamps, column, parts):  # type: ignore[no-untyped-def]
+    """Return (the first cell of a column, how many to step through): its one cell, or those of its
+    parts if it is divided."""
+    if stamps[_WRITERS, column] != _SPLIT:
+        return column, 1
+    return COLUMNS + column * _PARTS, parts.shape[0]
+
+
+@loop
+def _other(stamps, kind, start, stop, parts, fine, count):  # type: ignore[no-untyped-def]
     """Return a stamp among some words that is neither 0 nor among the first `count` of `fine`, or
     0."""
     last = np.int64(0)
     for column in range(start, stop):
-        for i in range(parts.shape[0]):
-            stamp = stamps[column, parts[i]]
+        cell, cells = _cells(stamps, column, parts)
+        for i in range(cells):
+            stamp = stamps[kind, cell + (parts[i] if cell >= COLUMNS else 0)]
             if stamp == last:
                 continue
             known = stamp == 0
@@ -121,30 +135,34 @@ def _other(stamps, start, stop, parts, fine, count):  # type: ignore[no-untyped-
 @loop
 def _stamp(stamps, start, stop, parts, kind, new):  # type: ignore[no-untyped-def]
     """Stamp some words of a CTA as written or read. A writer's stamp removes those of readers."""
+    every = parts.shape[0] == _PARTS
     for column in range(start, stop):
-        for i in range(parts.shape[0]):
-            stamps[kind, column, parts[i]] = new
+        divided = stamps[_WRITERS, column] == _SPLIT
+        if every and (kind == _WRITERS or not divided):
+            stamps[kind, column] = new
             if kind == _WRITERS:
-                stamps[_WARPS_READ, column, parts[i]] = 0
-                stamps[_PIPE_READ, column, parts[i]] = 0
+                stamps[_WARPS_READ, column] = stamps[_PIPE_READ, column] = 0
+            continue
+        first = COLUMNS + column * _PARTS
+        for each in range(0 if divided else 3):
+            stamps[each, first : first + _PARTS] = stamps[each, column]
+        stamps[_WRITERS, column] = _SPLIT
+        for i in range(parts.shape[0]):
+            stamps[kind, first + parts[i]] = new
+            if kind == _WRITERS:
+                stamps[_WARPS_READ, first + parts[i]] = 0
+                stamps[_PIPE_READ, first + parts[i]] = 0
 
 
 @loop
-def _restamp(stamps, start, stop, parts, old, new):  # type: ignore[no-untyped-def]
+def _restamp(stamps, kind, start, stop, parts, old, new):  # type: ignore[no-untyped-def]
     """Replace one stamp of some words by another one."""
     for column in range(start, stop):
-        for i in range(parts.shape[0]):
-            if stamps[column, parts[i]] == old:
-                stamps[column, parts[i]] = new
-
-
-@loop
-def _alike(words, first, last):  # type: ignore[no-untyped-def]
-    """Return whether these words of a CTA, [kind, word], have one writer and no readers."""
-    writer, other = words[_WRITERS, first], np.int64(0)
-    for i in range(first, last):
-        other |= words[_WRITERS, i] ^ writer | words[_WARPS_READ, i] | words[_PIPE_READ, i]
-    return other == 0
+        cell, cells = _cells(stamps, column, parts)
+        for i in range(cells):
+            place = cell + (parts[i] if cell >= COLUMNS else 0)
+            if stamps[kind, place] == old:
+                stamps[kind, place] = new
 
 
 @loop
@@ -161,27 +179,22 @@ def _stamp_in_order(  # type: ignore[no-untyped-def]
         bad = False
         first = max(own[i], alike[i])
         last = np.int64(0)
-        # Mostly the first word tells all.
-        flat, size = words.reshape(3, -1), words.shape[2]
-        same = parts.shape[0] == size and _alike(flat, start * size, stop * size)
-        for column in range(start, start + 1 if same else stop):
-            for j in range(parts.shape[0]):
-                writer = words[_WRITERS, column, parts[j]]
+        for column in range(start, stop):
+            cell, cells = _cells(words, column, parts)
+            for j in range(cells):
+                place = cell + (parts[j] if cell >= COLUMNS else 0)
+                writer = words[_WRITERS, place]
                 if writer != last:
                     bad |= writer != 0 and (writer & _AGENT != PIPE or writer >> 16 < first)
                     last = writer
                 if writes:
-                    bad |= words[_WARPS_READ, column, parts[j]] != 0
-                    reader = words[_PIPE_READ, column, parts[j]]
+                    bad |= words[_WARPS_READ, place] != 0
+                    reader = words[_PIPE_READ, place]
                     bad |= reader != 0 and reader >> 16 < own[i]
         suspects[i] = bad
         if not bad:
             stamp = np.int64(numbers[i]) << 16 | PIPE
-            kind = _WRITERS if writes else _PIPE_READ
-            if same:
-                flat[kind, start * size : stop * size] = stamp
-            else:
-                _stamp(words, start, stop, parts, kind, stamp)
+            _stamp(words, start, stop, parts, _WRITERS if writes else _PIPE_READ, stamp)
 
 
 @loop
@@ -286,8 +299,8 @@ class TensorPipe:
         self.latest = np.zeros(batch.grid.lane.size, np.int64)
         self._own, self._alike, self._warp, self._shape = np.zeros((4, batch.grid.ctas), np.int64)
         self._shapes: dict[Shape, int] = {}
-        cells = (batch.grid.ctas, 3, COLUMNS, LANES // LANES_OF_STAMP)
-        self._stamps = np.zeros(cells if self.checked else (0, 3, 0, 0), np.int64)
+        cells = (batch.grid.ctas, 3, COLUMNS * (1 + _PARTS))
+        self._stamps = np.zeros(cells if self.checked else (0, 3, 0), np.int64)
         chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
         self.reads = np.zeros(chunks, np.int32)
         self.fences = TensorFences(batch)
@@ -403,8 +416,8 @@ class TensorPipe:
         old = _UNDER_WAY << 16 | (warp + 1)
         new = int(mine[warp]) << 16 | (warp + 1)
         for each in pipe.pending.pop((warp, writes), []):
-            stamps = self._stamps[row, each.kind]
-            _restamp(stamps, each.columns.start, each.columns.stop, each.parts, old, new)
+            start, stop = each.columns.start, each.columns.stop
+            _restamp(self._stamps[row], each.kind, start, stop, each.parts, old, new)
         if old in pipe.places:
             pipe.places[new] = pipe.places[old]
 
@@ -442,9 +455,10 @@ class TensorPipe:
         The access is by a lane's warp, or by the pipe on its behalf, to some words of a CTA.
         """
         for kind in (_WRITERS, _WARPS_READ, _PIPE_READ) if writes else (_WRITERS,):
-            stamps, verb = self._stamps[row, kind], "read" if kind else "written"
+            stamps, verb = self._stamps[row], "read" if kind else "written"
+            start, stop = columns.start, columns.stop
             for count in range(_MOST_STAMPS):
-                stamp = int(_other(stamps, columns.start, columns.stop, parts, self._fine, count))
+                stamp = int(_other(stamps, kind, start, stop, parts, self._fine, count))
                 if not stamp:
                     break
                 found = self._unordered(lane, row, stamp, verb, by_pipe)

@@ -356,11 +356,16 @@ class _Product:
         which rows of a and b in shared memory are."""
         flags, plan = self.memory.defined, self.plan
         simple = np.full(rows.size, of_rows is None and of_columns is None)
-        for what, first, count in plan.columns[len(plan.spans) :]:
-            lanes = plan.a_lanes if what == "a" else None
-            _clear_unless_set(simple, flags, rows, slice(first, first + count), lanes)
-        for columns, lanes, _ in plan.spans if self.accumulate else ():
-            _clear_unless_set(simple, flags, rows, columns, lanes)
+        read = [
+            (first, first + count, plan.a_lanes if what == "a" else _ALL_LANES)
+            for what, first, count in plan.columns[len(plan.spans) :]
+        ]
+        if self.accumulate:
+            read += [(columns.start, columns.stop, lanes) for columns, lanes, _ in plan.spans]
+        for first, last, lanes in read:
+            eights = lanes[::8] // 8  # lanes come in groups of 16
+            whole = self.memory.whole
+            _clear_unless_set(simple, flags.view(np.uint64), whole, rows, first, last, eights)
         if not self.accumulate:
             for columns, lanes, _ in plan.spans:
                 flags[rows[simple][:, None], columns, lanes] = True
@@ -465,24 +470,22 @@ _SCALE_LANES = np.arange(32)
 _ALL_LANES = np.arange(LANES)
 
 
-def _clear_unless_set(
-    whole: Array, flags: Array, rows: Array, columns: slice, lanes: Array | None
-) -> None:
-    """Clear whole[i] unless all flags [CTA, column, lane] of the i-th CTA at these columns and
-    lanes are set. Lanes come in groups of 16."""
-    eights = (_ALL_LANES if lanes is None else lanes)[::8] // 8
-    _clear(whole, flags.view(np.uint64), rows, columns.start, columns.stop, eights)
-
-
 @loop
-def _clear(whole, flags, rows, start, stop, eights):  # type: ignore[no-untyped-def]
-    """Clear whole[i] unless all flags are set. flags: eight in a word."""
+def _clear_unless_set(all_set, flags, whole, rows, start, stop, eights):  # type: ignore[no-untyped-def]
+    """Clear all_set[i] unless all flags of the i-th CTA at these columns and lanes are set.
+
+    flags: [CTA, column, eight lanes]. whole: columns all of whose flags are known to be set.
+    eights: which lanes."""
     every = np.uint64(0x0101010101010101)
     for i in range(rows.shape[0]):
-        for column in range(start, stop if whole[i] else start):
-            some = flags[rows[i], column]
+        for column in range(start, stop if all_set[i] else start):
+            if whole[rows[i], column]:
+                continue
+            some = True
             for j in range(eights.shape[0]):
-                whole[i] &= some[eights[j]] == every
+                some &= flags[rows[i], column, eights[j]] == every
+            all_set[i] &= some
+            whole[rows[i], column] = some and eights.shape[0] == flags.shape[2]
 
 
 @loop
