@@ -467,6 +467,13 @@ def _scale_tables(name: str) -> tuple[Array, Array, Array, Array]:
     )  # fmt: skip
 
 
+@loop
+def _mark(codes, used):  # type: ignore[no-untyped-def]
+    """Set used[code] for each of these codes."""
+    for i in range(codes.shape[0]):
+        used[codes[i]] = True
+
+
 def add_block_products(
     words: Array, where: Array, column: int, accumulate: bool, operands: tuple[Array, Array],
     scales: tuple[Array, Array], scale_type: str, negate: bool,
@@ -478,8 +485,11 @@ def add_block_products(
     [tiles, rows, blocks], ue4m3 or ue8m0. negate: whether products are negated.
     """
     values, units, significands, exponents = _scale_tables(scale_type)
-    most = float(np.prod([6 * values[each].max(initial=0) for each in scales]))
-    some = [units[each] for each in scales]
+    used = np.zeros((2, 256), np.bool_)
+    for each, codes in zip(used, scales, strict=True):
+        _mark(codes.reshape(-1), each)
+    most = float(np.prod([6 * values[each].max(initial=0) for each in used]))
+    some = [units[each] for each in used]
     least = float(np.prod([0.5 * each[each > 0].min(initial=np.inf) for each in some]))
     depth = 2 * operands[0].shape[2]
     bits = 0.0 if np.isinf(least) else np.log2(depth * most / least)

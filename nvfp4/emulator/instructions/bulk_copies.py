@@ -164,7 +164,7 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
         if flag == READ and COMPLETION in at.site.parts:
             shared_access.send(at)
         if flag == WRITTEN:
-            at.batch.kept(TileSwizzles).note(offset, nbytes, UNKNOWN)
+            at.batch.kept(TileSwizzles).note(np.array([offset]), nbytes, UNKNOWN)
         return data
     if address % 16:
         place = at.batch.memory.describe(address)

@@ -297,9 +297,7 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
         return 0
     offset = address - shared.base + batch.grid.cta[lanes] * shared.stride
     copy_engine.note_all(site, batch, offset, lanes, nbytes, WRITTEN)
-    swizzles = batch.kept(TileSwizzles)
-    for each in offset.tolist():
-        swizzles.note(each, nbytes, _SWIZZLE_BYTES[tile.swizzle])
+    batch.kept(TileSwizzles).note(offset, nbytes, _SWIZZLE_BYTES[tile.swizzle])
     pitches = [inner]
     for count in counts[:-1]:
         pitches.append(pitches[-1] * count)
@@ -323,7 +321,8 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
     abroad = copy_engine.goes_abroad(at.site)
     offset, into = copy_engine.shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
     copy_engine.note(at, offset, tile.box_bytes, WRITTEN)
-    at.batch.kept(TileSwizzles).note(offset, tile.box_bytes, _SWIZZLE_BYTES[tile.swizzle])
+    width = _SWIZZLE_BYTES[tile.swizzle]
+    at.batch.kept(TileSwizzles).note(np.array([offset]), tile.box_bytes, width)
     inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
     if not inside:
         into[:] = 0

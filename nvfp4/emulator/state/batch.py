@@ -19,7 +19,7 @@ from nvfp4.emulator.state.group import Grid, Group
 from nvfp4.emulator.state.memory import RANK_SHIFT, GlobalMemory
 from nvfp4.emulator.state.native import Visited, locate_window, visit_shared
 from nvfp4.emulator.state.order import Order
-from nvfp4.emulator.state.races import WRITTEN_BEFORE, Clocks, cells
+from nvfp4.emulator.state.races import CELLS_OF_CHUNK, WRITTEN_BEFORE, Clocks
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Hazards
 from nvfp4.emulator.state.witness import Witness
@@ -131,6 +131,16 @@ class LaunchState:
     """Counts what each warp executes."""
     not_started: ClusterQueue = NONE_WAITS
     """The clusters that have not started yet."""
+    lent: dict[str, Array] = field(default_factory=dict)
+    """Memory that one batch after another uses; see `lend`."""
+
+    def lend(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return an array for a batch, which holds what the batch before it has left there. The
+        system need not clear pages for each batch."""
+        size = math.prod(shape)
+        if name not in self.lent or self.lent[name].size < size:
+            self.lent[name] = np.zeros(size, dtype)
+        return self.lent[name][:size].reshape(shape)
 
     def whole_address(self, space: str, address: Array) -> Array:
         """Return the host addresses of parameters or constants. A compiler may keep only 32 bits of
@@ -267,7 +277,7 @@ class SharedMemory(RowMemory):
         size = max(0, launch.shared_bytes - base)
         stride = -(-size // 128) * 128 + 128
         # Rows start at multiples of 128, so that an offset is aligned as its address is.
-        block = np.empty(ctas * stride + 128, np.uint8)
+        block = launch.lend("shared", (ctas * stride + 128,), np.uint8)
         skip = -block.ctypes.data % 128
         data = block[skip : skip + ctas * stride]
         data[:] = launch.order.bytes(data.size)
@@ -275,7 +285,9 @@ class SharedMemory(RowMemory):
         self.checked = launch.check
         self.clocks = Clocks(ctas // self.cluster_size, self.cluster_size, warps)
         self._threads = 32 * warps
-        self.stamps = cells(data.size if self.checked else 0)
+        chunks = data.size // 16 if self.checked else 0
+        self.stamps = launch.lend("stamps", (3, chunks * CELLS_OF_CHUNK), np.int64)
+        self.stamps[:, :chunks] = 0
         for row in range(0, ctas * stride if base < SHARED_BASE else 0, stride):
             systems = slice(row, row + SHARED_BASE - base)
             if self.checked:

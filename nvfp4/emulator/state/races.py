@@ -42,6 +42,9 @@ WRITTEN_BEFORE = 1
 """The stamp of bytes that were written before any thread ran."""
 SPLIT = -1
 """Stands for the writer of a chunk or word whose parts have separate cells."""
+CELLS_OF_CHUNK = 1 + 4 + 16
+"""Cells are int64[3, chunks, then words, then bytes], the writers and then the two readers. 0 is
+unwritten; those of parts need no value until the whole is split."""
 CHANNELS = 8
 """Columns of `known` for synchronisation between CTAs."""
 
@@ -49,16 +52,10 @@ CHANNELS = 8
 NO_FAULT, OVERTAKEN, UNFENCED, RACE_IN_WARP, UNINITIALISED, RACE = range(6)
 
 
-def cells(nbytes: int) -> Array:
-    """Return unwritten cells for `nbytes` bytes: int64[3, chunks, then words, then bytes], the
-    writers and then the two readers. Parts take no memory until the whole is split."""
-    return np.zeros((3, nbytes // 16 * 21), np.int64)
-
-
 @loop
 def _chunks(stamps):  # type: ignore[no-untyped-def]
     """Return the number of chunks, which is the index of the first word's cell."""
-    return np.uint64(stamps.shape[1] // 21)
+    return np.uint64(stamps.shape[1] // CELLS_OF_CHUNK)
 
 
 @loop

@@ -70,8 +70,7 @@ class CtaTensorMemory:
         columns = slice(first, first + count)
         again = bool((self.owners[columns] == -2).any())
         self.owners[columns] = first
-        if again:  # what is untouched takes no memory
-            self.defined[columns] = self._whole.whole[self._row, columns] = False
+        self.defined[columns] = self._whole.whole[self._row, columns] = False
         return again
 
     def free(self, first: int) -> None:
@@ -119,9 +118,10 @@ class TensorMemory:
         self.batch = batch
         self.rows: dict[int, CtaTensorMemory] = {}
         ctas = batch.grid.ctas
-        self._words = np.zeros((ctas, COLUMNS, LANES), np.uint32)
+        cells = (ctas, COLUMNS, LANES)
+        self._words = batch.launch.lend("tensor words", cells, np.uint32)
         self._later: deque[tuple[slice, Future[None]]] = deque()
-        self.defined = np.zeros((ctas, COLUMNS, LANES), np.bool_)
+        self.defined = batch.launch.lend("tensor flags", cells, np.bool_)
         self.whole = np.zeros((ctas, COLUMNS), np.bool_)
         self.owners = np.full((ctas, COLUMNS), -1, np.int32)
         self.noise = batch.launch.order.bytes(4 * LANES * COLUMNS, salt=4).view(np.uint32)
@@ -144,7 +144,7 @@ class TensorMemory:
         if rows.size < _LEAST_LATER:
             change(self.words(columns), slice(rows.size))
             return
-        while len(self._later) >= _MOST_LATER:
+        while self._later and (len(self._later) >= _MOST_LATER or self._later[0][1].done()):
             self._later.popleft()[1].result()
         half = int(np.searchsorted(2 * rows, len(self._words)))
         for thread, part in zip(background, (slice(half), slice(half, rows.size)), strict=True):

@@ -299,10 +299,12 @@ class TensorPipe:
         self.latest = np.zeros(batch.grid.lane.size, np.int64)
         self._own, self._alike, self._warp, self._shape = np.zeros((4, batch.grid.ctas), np.int64)
         self._shapes: dict[Shape, int] = {}
-        cells = (batch.grid.ctas, 3, COLUMNS * (1 + _PARTS))
-        self._stamps = np.zeros(cells if self.checked else (0, 3, 0), np.int64)
+        cells = (batch.grid.ctas if self.checked else 0, 3, COLUMNS * (1 + _PARTS))
+        self._stamps = batch.launch.lend("tensor stamps", cells, np.int64)
+        self._stamps[:, :, :COLUMNS] = 0
         chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
-        self.reads = np.zeros(chunks, np.int32)
+        self.reads = batch.launch.lend("tensor reads", (chunks,), np.int32)
+        self.reads[:] = 0
         self.fences = TensorFences(batch)
         self._fine = np.zeros(_MOST_STAMPS, np.int64)
 
@@ -326,7 +328,7 @@ class TensorPipe:
     def forget(self, row: int, columns: slice) -> None:
         """Clear the stamps of these columns of a CTA, which have just been allocated again."""
         if self.checked:
-            self._stamps[row, :, columns] = 0
+            self._stamps[row, :, columns] = 0  # of the columns as a whole
 
     # --- who knows what -------------------------------------------------------------------
 
@@ -555,4 +557,4 @@ class TensorPipe:
 
 def _parts(lanes: Array) -> Array:
     """Return the groups of lanes with one stamp that hold some lanes."""
-    return np.unique(lanes // LANES_OF_STAMP)
+    return np.flatnonzero(np.bincount(lanes // LANES_OF_STAMP))

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from nvfp4.emulator.loops import loop
+from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 
 UNKNOWN = 0
@@ -29,6 +31,13 @@ class TileSwizzles:
     def __init__(self, batch: Batch) -> None:
         self.width = np.zeros(batch.shared.data.size // _CHUNK_BYTES, np.uint8)
 
-    def note(self, offset: int, nbytes: int, width: int) -> None:
-        """Record that the copy engine writes a range of the batch's shared memory."""
-        self.width[offset // _CHUNK_BYTES : (offset + nbytes) // _CHUNK_BYTES] = width
+    def note(self, offset: Array, nbytes: int, width: int) -> None:
+        """Record that the copy engine writes ranges of the batch's shared memory."""
+        _note(self.width, offset // _CHUNK_BYTES, (offset + nbytes) // _CHUNK_BYTES, width)
+
+
+@loop
+def _note(widths, first, last, width):  # type: ignore[no-untyped-def]
+    """Set all widths from each first one to before the last one."""
+    for i in range(first.shape[0]):
+        widths[first[i] : last[i]] = width

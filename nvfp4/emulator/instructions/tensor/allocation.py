@@ -188,9 +188,14 @@ def relinquish(site: Site) -> Action:
 
 
 def require_freed(batch: Batch) -> None:
-    """Fault if one of the CTAs, which have ended, has not given back its columns."""
+    """Fault if one of the CTAs, which have ended, has not given back its columns. Waits for changes
+    in the background."""
+    memory = batch.held(TensorMemory)
+    if memory is None:
+        return
+    memory.words()
     for (row, first), at in batch.kept(_Allocations).places.items():
-        count = batch.kept(TensorMemory).of(row).allocated[first]
+        count = memory.of(row).allocated[first]
         at.fault(
             TensorMemoryFault,
             f"the CTA ends with {count} columns of tensor memory allocated here: the next CTA of "
