@@ -31,10 +31,6 @@ from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.group import register_numbers, select
 
-_SHORT = 32
-"""Most instructions of a block that all threads execute in less time than dividing the group
-takes."""
-
 
 @dataclass
 class CompiledBlock:
@@ -58,8 +54,6 @@ class CompiledBlock:
     """Registers that are set, as a bit set."""
     kinds: Counter[str]
     """Number of instructions of each counted class."""
-    computes: bool = False
-    """Whether it only computes, in less time than dividing a group takes."""
     meeting: int | None = None
     """The block where the two sides of its branch meet again, if each is one block at most."""
 
@@ -135,7 +129,6 @@ class _Writer:
         self.program = lowered.program
         self.values = Values(lowered)
         self.shadows = Shadows(self.values, memory)
-        self.computing: set[int] = set()
         self.leaving: set[int] = set()
         for used in (Execution, select, control):
             self.values.named(used.__name__.rpartition(".")[2], used)
@@ -172,7 +165,6 @@ class _Writer:
             block.live_out,
             block.writes,
             Counter("control" if action is None else action.kind for action in actions),
-            block.index in self.computing and len(block.code) <= _SHORT,
             flow.meeting(block, self.lowered.blocks, self.leaving),
         )
 
@@ -198,9 +190,6 @@ class _Writer:
                     body += self.straight(index, instruction, action)
             except EmulatorError as error:
                 raise error.at(self.site(instruction).location()) from None
-        # All that an instruction can do to others, or say of a thread, it does through the batch.
-        if not any("batch" in statement for statement in body):
-            self.computing.add(block.index)
         end = self.lowered.actions[last]
         leaves = block.code[-1].parts[0] == "bra" if end is None else not end.parks
         if leaves and not gate and len(block.successors) == 1:

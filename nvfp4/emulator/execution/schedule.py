@@ -7,7 +7,6 @@ is held there, as the instruction's gate says; threads at a CTA barrier wait in 
 """
 
 import time
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.group import Group, RegisterFile, select
+from nvfp4.emulator.state.group import Group, RegisterFile
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256
@@ -153,12 +152,8 @@ class Scheduler:
                 if tally is not None:
                     divided = batch.traffic.divergent_branches - divided_before
                     tally.site(block.end.instruction).divergences += divided
-                meets = block.meeting is not None
-                if meets and self._go_both_ways(group, following, block, turn, now):
-                    spent += len(following.ways)
-                    following = block.meeting
-                else:
-                    self._diverge(group, following, turn)
+                spent += 1
+                following = self._diverge(group, following, block, turn, now)
             if type(following) is not int:
                 break
             changed = self._changed_at == now
@@ -250,72 +245,36 @@ class Scheduler:
             place = turn * len(self.kernel.blocks) + block
             self._place(self._group(lanes[turns == turn]), place)
 
-    def _diverge(self, group: Group, divergence: Divergence, turn: int) -> None:
-        needed = 0
-        for _, block in divergence.ways:
-            needed |= self.kernel.blocks[block].live_in
-        group.write_back(needed)
-        for mask, block in divergence.ways:
-            self._place(self._group(group.lanes[mask]), turn + block)
-
-    def _go_both_ways(
+    def _diverge(
         self, group: Group, divergence: Divergence, block: CompiledBlock, turn: int, now: int
-    ) -> bool:
-        """Run a group through both ways of a branch until they meet.
+    ) -> int | None:
+        """Let the lanes of a group go different ways, each in a group of its own.
 
-        now: the step. Returns False, with nothing done, if other lanes are on these ways, or have
-        to run before the ways meet.
+        Where the ways meet at once and no other lanes have to run before that, as many groups run
+        until then, and this one goes on with all lanes at the block that is returned. now: the
+        step.
         """
         blocks, meeting = self.kernel.blocks, block.meeting
-        assert meeting is not None
-        ways = [(way, mask) for mask, way in divergence.ways if way != meeting]
-        if all(blocks[way].computes for way, _ in ways):
-            return self._compute_both_ways(group, divergence, block, turn)
-        if self._late or (self.groups and min(self.groups) <= turn + meeting):
-            return False
-        needed = blocks[meeting].live_in
-        for way, _ in ways:
+        if self._late or (self.groups and min(self.groups) <= turn + (meeting or 0)):
+            meeting = None
+        needed = 0 if meeting is None else blocks[meeting].live_in
+        for _, way in divergence.ways:
             needed |= blocks[way].live_in
         group.write_back(needed)
-        for way, mask in sorted(ways, key=lambda each: each[0]):
+        for mask, way in sorted(divergence.ways, key=lambda each: each[1]):
+            if way == meeting:
+                continue
             part = self._group(group.lanes[mask])
+            if meeting is None:
+                self._place(part, turn + way)
+                continue
             self._count(way, part)
             blocks[way].run(self.batch, part, part.registers)
             part.dirty = blocks[way].writes
             part.write_back(blocks[meeting].live_in)
             group.take_over(blocks[way].writes)
             self._look_for_changes(way, now)
-        return True
-
-    def _compute_both_ways(
-        self, group: Group, divergence: Divergence, block: CompiledBlock, turn: int
-    ) -> bool:
-        """Run all lanes of a group through both ways of a branch, which only compute, and keep each
-        lane's results of its own way.
-
-        Returns False, with nothing done, if other lanes are on these ways.
-        """
-        ways = [way for _, way in divergence.ways]
-        if any(turn + way in self.groups for way in ways if way != block.meeting):
-            return False
-        registers, guard = group.registers, divergence.guard
-        computed = []
-        for (mask, way), warps in zip(divergence.ways, divergence.warps, strict=True):
-            computed.append(_Computed(registers))
-            if way == block.meeting:
-                continue
-            inside = self.kernel.blocks[way]
-            inside.run(self.batch, group, computed[-1])
-            group.dirty |= inside.writes
-            self.runs[way] += warps
-            self._part_runs[way, np.unique(group.warp[mask])] += 1
-            if self.batch.launch.tally is not None:
-                self.batch.launch.tally.lanes[way] += np.count_nonzero(mask)
-        one, other = computed
-        assert guard is not None
-        for index in one.keys() | other.keys():
-            registers[index] = select(guard, one[index], other[index])
-        return True
+        return meeting
 
     def _place(self, group: Group, place: int) -> None:
         """Put a group at a block, together with those that are there already."""
@@ -357,14 +316,3 @@ class Scheduler:
         # A barrier ends its block; the threads that it keeps go on with the one behind.
         arrivals = self._standstill.arrivals(self.runs)
         return deadlock(self.batch, held, lambda b: self.kernel.blocks[b - 1].end, arrivals)
-
-
-class _Computed(dict[int, Array]):
-    """Registers that have been set, in front of those that have not."""
-
-    def __init__(self, registers: Mapping[int, Array]) -> None:
-        super().__init__()
-        self._registers = registers
-
-    def __missing__(self, index: int) -> Array:
-        return self._registers[index]

@@ -21,18 +21,10 @@ from nvfp4.emulator.state.memory import WINDOW_SHIFT
 
 @dataclass
 class Divergence:
-    """The group's lanes go different ways: (flat mask over the group, next block).
-
-    guard: of a branch, which is taken where it holds. warps: how many have lanes on the way of a
-    branch that is taken, and on the other.
-    """
+    """The group's lanes go different ways."""
 
     ways: list[tuple[Array, int]]
     """(flat mask over the group, next block) of each way."""
-    guard: Array | None = None
-    """The guard of a branch, which lanes take where it holds."""
-    warps: tuple[int, int] = (0, 0)
-    """Number of warps with a lane that takes the branch, and with a lane that does not."""
 
 
 # A block for the whole group, or None if no lane of it goes on now.
@@ -49,28 +41,20 @@ def branch(ex: Execution, taken: int, following: int) -> Next:
     if not ex.guard.any():
         return following
     mask = ex.mask()
-    on_one, on_other, on_both = _warps(mask, ex.group.warp)
-    ex.batch.traffic.divergent_branches += on_both
-    return Divergence([(mask, taken), (~mask, following)], ex.guard, (on_one, on_other))
+    ex.batch.traffic.divergent_branches += _divided(mask, ex.group.warp)
+    return Divergence([(mask, taken), (~mask, following)])
 
 
 @loop
-def _warps(mask, warp):  # type: ignore[no-untyped-def]
-    """Warps with a lane where mask holds, with one where it does not, and with both. Lanes of a
+def _divided(mask, warp):  # type: ignore[no-untyped-def]
+    """Return the number of warps with a lane where mask holds and one where it does not. Lanes of a
     warp stand next to each other."""
-    one = other = both = 0
-    i = 0
-    while i < mask.size:
-        number = warp[i]
-        some = every = mask[i]
-        while i < mask.size and warp[i] == number:
-            some |= mask[i]
-            every &= mask[i]
-            i += 1
-        one += some
-        other += not every
-        both += some and not every
-    return one, other, both
+    count, last = 0, -1
+    for i in range(1, mask.size):
+        if mask[i] != mask[i - 1] and warp[i] == warp[i - 1] != last:
+            count += 1
+            last = warp[i]
+    return count
 
 
 def finish(ex: Execution, following: int) -> Next:

@@ -362,10 +362,11 @@ class _Product:
         ]
         if self.accumulate:
             read += [(columns.start, columns.stop, lanes) for columns, lanes, _ in plan.spans]
+        by_eights, whole = flags.view(np.uint64), self.memory.whole
         for first, last, lanes in read:
+            assert lanes is not None
             eights = lanes[::8] // 8  # lanes come in groups of 16
-            whole = self.memory.whole
-            _clear_unless_set(simple, flags.view(np.uint64), whole, rows, first, last, eights)
+            _clear_unless_set(simple, by_eights, whole, rows, first, last, eights)
         if not self.accumulate:
             for columns, lanes, _ in plan.spans:
                 flags[rows[simple][:, None], columns, lanes] = True
