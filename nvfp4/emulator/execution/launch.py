@@ -44,7 +44,7 @@ from nvfp4.records.texts import short_name
 LANES_PER_BATCH = 32768
 # A byte of shared memory costs 6 bytes of shadow when it is checked, or 30 where single bytes are
 # accessed.
-SHARED_BYTES_PER_BATCH = 4 << 20
+SHARED_BYTES_PER_BATCH = 8 << 20
 LOCAL_BYTES_PER_BATCH = 512 << 20
 
 _THREADS_OF_A_MULTIPROCESSOR, _CTAS_OF_A_MULTIPROCESSOR = 2048, 32

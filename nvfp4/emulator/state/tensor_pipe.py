@@ -494,13 +494,18 @@ class TensorPipe:
     def _behind(
         self, lane: int, row: int, number: int, verb: str, by_pipe: bool
     ) -> Conflict | None:
-        before, (mine, warp) = self.issued(row, number), self._knowledge(lane)
+        cluster, complete = (
+            lane // self.batch.clusters.threads,
+            self.complete_for(lane, row, number),
+        )
+        mine, warp = self._knowledge(lane)
+        if complete and not self.fences.only_relaxed(cluster, warp, number):
+            return None
+        before = self.issued(row, number)
         if by_pipe and before.warp == warp:
             return self._of_other_shape(lane, row, number) if verb == "written" else None
-        cluster, opcode = lane // self.batch.clusters.threads, before.place.site.opcode
-        if self.complete_for(lane, row, number):
-            if not self.fences.only_relaxed(cluster, warp, number):
-                return None
+        opcode = before.place.site.opcode
+        if complete:
             said = f"that {opcode} has {verb} it is known only from a relaxed wait"
             hint = "put a tcgen05.fence::after_thread_sync behind the wait"
             return Conflict(said, hint, before.place, unfenced=True)
