@@ -100,7 +100,7 @@ _is_short_of_memory = _in_words(
 signs = (
     Sign(
         "launch.unsupported_call",
-        _in_words(NotImplementedError, "with arguments from the 'CUDA' backend"),
+        _in_words(NotImplementedError, "CUDA' backend"),
         "an operator of torch that has a kernel for CUDA alone",
     ),
     Sign(
@@ -108,9 +108,13 @@ signs = (
         _in_words(
             RuntimeError,
             *(f"\" not implemented for '{each}'" for each in ("Half", "BFloat16", "ComplexHalf")),
-            "MKL FFT doesn't support",
+            *(
+                "MKL FFT doesn't support",
+                "Cannot access accelerator",
+                "device not recognized: cuda",
+            ),
         ),
-        "an operator of torch whose CPU kernel does not know the dtype",
+        "an operator of torch whose CPU kernel does not know the dtype, or torch's C++ on a GPU",
     ),
     Sign(
         "launch.unsupported_call",

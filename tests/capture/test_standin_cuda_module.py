@@ -131,6 +131,9 @@ def test_memory_questions_and_markers_are_answered() -> None:
     assert torch.cuda.memory_reserved() == torch.cuda.memory_stats().get("allocated", 0) == 0
     with pytest.raises(RuntimeError, match="not available without a GPU"):
         torch.cuda.cudart()
+    assert isinstance(torch.cuda.memory_summary(), str)
+    torch.backends.cuda.preferred_linalg_library("cusolver")
+    torch.backends.cuda.preferred_blas_library("cublaslt")
 
 
 def test_what_follows_from_the_properties_is_answered() -> None:

@@ -254,6 +254,9 @@ def test_a_judge_that_ended_early_fails_nothing(exit_code: int) -> None:
 on_the_stand_in = {
     "an operator for CUDA alone": "torch.ops.aten._cslt_compress(x)",
     "a dtype that the CPU's kernel lacks": "torch.special.bessel_j0(x)",
+    "a nested tensor": "torch.nested.as_nested_tensor([x]).to_padded_tensor(0.0)",
+    "gradients": "x.requires_grad_().sum().backward()",
+    "a pickle": "__import__('pickle').loads(__import__('pickle').dumps(x))",
     "torch's CUDA build": "torch._C._cuda_getCurrentBlasHandle()",
     "a time": "torch.cuda.Event().elapsed_time(torch.cuda.Event())",
     "sparse tensors": "x.to_sparse()",

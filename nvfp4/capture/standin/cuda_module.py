@@ -144,6 +144,7 @@ def _about_the_device(device: Device) -> dict[str, Any]:
         "get_arch_list": lambda: [f"sm_{major}{minor}"],
         "mem_get_info": _checked((device.memory_bytes, device.memory_bytes)),
         "reset_peak_memory_stats": _nothing,
+        "memory_summary": lambda *_, **__: "",
         "synchronize": _synchronize,
         "ipc_collect": _nothing,
         "_sleep": _nothing,

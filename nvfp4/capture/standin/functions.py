@@ -57,6 +57,8 @@ def replace_functions(patches: Patches) -> None:
     patches.set(torch.UntypedStorage, "clone", _clone_of_storage)
     patches.set(torch, "Generator", _generator(torch.Generator))
     patches.set(torch, "compile", _compile)
+    for library in ("linalg", "blas"):
+        patches.set(torch._C, f"_set_{library}_preferred_backend", lambda backend: None)
 
 
 _to, _type_of_torch = torch.Tensor.to, torch.Tensor.type
