@@ -23,6 +23,7 @@ WORSE: dict[str, tuple[float, tuple[str, ...]]] = {
     "spilling": (7, ("l1",)),  # written through to L2: if L1 kept it, less than 5
     "few CTAs": (2, ("pipe", "latency", "issue")),
     "one load in flight": (2, ("memory_latency",)),
+    "sums over warps": (1.5, ("pipe", "latency")),
     "bank conflicts": (3, ("shared",)),
     "divergent": (1.3, ("issue", "pipe", "latency")),
 }

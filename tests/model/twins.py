@@ -130,11 +130,19 @@ def divided(by: str) -> str:
     return kernel(begin + "\n".join(ways) + "\nMEET:")
 
 
+def of_warps(instruction: str) -> str:
+    return kernel(f"mov.u32 %r100, %r3;\n{loop(50, 8 * instruction)}")
+
+
 TWINS = {
     "uncoalesced": (Run(strided(4), 1184, 256), Run(strided(128), 1184, 256)),
     "spilling": (Run(many_sums(""), 148, 256), Run(many_sums(".maxnreg 40"), 148, 256)),
     "few CTAs": (Run(turns(64), 592, 256), Run(turns(64 * 37), 16, 256)),
     "one load in flight": (Run(reads(8), 148, 64), Run(reads(1), 148, 64)),
+    "sums over warps": (
+        Run(of_warps("shfl.sync.bfly.b32 %r100, %r100, 1, 31, -1;"), 148, 1024),
+        Run(of_warps("redux.sync.add.u32 %r100, %r100, -1;"), 148, 1024),
+    ),
     "bank conflicts": (Run(exchanged(33), 148, 256), Run(exchanged(32), 148, 256)),
     "divergent": (
         Run(divided("bfe.u32 %r9, %r0, 5, 1;"), 296, 512),
