@@ -156,6 +156,15 @@ FIRST:
 st.release.gpu.u32 [%d40], 1;
 """
 
+TIMES_OUT = """
+mov.u32 %r8, ticket;
+setp.ne.u32 %p1, %r0, 0;
+@!%p1 mbarrier.init.shared.b64 [%r8], 1;
+bar.sync 0;
+mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0, 1000000;
+mov.u32 %r100, 1;
+"""
+
 RING = f"""
 shr.u32 %r8, %r0, 5;
 setp.ne.u32 %p1, %r0, 0;
@@ -245,9 +254,10 @@ def test_a_warp_that_works_alone_takes_as_long_beside_idle_ones() -> None:
     [
         (WAITING, ".global .u32 flag;", "wait for each other by flags"),
         (RING, ".shared .align 4 .u32 ticket;", "wait for each other by flags"),
+        (TIMES_OUT, ".shared .align 8 .b64 ticket;", "wait for each other by flags"),
         (f"setp.eq.u32 %p1, %r3, %r3;\n{WORK}\n@ %p1 nanosleep.u32 1000000;", "", "sleeps"),
     ],
-    ids=["blocks, by generic loads", "warps, in shared memory", "sleep"],
+    ids=["blocks, by generic loads", "warps, in shared memory", "an mbarrier's timeout", "sleep"],
 )
 def test_there_is_no_time_where_threads_wait(body: str, before: str, why: str) -> None:
     with pytest.raises(NoPrediction, match=why):

@@ -177,6 +177,7 @@ def wait(site: Site) -> Action:
         done, at, offset, lanes = complete(ex, address, wanted)
         if not done.all():
             remember(ex, offset, at, wanted, done)
+            ex.batch.launch.work.waits |= "try_wait" in site.parts  # it has timed out
         if result_used(ex):
             mbarrier_objects.acquire(ex.batch, offset[done], lanes[done], relaxed)
             if relaxed:
