@@ -227,7 +227,7 @@ class _Writer:
             way = str(block.successors[0])
             if guard is not None:
                 way = f"control.branch({here}, {way}, {following})"
-        elif mnemonic == "trap":
+        elif mnemonic in ("trap", "brkpt"):
             site = values.named(f"S{index}", self.site(instruction))
             way = f"control.trap({here}, {site}, {following})"
         else:

@@ -113,7 +113,7 @@ class Lowered:
 
     def _action(self, instruction: syntax.Instruction) -> Action | None:
         """The Action of an instruction; None for control flow, which blocks end with."""
-        if instruction.parts[0] in ("bra", "ret", "exit", "trap"):
+        if instruction.parts[0] in flow.ENDS:
             return None
         site = Site(self.program.kernel, instruction)
         builder = builder_of(instruction.parts)

@@ -70,10 +70,10 @@ def finish(ex: Execution, following: int) -> Next:
 
 
 def trap(ex: Execution, site: Site, following: int) -> Next:
-    """`trap` ends the launch with an error."""
+    """`trap`, and `brkpt` without a debugger, end the launch with an error."""
     lanes = ex.lanes()
     if lanes.size:
-        site.lane(ex.batch, lanes[0]).fault(DeviceTrap, "the kernel executed trap")
+        site.lane(ex.batch, lanes[0]).fault(DeviceTrap, f"the kernel executed {site.opcode}")
     return following
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 from nvfp4.emulator.ptx import syntax
 
-_ENDS = {"bra", "ret", "exit", "trap"}
+ENDS = {"bra", "ret", "exit", "trap", "brkpt"}
 
 
 @dataclass
@@ -41,7 +41,7 @@ def blocks(program: syntax.Program, first: set[int], last: set[int]) -> list[Blo
     for instruction_index in program.labels.values():
         leaders.add(instruction_index)
     for i, instruction in enumerate(code):
-        if instruction.parts[0] in _ENDS or i in last:
+        if instruction.parts[0] in ENDS or i in last:
             leaders.add(i + 1)
         if i in first:
             leaders.add(i)
@@ -64,7 +64,7 @@ def _connect(block: Block, program: syntax.Program, number: dict[int, int], coun
         if not isinstance(target, syntax.Target):
             raise PtxSyntaxError("bra takes a label", where=where)
         block.successors = [number[program.labels[target.label]]]
-    block.falls_through = last.guard is not None or last.parts[0] not in _ENDS
+    block.falls_through = last.guard is not None or last.parts[0] not in ENDS
     if block.falls_through:
         if block.index + 1 >= count:
             raise PtxSyntaxError("control runs past the kernel's end", where=where)
