@@ -253,7 +253,7 @@ def best_ns(timer: CudaTimer, call: Callable[[], object]) -> float:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("flush", flushes)
+@pytest.mark.parametrize("flush", sorted(flushes.keys() - {"none"}))
 @pytest.mark.alone
 def test_events_time_the_kernel_and_not_the_flush_which_leaves_the_cache_cold(flush: str) -> None:
     device = torch.device("cuda", 0)

@@ -13,8 +13,16 @@ import torch
 
 from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, Published
 from nvfp4.contract.tree import TreeError, parts, places, room_for, tree_of
-from nvfp4.gpu.buffers import create_buffers, host_sizes_of, output_name, sizes_of
+from nvfp4.gpu.buffers import (
+    SharedBuffers,
+    Sizes,
+    create_buffers,
+    host_sizes_of,
+    output_name,
+    sizes_of,
+)
 from nvfp4.gpu.device_memory import default_device
+from nvfp4.gpu.timing import wait_until_idle
 from nvfp4.judge.opened_case import OutOfTime
 from nvfp4.judge.submission_process import CaseFailed
 from nvfp4.records.cases import Case
@@ -77,6 +85,8 @@ class FolderReferee:
         for name, content in files.items():
             (self._scratch / name).write_bytes(content)
         self.draws_full_range = b"def generate_second_input" in files.get("extras.py", b"")
+        self._kept: dict[tuple[bool, str], tuple[Sizes, SharedBuffers]] = {}
+        """The memory shared last, by whether it is for an output and by its device."""
         self._options = options
         self._preparation: Prepare | None = None
         self._start()
@@ -96,6 +106,8 @@ class FolderReferee:
         """End the process, also while it draws."""
         self._preparation = None
         self._stop()
+        for _, buffers in self._kept.values():
+            buffers.close()
         clear(self._scratch)
 
     def _stop(self) -> None:
@@ -182,30 +194,44 @@ class FolderReferee:
             for host, sizes in ((False, sizes_of(tree, 0)), (True, host_sizes_of(tree))):
                 if not sizes:
                     continue
-                buffers = create_buffers(sizes, torch.device("cpu") if host else device)
+                buffers = self._shared(sizes, torch.device("cpu") if host else device)
                 self._ask(Put(request.number, host), Done, buffers.fd)
-                held |= buffers.tensors
-                buffers.close_fd()
+                held |= {name: each.clone() for name, each in buffers.tensors.items()}
             return Drawn(tree, [held[name] for name in tree.names], request)
 
     redraw = draw
+
+    def _shared(self, sizes: Sizes, device: torch.device) -> SharedBuffers:
+        """Return memory that the referee's process opens, the same one for the same sizes.
+
+        It is not freed between calls: the driver clears what is freed, for milliseconds, which
+        slows down a timed call.
+        """
+        kind = output_name in sizes, device.type
+        known, buffers = self._kept.get(kind, ({}, SharedBuffers({})))
+        if known != sizes:
+            buffers.close()
+            buffers = create_buffers(sizes, device)
+            self._kept[kind] = sizes, buffers
+        wait_until_idle(device)  # nothing reads what they held
+        return buffers
 
     def expect(self, drawn: Drawn) -> Drawn:
         return drawn
 
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
         nbytes = places(output.tree)[-1]
-        buffers = create_buffers({output_name: nbytes}, default_device())
+        buffers = self._shared({output_name: nbytes}, default_device())
         parts_there = parts(output.tree, buffers.tensors[output_name])
         for there, storage in zip(parts_there, output.storages, strict=True):
             there.copy_(storage)
+        wait_until_idle(default_device())
         again: Draw = drawn.contents
         request = Check(again.number, output.tree.to_plain(), nbytes)
         with self._lock:
             if again.number not in self._there:  # drawing other inputs has ended the process
                 self._ask(again, CaseDrawn)
             found = self._ask(request, OutputChecked, buffers.fd)
-        buffers.close()
         return Checked(**{**vars(found), "causes": []})
 
     def is_right(self, drawn: Drawn, output: Output) -> bool:
