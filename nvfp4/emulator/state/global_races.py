@@ -208,6 +208,7 @@ def note_reads(  # type: ignore[no-untyped-def]
                 crowded = (_near(before, reader) or drawn) and not _near(reader, stamp)
                 if (known_before or crowded) and not placed:
                     store(at, np.uint64(stamp | which))
+                    store(shadows[near] - WORD, WORD)
                     placed = True
                 before = reader
         if racing != 0:
@@ -238,10 +239,12 @@ def note_writes(  # type: ignore[no-untyped-def]
         stamp = ((cta + 1) << _OWNER) | (now << _CLOCK) | t
         racing = np.int64(0)
         fine = np.int64(0)
+        readers = 2 if load(shadows[near] - WORD, np.uint64) else 0
         for cell in range(begin >> 1, ((end - 1) >> 1) + 1):
             which = _bytes_of(cell, begin, end)
             at = shadows[near] + np.uint64(cell - low) * WORD
             writer = np.int64(load(at, np.uint64))
+            store(at, np.uint64(stamp | which))
             if writer & which != 0 and writer != fine:
                 same = True
                 for byte in range(max(begin, cell << 1), min(end, (cell << 1) + 2)):
@@ -250,14 +253,13 @@ def note_writes(  # type: ignore[no-untyped-def]
                     fine = writer
                 elif not same:
                     racing = _worse(writer, racing, stamp)
-            for _ in range(2):
+            for _ in range(readers):
                 at += each
                 reader = np.int64(load(at, np.uint64))
                 if reader & which != 0 and not _ordered(reader, cta, t, mine, releases, latest):
                     racing = _worse(reader, racing, stamp)
                 if reader != 0:  # what is not written takes no memory
                     store(at, np.uint64(0))
-            store(at - each - each, np.uint64(stamp | which))
         for b in range(nbytes):
             store(address[i] + np.uint64(b), new[i, b])
         if racing != 0:
@@ -314,7 +316,8 @@ class GlobalRaces:
     """The watched buffers of a launch, and what its CTAs have released to each other by atomics.
 
     starts, ends: uint64[buffers]. shadows: uint64[buffers], host addresses of the stamps: the last
-    writers of all cells, then their first readers, then their second ones. releases: int32[n, 3 +
+    writers of all cells, then their first readers, then their second ones. The word before them is
+    0 while there are no readers. releases: int32[n, 3 +
     2 * clocks]: the CTA's previous row or -1, epoch, channel, clocks, published ones. latest:
     int32[CTAs of the grid], a CTA's last row or -1. heard: as of `exchange`. epochs:
     int32[CHANNELS], how often each channel was listened to, and 1.
@@ -350,11 +353,11 @@ class GlobalRaces:
 
     def _watch(self, buffer: Buffer) -> None:
         # Fresh pages cost nothing until they are touched.
-        stamps = np.zeros(3 * (((buffer.end + 1) >> 1) - (buffer.address >> 1)), np.int64)
+        stamps = np.zeros(1 + 3 * (((buffer.end + 1) >> 1) - (buffer.address >> 1)), np.int64)
         self._stamps.append(stamps)
         self.starts = np.append(self.starts, np.uint64(buffer.address))
         self.ends = np.append(self.ends, np.uint64(buffer.end))
-        self.shadows = np.append(self.shadows, np.uint64(stamps.ctypes.data))
+        self.shadows = np.append(self.shadows, np.uint64(stamps[1:].ctypes.data))
 
     def written(self) -> list[tuple[int, Array]]:
         """Return for each buffer its address and which of its bytes were written, atomics included,
@@ -367,7 +370,8 @@ class GlobalRaces:
             whole = np.zeros((((end + 1) >> 1) - first, 2), np.bool_)
             buffer, _ = self._memory.nearest(start) or (None, 0)
             assert buffer is not None
-            by_byte = stamps.view(np.uint8).reshape(3, -1, 8)  # an eighth of what stamps would take
+            # An eighth of what stamps would take.
+            by_byte = stamps[1:].view(np.uint8).reshape(3, -1, 8)[: 3 if stamps[0] else 1]
             for low, high in _runs(np.flatnonzero(self._memory.flags(buffer) & WRITTEN)):
                 cells = slice(
                     max((((start >> 5) + low) << 4) - first, 0),
