@@ -8,6 +8,7 @@ The judge's side is `judge/executor.py`, the worker's `capture/emulated_gpu.py`.
 """
 
 import contextlib
+import ctypes
 import gc
 import mmap
 import os
@@ -48,6 +49,12 @@ _reading_s = 5.0
 
 _told_every_s = 1.0
 """Least time between two reports of a launch's share."""
+
+
+_trim_threshold, _mmap_threshold = -1, -3
+_kept_bytes = 256 << 20
+"""Freed memory that the process keeps. Launches take and free the same again and again, and the
+system clears what it gives."""
 
 
 class Executor:
@@ -156,6 +163,9 @@ def main() -> None:
     if not words:
         isolation.die_with_parent()
     folder = Path(os.environ.pop("NUMBA_CACHE_DIR", os.devnull))
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_mmap_threshold, 32 << 20)
+    libc.mallopt(_trim_threshold, _kept_bytes)
     gc.disable()  # Numba makes objects by the million: searches take a seventh of the time
     machine_code.load(folder)
     channel = fork_for_judges(int(fd), folder) if words else int(fd)

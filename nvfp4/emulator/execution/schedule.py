@@ -31,8 +31,9 @@ STEP_LIMIT = 5_000_000
 class Scheduler:
     """Runs the CTAs of one batch to their end.
 
-    A place is turn * blocks + block. runs: how many warps have run each block. groups: the threads
-    that are ready to run, by place. held: the threads that a block's gate holds back, by place.
+    A place is turn * blocks + block. runs: how many warps have run each block. runs_of_warps: how
+    often each warp has, int64[blocks, warps]. groups: the threads that are ready to run, by place.
+    held: the threads that a block's gate holds back, by place.
     """
 
     def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
@@ -41,10 +42,7 @@ class Scheduler:
         shape = (batch.grid.ctas, batch.grid.threads)
         self.file = RegisterFile(shape, kernel.first_values(batch))
         self.runs = np.zeros(len(kernel.blocks), np.int64)
-        self._full_runs = np.zeros((len(kernel.blocks), 1), np.int64)
-        self._part_runs = np.zeros(
-            (len(kernel.blocks), batch.grid.ctas * batch.grid.warps), np.int32
-        )
+        self.runs_of_warps = np.zeros((len(kernel.blocks), batch.grid.ctas * batch.grid.warps), int)
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
         grid = batch.grid
@@ -90,11 +88,6 @@ class Scheduler:
         if self.held or any(barrier.waiting for barrier in self.batch.all_barriers()):
             held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
             raise self._deadlock(held)
-
-    @property
-    def runs_of_warps(self) -> Array:
-        """How often each warp of the batch has run each block: int64[blocks, warps]."""
-        return self._full_runs + self._part_runs
 
     def _choose(self) -> int:
         """Return the block whose group runs next.
@@ -185,10 +178,7 @@ class Scheduler:
     def _count(self, number: int, group: Group) -> None:
         """Count that a group runs a block."""
         self.runs[number] += group.warps
-        if group.full:
-            self._full_runs[number] += 1
-        else:
-            self._part_runs[number, group.each_warp] += 1
+        self.runs_of_warps[number, slice(None) if group.full else group.each_warp] += 1
         tally = self.batch.launch.tally
         if tally is not None:
             tally.lanes[number] += group.lanes.size

@@ -162,11 +162,6 @@ def change(
 def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:
     """Parity of the phase under way, 0 or 1."""
     _check_live(site, batch, offset, lanes)
-    return parities_of(batch, offset)
-
-
-def parities_of(batch: Batch, offset: Array) -> Array:
-    """The parity of the phase under way of the mbarrier at each of these offsets."""
     parity: Array = batch.shared.words()[_word(offset)] >> np.uint64(63)
     return parity
 

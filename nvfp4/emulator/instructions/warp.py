@@ -42,8 +42,13 @@ def ballot(warps: Array) -> Array:
 
 
 def by_warp(group: Group, values: Array, fill: Any = 0) -> Array:
-    """Return values as rows of 32 lanes, one row for each warp of the batch."""
-    return group.to_batch(values, fill).reshape(-1, 32)
+    """Return values as rows of 32 lanes, one row for each warp of the batch. Lanes outside the
+    group get `fill`."""
+    if group.full:
+        return group.spread(values).reshape(-1, 32)
+    out = np.full(group.grid.lane.size, fill, values.dtype)
+    out[group.lanes] = values
+    return out.reshape(-1, 32)
 
 
 def present_lanes(ex: Execution) -> Array:

@@ -180,14 +180,6 @@ class Group:
         """The inverse of `spread`."""
         return flat.reshape(self.shape)
 
-    def to_batch(self, array: Array, fill: Any = 0) -> Array:
-        """Return one entry for every lane of the batch; lanes outside the group get `fill`."""
-        if self.full:
-            return self.spread(array)
-        out = np.full(self.grid.lane.size, fill, array.dtype)
-        out[self.lanes] = array
-        return out
-
 
 class _Compact(dict[int, Array]):
     """A partial group's registers, fetched from the batch when first read."""

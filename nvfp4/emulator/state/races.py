@@ -559,12 +559,6 @@ class Clocks:
         self.learn_seen(cluster, warp)
         self.ordered[cluster, warp] = self.known[cluster, warp]
 
-    def _by_cta(self) -> Array:
-        """Return a view of the clocks known to each warp: int32[clusters, CTAs, warps, clocks]."""
-        clusters, _, clocks = self.known.shape
-        view: Array = self.known[:, : self.warps]
-        return view.reshape(clusters, self._ctas, self._warps_of_cta, clocks)
-
     def of_cta(self, cta: int) -> Array:
         """Return the latest clocks that any thread of a CTA of the batch knows: int32[clocks]."""
         cluster, rank = divmod(cta, self._ctas)
@@ -574,11 +568,12 @@ class Clocks:
 
     def meet_all(self) -> None:
         """Record that every warp of every CTA met at a barrier of its CTA."""
-        known = self._by_cta()
-        heard = np.broadcast_to(known.max(axis=2, keepdims=True), known.shape)
-        self.known[:, : self.warps] = heard.reshape(self.known[:, : self.warps].shape)
+        mine = self.known[:, : self.warps]
+        by_cta = mine.reshape(len(mine), self._ctas, self._warps_of_cta, -1)
+        heard = np.broadcast_to(by_cta.max(axis=2, keepdims=True), by_cta.shape)
+        mine[:] = heard.reshape(mine.shape)
         own = np.arange(self.warps)
-        self.known[:, own, own] += 1
+        mine[:, own, own] += 1
 
     def meet(self, ctas: Array, came: Array, stay: Array) -> None:
         """Record a barrier of CTAs. came, stay: warps that arrived, and warps that waited,

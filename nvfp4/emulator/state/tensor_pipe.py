@@ -312,11 +312,6 @@ class TensorPipe:
         """Return the name of the pipe of a CTA, or of each of several."""
         return row & ~1 if self.group == 2 else row
 
-    def unit_rows(self, row: int) -> range:
-        """Return the CTAs that share a CTA's pipe."""
-        first = self.unit(row)
-        return range(first, first + (self.group or 1))
-
     def of(self, row: int) -> Pipe:
         """Return the pipe of a CTA."""
         return self._pipes[self.unit(row)]

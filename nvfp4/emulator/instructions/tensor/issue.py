@@ -46,7 +46,8 @@ def join(at: LaneSite, group: int) -> range:
                 hint="launch with an even number of CTAs in a cluster",
             )
         pipes.group = group
-    return pipes.unit_rows(row_of(at))
+    first = pipes.unit(row_of(at))
+    return range(first, first + group)
 
 
 class Team(NamedTuple):

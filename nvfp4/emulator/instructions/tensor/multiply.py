@@ -498,20 +498,15 @@ def _read_scales(words, ctas, column, first, codes):  # type: ignore[no-untyped-
     """
     mask = np.uint32((1 << 8 * codes.shape[2]) - 1) << np.uint32(8 * first)
     for i in range(ctas.shape[0]):
-        for start in range(0, codes.shape[1], 32):
-            lanes, size = words[ctas[i], column + start // 32], min(32, codes.shape[1] - start)
-            differs = np.uint32(0)
-            for row in range(size):
-                for group in range(1, 4):
-                    differs |= (lanes[row] ^ lanes[32 * group + row]) & mask
-            if differs:
-                for row in range(size):
-                    some = lanes[row::32] ^ lanes[row]
-                    if (some & mask).any():
-                        return i, start + row
-            for row in range(size):
-                for j in range(codes.shape[2]):
-                    codes[i, start + row, j] = lanes[row] >> np.uint32(8 * (first + j))
+        for row in range(codes.shape[1]):
+            lanes, at = words[ctas[i], column + row // 32], row % 32
+            word, differs = lanes[at], np.uint32(0)
+            for group in range(1, 4):
+                differs |= word ^ lanes[32 * group + at]
+            if differs & mask:
+                return i, row
+            for j in range(codes.shape[2]):
+                codes[i, row, j] = word >> np.uint32(8 * (first + j))
     return -1, -1
 
 
