@@ -2,6 +2,7 @@
 instructions tell the scheduler."""
 
 import math
+import mmap
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -135,12 +136,14 @@ class LaunchState:
     """Memory that one batch after another uses; see `lend`."""
 
     def lend(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return an array for a batch, which holds what the batch before it has left there. The
-        system need not clear pages for each batch."""
-        size = math.prod(shape)
-        if name not in self.lent or self.lent[name].size < size:
-            self.lent[name] = np.zeros(size, dtype)
-        return self.lent[name][:size].reshape(shape)
+        """Return an array of this shape, or of that for the first batch, which is the largest. It
+        holds what the batch before has left there, so that the system clears pages once. Pages are
+        small, as most of the memory may never be touched."""
+        if name not in self.lent:
+            size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+            memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.lent[name] = np.ndarray(shape, dtype, memory)
+        return self.lent[name]
 
     def whole_address(self, space: str, address: Array) -> Array:
         """Return the host addresses of parameters or constants. A compiler may keep only 32 bits of

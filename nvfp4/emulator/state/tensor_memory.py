@@ -119,7 +119,7 @@ class TensorMemory:
         self.rows: dict[int, CtaTensorMemory] = {}
         ctas = batch.grid.ctas
         cells = (ctas, COLUMNS, LANES)
-        self._words = batch.launch.lend("tensor words", cells, np.uint32)
+        self._words = batch.launch.lend("tensor words", cells, np.uint32)[:ctas]
         self._later: deque[tuple[slice, Future[None]]] = deque()
         self.defined = batch.launch.lend("tensor flags", cells, np.bool_)
         self.whole = np.zeros((ctas, COLUMNS), np.bool_)
