@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     isolation.allow_many_files()
-    # The judge works on one stream, and a context with one queue is made in a third of the time.
+    # The judge works on one stream, and a context with one queue is made in half the time.
     # This process alone reads it: workers get `os.environ`.
     os.putenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     mode, *rest = arguments or [""]

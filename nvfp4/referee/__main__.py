@@ -9,13 +9,17 @@ import os
 import socket
 import sys
 from collections import OrderedDict
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from nvfp4.records import referee_messages as asked
 from nvfp4.records.channel import Channel
 from nvfp4.records.messages import Done, Failed, Greeting, pack, serve
 from nvfp4.records.options import options_of_environment
 from nvfp4.sandbox.confinement import confine
+
+if TYPE_CHECKING:
+    from nvfp4.referee.problem import FolderProblem
 
 _most_bytes = 2 << 30
 """Limit on the inputs that are kept for a check.
@@ -66,10 +70,14 @@ class Service:
         except ProblemFailed as failed:
             return Failed(str(failed), {})
 
-    def _prepare(self, request: asked.Prepare) -> asked.Prepared:
+    @cached_property
+    def _problem(self) -> "FolderProblem":
         from nvfp4.referee.problem import FolderProblem
 
-        problem = self._problem = FolderProblem(self._on_host, self._adopt)
+        return FolderProblem(self._on_host, self._adopt)
+
+    def _prepare(self, request: asked.Prepare) -> asked.Prepared:
+        problem = self._problem
         for each in request.cases:
             problem.refuse(each)
         return asked.Prepared(
