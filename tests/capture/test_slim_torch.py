@@ -233,6 +233,7 @@ def test_operators_by_device(built: Any, x: torch.Tensor) -> None:
     ops = torch.ops.slim_test
     assert (ops.place(x), ops.place(torch.ones(2))) == ("CUDA", "CPU")
     assert same(ops.copied(x), x)
+    assert torch.ops.slim_torch_test.two() == 2  # a macro names the extension
     with pytest.raises(NotImplementedError, match="'slim_test::copied' with arguments"):
         ops.copied(torch.ones(2))
 

@@ -47,6 +47,8 @@ struct LibraryInit {
   static const ::slim::LibraryInit C10_CONCATENATE(slim_library_init_, number)(      \
       &C10_CONCATENATE(slim_library_, number), ns, kind, key);                       \
   static void C10_CONCATENATE(slim_library_, number)(::torch::Library & m)
-#define TORCH_LIBRARY(ns, m) SLIM_LIBRARY(__COUNTER__, #ns, "DEF", "", m)
-#define TORCH_LIBRARY_FRAGMENT(ns, m) SLIM_LIBRARY(__COUNTER__, #ns, "FRAGMENT", "", m)
-#define TORCH_LIBRARY_IMPL(ns, key, m) SLIM_LIBRARY(__COUNTER__, #ns, "IMPL", #key, m)
+#define TORCH_LIBRARY(ns, m) SLIM_LIBRARY(__COUNTER__, C10_STRINGIZE(ns), "DEF", "", m)
+#define TORCH_LIBRARY_FRAGMENT(ns, m) \
+  SLIM_LIBRARY(__COUNTER__, C10_STRINGIZE(ns), "FRAGMENT", "", m)
+#define TORCH_LIBRARY_IMPL(ns, key, m) \
+  SLIM_LIBRARY(__COUNTER__, C10_STRINGIZE(ns), "IMPL", C10_STRINGIZE(key), m)
