@@ -167,8 +167,14 @@ def is_drawn(reader, other, cell, salt):  # type: ignore[no-untyped-def]
     """Return whether a warp and not the other one is remembered as a reader of a cell. Among many
     warps, each is as likely. salt: drawn for the launch, so that no kernel can foresee it."""
     place = np.int64(cell) + np.int64(salt)
-    mine = ((np.int64(reader) * 40503 + place) * 2654435761) & 0xFFFFFFFF
-    return mine > ((np.int64(other) * 40503 + place) * 2654435761) & 0xFFFFFFFF
+    return _ticket(reader, place) > _ticket(other, place)
+
+
+@loop
+def _ticket(warp, place):  # type: ignore[no-untyped-def]
+    """Return a number for a warp; with one product alone, neighbours would not be as likely."""
+    mixed = ((np.int64(warp) * 40503 + place) * 2654435761) & 0xFFFFFFFF
+    return ((mixed ^ (mixed >> 15)) * 2246822519) & 0xFFFFFFFF
 
 
 @loop
