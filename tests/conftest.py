@@ -1,5 +1,6 @@
 """Fixtures shared by the tests of the judge and the command."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -118,6 +119,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first, so that no worker is left alone with one in the end."""
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """Searches for garbage and for tensors leave out what is there before the first test."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
