@@ -83,24 +83,29 @@ def cache_below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 compile_loops = """
-import pathlib, sys
+import gc, os, pathlib, sys
 from nvfp4.executor import machine_code
-machine_code.load(pathlib.Path(sys.argv[1]))
-machine_code.load_simulation(pathlib.Path(sys.argv[1]))
+gc.disable()
+folder, others = pathlib.Path(os.environ.get("NUMBA_CACHE_DIR", "")), pathlib.Path(sys.argv[1])
+machine_code.load(folder)
+machine_code.load_simulation(folder)
+machine_code._compile(folder, others.read_text().splitlines())
 """
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the emulator's loops in the background before several workers would."""
+    """Compile the emulator's loops in the background before several workers would: the usual ones,
+    and those of loops.txt, which many tests need besides."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
-        folder = os.environ.get("NUMBA_CACHE_DIR", "")
-        subprocess.Popen([sys.executable, "-c", compile_loops, folder], env=with_the_judge)
+        command = [sys.executable, "-c", compile_loops, str(Path(__file__).with_name("loops.txt"))]
+        subprocess.Popen(command, env=with_the_judge)
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """One more than there are cores: a third of its time, a test waits for processes it started."""
-    return (yield) + 1
+    """Two more than there are cores: half of its time, a test waits for processes it started, and
+    these for each other."""
+    return (yield) + 2
 
 
 LONGEST = (
@@ -110,7 +115,7 @@ LONGEST = (
     *("test_ladder", "test_problems", "test_batch_ray", "test_wheel", "test_workers"),
     *("test_caches", "test_cli", "test_isolation", "test_compare", "test_batch_places"),
     *("test_pace", "test_forged_times", "test_cuda_runtime_calls", "test_image_headers"),
-    *("test_diagnosis", "test_kernels_in_ptx", "test_fuzz"),
+    *("test_headers_of_torch", "test_diagnosis", "test_kernels_in_ptx", "test_fuzz"),
 )
 """Files that take ten seconds and more, the longest first."""
 

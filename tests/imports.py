@@ -44,6 +44,7 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """Module to the modules of this repository that it imports."""
     known = modules()

@@ -9,7 +9,6 @@ import pytest
 from imports import graph, imports_of, modules
 
 everything = modules()
-imported = graph()
 
 layers = (
     ("records",),
@@ -67,7 +66,7 @@ def reachable(*names: str) -> set[str]:
     seen: set[str] = set()
     waiting = list(names)
     while waiting:
-        new = imported[waiting.pop()] - seen
+        new = graph()[waiting.pop()] - seen
         seen |= new
         waiting += new
     return seen
@@ -81,23 +80,23 @@ def public_imports(name: str) -> set[str]:
 
 
 def test_the_submission_imports_what_the_bot_gives_it_and_nothing_else_of_ours() -> None:
-    assert imported["submission"] <= {"task"}
+    assert graph()["submission"] <= {"task"}
     assert public_imports("submission") <= {"torch", "cutlass", "cuda"}
 
 
 def test_the_task_imports_nothing_of_the_repository_and_the_reference_task_alone() -> None:
-    assert imported["task"] == set()
-    assert imported["reference"] == {"nvfp4.problems.nvfp4_gemv.task"}
+    assert graph()["task"] == set()
+    assert graph()["reference"] == {"nvfp4.problems.nvfp4_gemv.task"}
 
 
 def test_the_entry_of_the_bot_imports_the_judge_s_alone() -> None:
-    assert imported["eval"] == {"nvfp4.judge.entry"}
+    assert graph()["eval"] == {"nvfp4.judge.entry"}
 
 
 @pytest.mark.parametrize("name", [name for name in everything if folder_of(name) in below])
 def test_a_module_imports_its_own_folder_and_those_below(name: str) -> None:
     folder = folder_of(name)
-    found = {folder_of(each) for each in imported[name]} - {"", folder}
+    found = {folder_of(each) for each in graph()[name]} - {"", folder}
     assert found <= below[folder], name
 
 
@@ -107,7 +106,7 @@ def test_every_folder_has_its_layer() -> None:
 
 
 def test_there_is_no_import_circle() -> None:
-    assert len(list(TopologicalSorter(imported).static_order())) == len(everything)
+    assert len(list(TopologicalSorter(graph()).static_order())) == len(everything)
 
 
 def arrows_in(folder: str) -> dict[str, set[str]]:
@@ -117,7 +116,7 @@ def arrows_in(folder: str) -> dict[str, set[str]]:
     arrows: dict[str, set[str]] = {}
     for name in inside:
         own = ".".join(name.split(".")[:depth])
-        others = {".".join(each.split(".")[:depth]) for each in imported[name] & set(inside)}
+        others = {".".join(each.split(".")[:depth]) for each in graph()[name] & set(inside)}
         arrows.setdefault(own, set()).update(others - {own})
     return arrows
 
@@ -130,7 +129,7 @@ def test_there_is_no_circle_of_folders_at_any_depth(folder: str) -> None:
 
 def test_the_judge_does_not_import_the_worker() -> None:
     """It distrusts that process; what both know is in records and gpu."""
-    found = {each for name in members("judge") for each in imported[name]}
+    found = {each for name in members("judge") for each in graph()[name]}
     assert not [each for each in found if folder_of(each) == "worker"]
 
 
@@ -144,20 +143,20 @@ def test_capture_and_emulator_meet_in_one_place() -> None:
         name
         for name in everything
         if folder_of(name) not in ("capture", "emulator", "retarget")
-        if {"capture", "emulator"} <= {folder_of(each) for each in imported[name]}
+        if {"capture", "emulator"} <= {folder_of(each) for each in graph()[name]}
     }
     assert both == {"nvfp4.emulation"}
 
 
 def test_retargeting_reads_ptx_and_emulates_nothing() -> None:
-    found = {each for name in members("retarget") for each in imported[name]}
+    found = {each for name in members("retarget") for each in graph()[name]}
     emulator = {each for each in found if folder_of(each) == "emulator"}
     assert {each for each in emulator if not each.startswith("nvfp4.emulator.ptx")} <= reading_ptx
 
 
 def test_nobody_imports_the_submission() -> None:
     judged = {"submission"}
-    assert not [name for name in everything if imported[name] & judged]
+    assert not [name for name in everything if graph()[name] & judged]
 
 
 def test_the_worker_cannot_reach_the_reference() -> None:
@@ -183,7 +182,7 @@ def place_in_the_emulator(name: str) -> int:
 
 @pytest.mark.parametrize("name", members("emulator"))
 def test_every_import_in_the_emulator_goes_down(name: str) -> None:
-    for other in imported[name] & set(members("emulator")):
+    for other in graph()[name] & set(members("emulator")):
         assert place_in_the_emulator(other) <= place_in_the_emulator(name), other
 
 

@@ -62,9 +62,13 @@ def test_names_without_an_include_do_not_take_torchs_own_headers() -> None:
 
 
 OPERATOR = """
+#include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
-void scale(float *x, int64_t count, float by);
-void scaled(at::Tensor x, double by) { scale(x.data_ptr<float>(), x.numel(), by); }
+void scale(float *x, int64_t count, float by, cudaStream_t stream);
+void scaled(at::Tensor x, double by) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  scale(x.data_ptr<float>(), x.numel(), by, c10::cuda::getCurrentCUDAStream());
+}
 TORCH_LIBRARY(own_headers, m) { m.def("scaled(Tensor(a!) x, float by=2) -> ()"); }
 TORCH_LIBRARY_IMPL(own_headers, CUDA, m) { m.impl("scaled", &scaled); }
 #ifdef SLIM_LIBRARY
@@ -72,18 +76,20 @@ TORCH_LIBRARY_IMPL(own_headers, CUDA, m) { m.impl("scaled", &scaled); }
 #endif
 """
 KERNEL = """
-#include <c10/cuda/CUDAGuard.h>
 __global__ void kernel(float *x, float by) { x[threadIdx.x] *= by; }
-void scale(float *x, int64_t count, float by) {
-  const c10::cuda::CUDAGuard guard(0);
-  kernel<<<1, count, 0, c10::cuda::getCurrentCUDAStream()>>>(x, by);
+void scale(float *x, int64_t count, float by, cudaStream_t stream) {
+  kernel<<<1, count, 0, stream>>>(x, by);
 }
 """
 
 
-def test_what_is_built_with_torchs_own_headers_runs(emulated: Emulation) -> None:
+@pytest.mark.parametrize(
+    "included",
+    ["#include <cstdint>", pytest.param("#include <torch/types.h>", marks=pytest.mark.corpus)],
+)
+def test_what_is_built_with_torchs_own_headers_runs(emulated: Emulation, included: str) -> None:
     options = {"no_implicit_headers": True, "is_python_module": False}
-    cpp_extension.load_inline("own_headers", OPERATOR, KERNEL, **options)
+    cpp_extension.load_inline("own_headers", OPERATOR, included + KERNEL, **options)
     x = torch.ones(3, device="cuda")
     torch.ops.own_headers.scaled(x, by=1.5)
     torch.ops.own_headers.scaled(x)
