@@ -257,6 +257,7 @@ on_the_stand_in = {
     "a nested tensor": "torch.nested.as_nested_tensor([x]).to_padded_tensor(0.0)",
     "gradients": "x.requires_grad_().sum().backward()",
     "a pickle": "__import__('pickle').loads(__import__('pickle').dumps(x))",
+    "a storage that is resized": "x.untyped_storage().resize_(0)",
     "torch's CUDA build": "torch._C._cuda_getCurrentBlasHandle()",
     "a time": "torch.cuda.Event().elapsed_time(torch.cuda.Event())",
     "sparse tensors": "x.to_sparse()",
