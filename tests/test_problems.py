@@ -21,7 +21,7 @@ from problem_folder import REFERENCE, RIGHT, TASK, make_problem
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.history.judgements import keep
-from nvfp4.cli.problem import add_problems, find_problem, known_problems, load_problem
+from nvfp4.cli.problem import add_problems, data_file, find_problem, known_problems, load_problem
 from nvfp4.cli.verdict import Submission, TestResult, Verdict
 from nvfp4.contract.tree import (
     TreeError,
@@ -163,6 +163,19 @@ def test_the_list_says_what_there_is_time_for_by_what_was_judged(
     listed = invoke("problems").output.splitlines()
     (row,) = (line for line in listed if line.startswith("scaled_v2"))
     assert row.partition("last")[2].strip() == said
+
+
+def test_a_list_of_problems_that_is_no_plain_file_or_nested_without_end_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    known = data_file("problems.json")
+    known.parent.mkdir()
+    known.write_text("[" * 99999)
+    assert set(known_problems()) == {"nvfp4_gemv"}
+    known.unlink()
+    os.mkfifo(known)
+    assert set(known_problems()) == {"nvfp4_gemv"}
 
 
 def test_a_leaderboard_that_a_file_names_decides(

@@ -316,9 +316,9 @@ def data_file(name: str) -> Path:
 def known_problems() -> dict[str, Path]:
     """Return the folders by leaderboard: that of the package, and those that were added."""
     try:
-        content = json.loads(data_file("problems.json").read_text(encoding="utf-8"))
+        content = json.loads(read_file(data_file("problems.json")))
         added = {str(name): Path(folder) for name, folder in content.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         added = {}
     return {leaderboard: bundled_folder(), **added}
 
