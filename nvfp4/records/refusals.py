@@ -33,8 +33,6 @@ class Sign:
     """Code of the failure."""
     known: Callable[[BaseException], bool]
     """Returns whether an exception is such an error."""
-    says: str
-    """Its meaning, for people."""
     on_gpu: bool = False
     """Whether it means the same if there is a GPU."""
 
@@ -98,26 +96,18 @@ _is_short_of_memory = _in_words(
 )
 
 signs = (
-    Sign(
-        "launch.unsupported_call",
-        _in_words(NotImplementedError, "CUDA' backend"),
-        "an operator of torch that has a kernel for CUDA alone",
-    ),
+    # An operator of torch that the CPU lacks, or lacks for a dtype; C++ of torch that asks the GPU.
     Sign(
         "launch.unsupported_call",
         _in_words(
             RuntimeError,
             *(f"\" not implemented for '{each}'" for each in ("Half", "BFloat16", "ComplexHalf")),
             *("MKL FFT doesn't support", "Cannot access accelerator", "built without USE_CUDA"),
-            "device not recognized: cuda",
+            *("device not recognized: cuda", "CUDA' backend"),
         ),
-        "an operator of torch whose CPU kernel does not know the dtype, or torch's C++ on a GPU",
     ),
-    Sign(
-        "launch.unsupported_call",
-        _needs_the_cuda_build,
-        "a function of torch.cuda that needs torch's CUDA build",
-    ),
+    Sign("launch.unsupported_call", _needs_the_cuda_build),
+    # A library that looks for the GPU by itself, or a CUDA function that is not emulated.
     Sign(
         "launch.unsupported_call",
         _in_words(
@@ -127,23 +117,17 @@ signs = (
             *("cudaErrorInsufficientDriver", "cudaErrorStubLibrary", "no CUDA-capable device"),
             *("operation not supported", "driver version is insufficient", "support for cuda"),
         ),
-        "a library that looks for the GPU by itself, or a CUDA function that is not emulated",
     ),
+    # A shared library that is not here, such as libcublas.
     Sign(
         "import.not_installed",
         lambda error: (
             isinstance(error, OSError | ImportError)
             and "cannot open shared object file" in str(error)
         ),
-        "a shared library that is not here, such as libcublas",
         on_gpu=True,
     ),
-    Sign(
-        "import.not_installed",
-        _is_missing_package,
-        f"a package that is not installed here: {', '.join(packages)}",
-        on_gpu=True,
-    ),
+    Sign("import.not_installed", _is_missing_package, on_gpu=True),
     Sign(
         "machine.limit",
         lambda error: (
@@ -154,7 +138,6 @@ signs = (
             )
             and not _is_raised_by_hand(error)
         ),
-        "more memory than this machine has",
         on_gpu=True,
     ),
 )
