@@ -157,12 +157,8 @@ st.release.gpu.u32 [%d40], 1;
 """
 
 TIMES_OUT = """
-mov.u32 %r8, ticket;
-setp.ne.u32 %p1, %r0, 0;
-@!%p1 mbarrier.init.shared.b64 [%r8], 1;
-bar.sync 0;
-mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0, 1000000;
-mov.u32 %r100, 1;
+mov.u32 %r8, ticket; setp.ne.u32 %p1, %r0, 0; @!%p1 mbarrier.init.shared.b64 [%r8], 1; bar.sync 0;
+mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0, 1000000; mov.u32 %r100, 1;
 """
 
 RING = f"""
