@@ -118,10 +118,13 @@ def test_a_replay_in_a_capture_is_part_of_it() -> None:
     assert count.item() == 2
 
 
-def test_a_fill_waits_for_the_replay() -> None:
+def test_a_fill_waits_for_the_replay_and_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nvfp4.capture import host_access
     from nvfp4.capture.cuda.calls import cudaMemset
     from nvfp4.capture.cuda.runtime import RUNTIME
 
+    copied: list[tuple[int, ...]] = []
+    monkeypatch.setattr(host_access, "copy", lambda *given: copied.append(given))
     stop = RUNTIME.start(
         lambda launch: None, "sm_100a", None, anything_goes, lambda: RUNTIME.forget
     )
@@ -135,5 +138,6 @@ def test_a_fill_waits_for_the_replay() -> None:
         assert value.value == 1
         graphs.replay(steps, 0)
         assert value.value == 0x07070707
+        assert copied == [(address, address, 2)]
     finally:
         stop()
