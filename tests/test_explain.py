@@ -153,14 +153,9 @@ def test_code_stands_under_its_line_if_it_is_asked_for() -> None:
         ptx=[Code("submission.py", 2, "add.s32 %r1, %r2, %r3;", 1000)],
         sass=[Code("submission.py", 2, "IADD3 R0, R1, R2, RZ")],
     )
-    plain = "\n".join(listing(code, "submission.py", ["one", "two"], Shown(columns=100)))
-    both = "\n".join(
-        listing(
-            code,
-            "submission.py",
-            ["one", "two"],
-            Shown(ptx=True, sass=True, columns=100),
-        )
+    asked = Shown(columns=100), Shown(ptx=True, sass=True, columns=100)
+    plain, both = (
+        "\n".join(listing(code, "submission.py", ["one", "two"], each)) for each in asked
     )
     assert "add.s32 %r1" not in plain
     assert "1.00k" in both.split("add.s32 %r1")[0].split("\n")[-1]
