@@ -180,8 +180,6 @@ def wait(site: Site) -> Action:
             ex.batch.launch.work.waits |= "try_wait" in site.parts  # it has timed out
         if result_used(ex):
             mbarrier_objects.acquire(ex.batch, offset[done], lanes[done], relaxed)
-            if relaxed:
-                mbarrier_objects.acquire_pipes(ex.batch, offset[done], lanes[done])
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):
             return (done[:1],)
         flags = np.zeros(ex.group.lanes.size, np.bool_)

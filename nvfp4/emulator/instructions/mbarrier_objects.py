@@ -346,26 +346,13 @@ def acquire(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
     """
     if batch.shared.checked and lanes.size:
         word, cluster, warp = _warps(batch, offset, lanes)
+        heard, pipes = batch.kept(_Heard), batch.held(TensorPipe)
+        rows = heard.rows(word)  # which may make room for more clocks
+        told = heard.of_ended[rows]
+        if relaxed and pipes is not None:
+            pipes.relax(cluster, warp, told)
         known = batch.shared.clocks.seen if relaxed else batch.shared.clocks.known
-        heard = batch.kept(_Heard)
-        rows = heard.rows(word)
-        np.maximum.at(known, (cluster, warp), heard.of_ended[rows])
-
-
-def acquire_pipes(batch: Batch, offset: Array, lanes: Array) -> None:
-    """Record that these threads saw a phase complete without acquiring: they know which operations
-    of tensor pipes are complete, and need a fence all the same."""
-    pipes = batch.held(TensorPipe)
-    if pipes is None or not (batch.shared.checked and lanes.size):
-        return
-    word, cluster, warp = _warps(batch, offset, lanes)
-    heard = batch.kept(_Heard)
-    told = heard.of_ended[heard.rows(word)]
-    known, first = batch.shared.clocks.known, pipes.column(0)
-    some = slice(first, first + batch.cluster_size)
-    for i, rank in np.argwhere(told[:, some] > known[cluster, warp, some]).tolist():
-        pipes.fences.relax(int(cluster[i]), int(warp[i]), int(told[i, first + rank]))
-        known[cluster[i], warp[i], first + rank] = told[i, first + rank]
+        np.maximum.at(known, (cluster, warp), told)
 
 
 def engine_done(batch: Batch, offset: Array, lanes: Array) -> None:

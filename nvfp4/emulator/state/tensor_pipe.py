@@ -104,12 +104,11 @@ _MOST_STAMPS = 64
 
 
 @loop
-def _cells(stamps, column, parts):  # type: ignore[no-untyped-def]
-    """Return (the first cell of a column, how many to step through): its one cell, or those of its
-    parts if it is divided."""
+def _cell(stamps, column, part):  # type: ignore[no-untyped-def]
+    """Return the cell of a column, or of its part if the column is divided."""
     if stamps[_WRITERS, column] != _SPLIT:
-        return column, 1
-    return COLUMNS + column * _PARTS, parts.shape[0]
+        return column
+    return COLUMNS + column * _PARTS + part
 
 
 @loop
@@ -118,9 +117,8 @@ def _other(stamps, kind, start, stop, parts, fine, count):  # type: ignore[no-un
     0."""
     last = np.int64(0)
     for column in range(start, stop):
-        cell, cells = _cells(stamps, column, parts)
-        for i in range(cells):
-            stamp = stamps[kind, cell + (parts[i] if cell >= COLUMNS else 0)]
+        for i in range(parts.shape[0]):
+            stamp = stamps[kind, _cell(stamps, column, parts[i])]
             if stamp == last:
                 continue
             known = stamp == 0
@@ -158,11 +156,10 @@ def _stamp(stamps, start, stop, parts, kind, new):  # type: ignore[no-untyped-de
 def _restamp(stamps, kind, start, stop, parts, old, new):  # type: ignore[no-untyped-def]
     """Replace one stamp of some words by another one."""
     for column in range(start, stop):
-        cell, cells = _cells(stamps, column, parts)
-        for i in range(cells):
-            place = cell + (parts[i] if cell >= COLUMNS else 0)
-            if stamps[kind, place] == old:
-                stamps[kind, place] = new
+        for i in range(parts.shape[0]):
+            cell = _cell(stamps, column, parts[i])
+            if stamps[kind, cell] == old:
+                stamps[kind, cell] = new
 
 
 @loop
@@ -180,16 +177,15 @@ def _stamp_in_order(  # type: ignore[no-untyped-def]
         first = max(own[i], alike[i])
         last = np.int64(0)
         for column in range(start, stop):
-            cell, cells = _cells(words, column, parts)
-            for j in range(cells):
-                place = cell + (parts[j] if cell >= COLUMNS else 0)
-                writer = words[_WRITERS, place]
+            for j in range(parts.shape[0] if words[_WRITERS, column] == _SPLIT else 1):
+                cell = _cell(words, column, parts[j])
+                writer = words[_WRITERS, cell]
                 if writer != last:
                     bad |= writer != 0 and (writer & _AGENT != PIPE or writer >> 16 < first)
                     last = writer
                 if writes:
-                    bad |= words[_WARPS_READ, place] != 0
-                    reader = words[_PIPE_READ, place]
+                    bad |= words[_WARPS_READ, cell] != 0
+                    reader = words[_PIPE_READ, cell]
                     bad |= reader != 0 and reader >> 16 < own[i]
         suspects[i] = bad
         if not bad:
@@ -385,6 +381,15 @@ class TensorPipe:
     def complete_for(self, lane: int, row: int, count: int) -> bool:
         """Return whether a lane's warp knows `count` operations of a CTA's pipe to be complete."""
         return bool(self._knowledge(lane)[0][self.column(row)] >= count)
+
+    def relax(self, cluster: Array, warp: Array, told: Array) -> None:
+        """Record that warps hear clocks without acquiring: they know which operations of the pipes
+        are complete, and need a fence all the same."""
+        first, known = self.column(0), self.batch.shared.clocks.known
+        pipes = slice(first, first + self.batch.cluster_size)
+        for i, rank in np.argwhere(told[:, pipes] > known[cluster, warp, pipes]).tolist():
+            self.fences.relax(int(cluster[i]), int(warp[i]), int(told[i, first + rank]))
+            known[cluster[i], warp[i], first + rank] = told[i, first + rank]
 
     # --- accesses -------------------------------------------------------------------------
 
