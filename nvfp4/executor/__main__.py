@@ -51,7 +51,6 @@ _told_every_s = 1.0
 """Least time between two reports of a launch's share."""
 
 
-_trim_threshold, _mmap_threshold = -1, -3
 _kept_bytes = 256 << 20
 """Freed memory that the process keeps. Launches take and free the same again and again, and the
 system clears what it gives."""
@@ -163,9 +162,9 @@ def main() -> None:
     if not words:
         isolation.die_with_parent()
     folder = Path(os.environ.pop("NUMBA_CACHE_DIR", os.devnull))
-    libc = ctypes.CDLL(None)
-    libc.mallopt(_mmap_threshold, 32 << 20)
-    libc.mallopt(_trim_threshold, _kept_bytes)
+    set_option = ctypes.CDLL(None).mallopt
+    set_option(-3, 32 << 20)  # M_MMAP_THRESHOLD
+    set_option(-1, _kept_bytes)  # M_TRIM_THRESHOLD
     gc.disable()  # Numba makes objects by the million: searches take a seventh of the time
     machine_code.load(folder)
     channel = fork_for_judges(int(fd), folder) if words else int(fd)

@@ -23,7 +23,6 @@ from nvfp4.emulator.ptx.syntax import Memory, Operand
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, WRITTEN, host_bytes
-from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 
 COMPLETION = "mbarrier::complete_tx::bytes"
 _MULTICAST = "multicast::cluster"
@@ -163,8 +162,6 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
         copy_engine.note(at, offset, nbytes, flag)
         if flag == READ and COMPLETION in at.site.parts:
             shared_access.send(at)
-        if flag == WRITTEN:
-            at.batch.kept(TileSwizzles).note(np.array([offset]), nbytes, UNKNOWN)
         return data
     if address % 16:
         place = at.batch.memory.describe(address)

@@ -27,6 +27,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 from nvfp4.emulator.work import Asked
 from nvfp4.records.launch import Buffer
 
@@ -134,19 +135,23 @@ def uncounted(batch: Batch) -> Iterator[None]:
         traffic.global_read_bytes, traffic.sectors_requested, traffic.global_requests = counted
 
 
-def note(at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool = False) -> None:
+def note(
+    at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool = False,
+    swizzle: int = UNKNOWN,
+) -> None:  # fmt: skip
     """Record that the engine accesses shared bytes on behalf of a lane; see `note_all`."""
     where, lanes = np.array([offset]), np.array([at.lane])
-    note_all(at.site, at.batch, where, lanes, nbytes, flag, by_threads)
+    note_all(at.site, at.batch, where, lanes, nbytes, flag, by_threads, swizzle)
 
 
 def note_all(
     site: Site, batch: Batch, offset: Array, lanes: Array, nbytes: int, flag: int,
-    by_threads: bool = False,
+    by_threads: bool = False, swizzle: int = UNKNOWN,
 ) -> None:  # fmt: skip
     """Record that the engine accesses shared bytes on behalf of lanes, and note races.
 
-    by_threads: whether the access is in the proxy of threads, which needs no fence.
+    by_threads: whether the access is in the proxy of threads, which needs no fence. swizzle: its
+    width, if it writes a tile.
     """
     if flag == WRITTEN:
         batch.traffic.shared_bytes_written += nbytes * lanes.size
@@ -158,6 +163,8 @@ def note_all(
     site.record_access(batch, "shared", offset, nbytes, lanes, flag == WRITTEN, engine=True)
     if flag == WRITTEN:
         note_overwritten(batch, site, nbytes, offset, lanes)
+        if not by_threads:
+            batch.kept(TileSwizzles).note(offset, nbytes, swizzle)
     found = np.empty((lanes.size, 3), np.int64)
     races.note_engine(
         offset.astype(np.uint64), nbytes, lanes, batch.clusters.threads, batch.engine(lanes),

@@ -26,7 +26,7 @@ from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN, host_bytes
 from nvfp4.emulator.state.native import load, store
-from nvfp4.emulator.state.tile_swizzles import BY_ATOMS_OF_32, TileSwizzles
+from nvfp4.emulator.state.tile_swizzles import BY_ATOMS_OF_32
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
 from nvfp4.records.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
 
@@ -296,8 +296,8 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     if found is None or found[1] < 0 or int(first.max()) + span > found[0].end or watched:
         return 0
     offset = address - shared.base + batch.grid.cta[lanes] * shared.stride
-    copy_engine.note_all(site, batch, offset, lanes, nbytes, WRITTEN)
-    batch.kept(TileSwizzles).note(offset, nbytes, _SWIZZLE_BYTES[tile.swizzle])
+    width = _SWIZZLE_BYTES[tile.swizzle]
+    copy_engine.note_all(site, batch, offset, lanes, nbytes, WRITTEN, swizzle=width)
     pitches = [inner]
     for count in counts[:-1]:
         pitches.append(pitches[-1] * count)
@@ -320,9 +320,8 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
     """Copy from a tensor to shared memory; elements outside the tensor get the map's fill."""
     abroad = copy_engine.goes_abroad(at.site)
     offset, into = copy_engine.shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
-    copy_engine.note(at, offset, tile.box_bytes, WRITTEN)
     width = _SWIZZLE_BYTES[tile.swizzle]
-    at.batch.kept(TileSwizzles).note(np.array([offset]), tile.box_bytes, width)
+    copy_engine.note(at, offset, tile.box_bytes, WRITTEN, swizzle=width)
     inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
     if not inside:
         into[:] = 0
