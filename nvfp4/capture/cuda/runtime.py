@@ -101,8 +101,7 @@ class CudaRuntime(Session):
         """Errors of this thread."""
         if not hasattr(self._threads, "errors"):
             self._threads.errors = _Errors()
-        errors: _Errors = self._threads.errors
-        return errors
+        return self._threads.errors
 
     def keep(self, error: BaseException) -> Code:
         """Store the first exception that cannot cross compiled code; the device is then lost."""

@@ -126,8 +126,7 @@ _current = threading.local()
 
 def current_stream(device: Any = None) -> Stream:
     """Return the stream of this thread."""
-    stream: Stream = getattr(_current, "stream", _default)
-    return stream
+    return getattr(_current, "stream", _default)
 
 
 def default_stream(device: Any = None) -> Stream:

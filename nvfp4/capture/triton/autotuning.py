@@ -46,8 +46,7 @@ class _Tuning:
 
 def _tunings(tuner: Any) -> list[_Tuning]:
     """Return the tunings of a tuner so far, the current one last."""
-    found: list[_Tuning] = vars(tuner).setdefault("_captured_tunings", [])
-    return found
+    return vars(tuner).setdefault("_captured_tunings", [])
 
 
 def _run_once(call: Callable[[], None], *_: Any, **__: Any) -> list[float]:

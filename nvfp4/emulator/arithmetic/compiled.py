@@ -226,8 +226,7 @@ def dp4a(a_signed: bool, b_signed: bool) -> LaneFunction:
 
 def lop3(a: Array, b: Array, c: Array, table: Array) -> Array:
     """The three-input function whose truth table (bit 4a + 2b + c) is the immediate `table`."""
-    found: Array = _on_lanes(_lop3, np.uint32, int(table.flat[0]) & 0xFF)(a, b, c)
-    return found
+    return _on_lanes(_lop3, np.uint32, int(table.flat[0]) & 0xFF)(a, b, c)
 
 
 _MODES = {

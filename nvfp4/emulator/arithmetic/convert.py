@@ -288,8 +288,7 @@ def _lanes(word: Array, type_: Type) -> tuple[Array, Array]:
 def _join(low: Array, high: Array, type_: Type) -> Array:
     width = 4 if type_.name == "e2m1x2" else 8 * type_.value.itemsize
     raw = REGISTER_DTYPES[type_.register]
-    result: Array = low.astype(raw) | (high.astype(raw) << raw.type(width))
-    return result
+    return low.astype(raw) | (high.astype(raw) << raw.type(width))
 
 
 def _lane_value(source: Type) -> Callable[[Array], Array]:

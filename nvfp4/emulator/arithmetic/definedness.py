@@ -180,8 +180,7 @@ def _from_lanes(lanes: Sequence[Sequence[Lane]], bits: int, dtype: np.dtype[Any]
 
 def _part(shadow: Array, lane: Lane) -> Array:
     _, low, bits = lane
-    part: Array = shadow & shadow.dtype.type(((1 << bits) - 1) << low)
-    return part
+    return shadow & shadow.dtype.type(((1 << bits) - 1) << low)
 
 
 def _conversion(op: Op, parts: list[str], types: list[Type]) -> Rule | None:

@@ -39,8 +39,7 @@ def format_of(type_: Type) -> formats.Format:
 def flush(word: Array, form: formats.Format) -> Array:
     """Subnormal numbers replaced by the zero of their sign."""
     if form is formats.F32:
-        result: Array = compiled.kernel("flush.f32")(word)
-        return result
+        return compiled.kernel("flush.f32")(word)
     exponent = word.dtype.type(form.sign - form.smallest_normal)
     return np.where((word & exponent) == 0, word & word.dtype.type(form.sign), word)
 
@@ -147,8 +146,7 @@ def lane_function(name: str, type_: Type) -> Callable[..., Array]:
         return _bf16(name)
     if base == "f64":
         return _f64(name)
-    function: Callable[..., Array] = compiled.kernel(f"{name}.{base}")
-    return function
+    return compiled.kernel(f"{name}.{base}")
 
 
 def finish(
@@ -214,8 +212,7 @@ def _mixed(
     """An f32 operation whose factors (all sources but the last) are f16 or bf16."""
 
     def function(*words: Array) -> Array:
-        result: Array = lane(*(widen(word, narrow) for word in words[:-1]), words[-1])
-        return result
+        return lane(*(widen(word, narrow) for word in words[:-1]), words[-1])
 
     registers = [narrow.register] * (len(sources) - 1) + sources[-1:]
     return m.op(kind(type_), registers, [type_.register], function)

@@ -28,8 +28,7 @@ def high_u64(a: Array, b: Array) -> Array:
     a_low, a_high, b_low, b_high = a & mask, a >> half, b & mask, b >> half
     middle = a_high * b_low + ((a_low * b_low) >> half)
     carried = a_low * b_high + (middle & mask)
-    high: Array = a_high * b_high + (middle >> half) + (carried >> half)
-    return high
+    return a_high * b_high + (middle >> half) + (carried >> half)
 
 
 def high_product(a: Array, b: Array, type_: Type) -> Array:

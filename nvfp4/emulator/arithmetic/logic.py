@@ -58,8 +58,7 @@ def _shift(m: Modifiers) -> Op:
     def function(a: Array, n: Array) -> Array:
         if amount != np.uint32:
             n = np.minimum(n, limit).astype(amount)
-        result: Array = shift(a.view(value), n).view(raw)
-        return result
+        return shift(a.view(value), n).view(raw)
 
     return m.op("logic", [type_.register, "b32"], [type_.register], function)
 
@@ -94,8 +93,7 @@ def _bit_mask(m: Modifiers) -> Op:
     def function(start: Array, width: Array) -> Array:
         if mode == "wrap":
             start, width = start & np.uint32(31), width & np.uint32(31)
-        result: Array = _low_mask(width, np.dtype(np.uint32)) << start
-        return result
+        return _low_mask(width, np.dtype(np.uint32)) << start
 
     return m.op("logic", ["b32"] * 2, ["b32"], function)
 
@@ -201,8 +199,7 @@ def _bit_field_insert(m: Modifiers) -> Op:
     def function(field: Array, base: Array, position: Array, length: Array) -> Array:
         shift = _field_number(position, type_.bits).astype(raw)
         mask = _low_mask(_field_number(length, type_.bits), raw) << shift
-        result: Array = (base & ~mask) | ((field << shift) & mask)
-        return result
+        return (base & ~mask) | ((field << shift) & mask)
 
     registers = [type_.register, type_.register, "b32", "b32"]
     return m.op("logic", registers, [type_.register], function)

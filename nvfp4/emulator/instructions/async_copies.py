@@ -132,8 +132,7 @@ def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
     unit = 4 if nbytes % 4 == 0 else 1
     words = np.empty((nbytes // unit, address.size), f"u{unit}")
     native.gather(address, words)
-    data: Array = np.ascontiguousarray(words.T).view(np.uint8)
-    return data
+    return np.ascontiguousarray(words.T).view(np.uint8)
 
 
 @instruction("cp.async.commit_group")

@@ -471,5 +471,4 @@ def _waited(batch: Batch, lanes: Array) -> Array:
     others[np.arange(lanes.size), warp] = (
         known[np.arange(lanes.size), warp] > since[np.arange(lanes.size), warp] + 1
     )
-    waited: Array = waits.lanes[lanes] | (others & (since > 0)).any(axis=1)
-    return waited
+    return waits.lanes[lanes] | (others & (since > 0)).any(axis=1)

@@ -162,8 +162,7 @@ def change(
 def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:
     """Parity of the phase under way, 0 or 1."""
     _check_live(site, batch, offset, lanes)
-    parity: Array = batch.shared.words()[_word(offset)] >> np.uint64(63)
-    return parity
+    return batch.shared.words()[_word(offset)] >> np.uint64(63)
 
 
 @dataclass(frozen=True)
@@ -254,8 +253,7 @@ class _Inits:
         known = self.batch.shared.clocks.known[cluster, warp, self.thread[word] >> 5]
         since = self.batch.cluster_barrier.seen(lanes) > self.fenced[word]
         told = (self.fenced[word] >= 0) & since
-        unseen: Array = (known < self.clock[word]) & ~told & (self.thread[word] >> 5 != warp)
-        return unseen
+        return (known < self.clock[word]) & ~told & (self.thread[word] >> 5 != warp)
 
 
 def fence_inits(batch: Batch, lanes: Array) -> None:
@@ -307,8 +305,7 @@ class _Heard:
             self.clocks, self.of_ended = (
                 np.concatenate((each, more)) for each in (self.clocks, self.of_ended)
             )
-        rows: Array = self._rows[word]
-        return rows
+        return self._rows[word]
 
 
 def _word(offset: Array) -> Array:

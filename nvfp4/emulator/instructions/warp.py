@@ -37,8 +37,7 @@ ALL_LANES = Integer(0xFFFFFFFF)
 
 def ballot(warps: Array) -> Array:
     """Return bool[warps, 32] as uint32[warps]."""
-    packed: Array = np.packbits(warps, axis=1, bitorder="little").view(np.uint32).reshape(-1)
-    return packed
+    return np.packbits(warps, axis=1, bitorder="little").view(np.uint32).reshape(-1)
 
 
 def by_warp(group: Group, values: Array, fill: Any = 0) -> Array:

@@ -101,8 +101,7 @@ def on_values(function: Callable[..., Any], type_: Type) -> Callable[..., Array]
         return function
 
     def lifted(*words: Array) -> Array:
-        result: Array = function(*[word.view(dtype) for word in words]).view(raw)
-        return result
+        return function(*[word.view(dtype) for word in words]).view(raw)
 
     return lifted
 

@@ -153,8 +153,7 @@ class ClusterBarrier:
         """Return how many completed phases these lanes know of, int64[lanes]: all but one that they
         have arrived for and not waited for yet."""
         where = self.grid.cta[lanes], self.grid.thread[lanes]
-        seen: Array = self.phases[where[0]] - (self.owes[where] & ~self.came[where])
-        return seen
+        return self.phases[where[0]] - (self.owes[where] & ~self.came[where])
 
     def arrive(self, lanes: Array, releases: bool) -> None:
         """Record that these lanes arrive. releases: whether that releases earlier accesses."""

@@ -260,8 +260,7 @@ class RowMemory:
 
     def host(self, offset: Array) -> Array:
         """Host addresses of bytes of `data`."""
-        host: Array = offset + np.uint64(self.host_address)
-        return host
+        return offset + np.uint64(self.host_address)
 
     def address(self, offset: int) -> int:
         """Return the address, in its row, of a byte of `data`."""
@@ -325,8 +324,7 @@ class SharedMemory(RowMemory):
 
     def words(self) -> Array:
         """Return a view of `data` as 64-bit words, uint64[nbytes / 8]."""
-        words: Array = self.data.view(np.uint64)
-        return words
+        return self.data.view(np.uint64)
 
 
 T = TypeVar("T")
@@ -379,8 +377,7 @@ class Batch:
     def cluster_numbers(self, rows: Array) -> Array:
         """Return a number for each of these clusters of the batch that is unique in the launch:
         that of its first CTA."""
-        numbers: Array = self.numbers[rows * self.cluster_size]
-        return numbers
+        return self.numbers[rows * self.cluster_size]
 
     def last_started(self) -> int:
         """Return the highest number of a CTA that has started, if clusters are numbered one after
@@ -405,8 +402,7 @@ class Batch:
     def engine_warps(self, lanes: Array) -> Array:
         """Return the warps, in their clusters, that stand for the copy engines of the lanes'
         CTAs."""
-        warps: Array = self.clusters.warps + lanes // self.grid.threads % self.cluster_size
-        return warps
+        return self.clusters.warps + lanes // self.grid.threads % self.cluster_size
 
     def member(self, cluster: int, thread: int) -> tuple[int, int]:
         """Return the linear number of the CTA in the grid, and the thread in it, of a cluster's
@@ -492,8 +488,7 @@ def ctas_by_cluster(grid: Dim3, cluster: Dim3) -> Array:
         return numbers.reshape(-1, 1)
     (x, y, z), (a, b, c) = grid, cluster
     split = numbers.reshape(z // c, c, y // b, b, x // a, a)
-    whole: Array = split.transpose(0, 2, 4, 1, 3, 5).reshape(-1, a * b * c)
-    return whole
+    return split.transpose(0, 2, 4, 1, 3, 5).reshape(-1, a * b * c)
 
 
 def _unravel(index: int, extent: Dim3) -> Dim3:

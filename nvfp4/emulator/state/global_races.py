@@ -418,8 +418,7 @@ class GlobalRaces:
         """Return the channel of each location, int64[n], never FENCES. Which locations share one
         cannot be foreseen."""
         word = (address >> np.uint64(2)).astype(np.int64) * (self._salt | 1)
-        mixed: Array = (word ^ (word >> 7) ^ (word >> 13)) % (CHANNELS - 1) + 1
-        return mixed
+        return (word ^ (word >> 7) ^ (word >> 13)) % (CHANNELS - 1) + 1
 
     def exchange(
         self, channel: Array, who: "Who", tells: bool, acquires: bool, publishes: bool = False

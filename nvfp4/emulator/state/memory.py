@@ -159,8 +159,7 @@ def _as_negative(buffers: list[Buffer], address: int) -> str:
 
 def in_window(address: Array) -> Array:
     """Convert generic addresses of shared or local memory to addresses in that state space."""
-    inside: Array = address.astype(np.uint64) & np.uint64((1 << WINDOW_SHIFT) - 1)
-    return inside
+    return address.astype(np.uint64) & np.uint64((1 << WINDOW_SHIFT) - 1)
 
 
 RANK_SHIFT = 24
@@ -169,8 +168,7 @@ RANK_SHIFT = 24
 
 def rank_of(address: Array) -> Array:
     """The rank of the CTA whose memory a shared address, generic or not, is in: int64."""
-    rank: Array = (address.astype(np.uint64) >> np.uint64(RANK_SHIFT)).astype(np.int64) & 0xFF
-    return rank
+    return (address.astype(np.uint64) >> np.uint64(RANK_SHIFT)).astype(np.int64) & 0xFF
 
 
 def isolated(nbytes: int, align: int) -> Array:

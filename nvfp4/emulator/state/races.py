@@ -569,8 +569,7 @@ class Clocks:
         """Return the latest clocks that any thread of a CTA of the batch knows: int32[clocks]."""
         cluster, rank = divmod(cta, self._ctas)
         first = rank * self._warps_of_cta
-        latest: Array = self.known[cluster, first : first + self._warps_of_cta].max(axis=0)
-        return latest
+        return self.known[cluster, first : first + self._warps_of_cta].max(axis=0)
 
     def meet_all(self) -> None:
         """Record that every warp of every CTA met at a barrier of its CTA."""

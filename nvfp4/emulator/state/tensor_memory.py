@@ -60,8 +60,7 @@ class CtaTensorMemory:
     @property
     def words(self) -> Array:
         """Its part of the batch's words."""
-        whole: Array = self._whole.words()[self._row]
-        return whole
+        return self._whole.words()[self._row]
 
     def allocate(self, first: int, count: int) -> bool:
         """Give these columns to the CTA; `TensorMemory.fill` comes next. Returns whether it had any
