@@ -19,8 +19,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nvfp4.records.files import kilobytes
 from nvfp4.sandbox.isolation import descendants
-from nvfp4.sandbox.machine import kilobytes
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.05

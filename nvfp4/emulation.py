@@ -11,6 +11,7 @@ import ctypes
 import gc
 import itertools
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from nvfp4.records.launch import Buffer, Launch, ListedMemory
 from nvfp4.records.source import show_as
 
 
-class Emulation(Interception):
+class Emulation(Interception, AbstractContextManager["Emulation"]):
     """Runs captured launches and keeps their reports; a context manager that uninstalls.
 
     launches: a LaunchReport for each launch, in order. costs: of launches since `count_by_line`.
@@ -50,9 +51,6 @@ class Emulation(Interception):
 
     def _examine(self, ptx: str, kernel: str) -> None:
         emulator.examine(ptx, kernel)
-
-    def __enter__(self) -> "Emulation":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.uninstall()

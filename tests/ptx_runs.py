@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from nvfp4 import emulator
-from nvfp4.emulator import Buffer, Launch, LaunchReport, ListedMemory
-from nvfp4.records.launch import Dim3
+from nvfp4.emulator import LaunchReport
+from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory
 
 Array = np.ndarray[Any, Any]
 

@@ -10,12 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvfp4.problems.nvfp4_gemv.diagnosis import diagnose
 from nvfp4.problems.nvfp4_gemv.diagnosis.evidence import Hypothesis, texts
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array, read_inputs
 from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import misreadings
 from nvfp4.problems.nvfp4_gemv.diagnosis.where import region
-from nvfp4.problems.nvfp4_gemv.diagnosis.wrong_outputs import Diagnosis
+from nvfp4.problems.nvfp4_gemv.diagnosis.wrong_outputs import Diagnosis, diagnose
 from nvfp4.problems.nvfp4_gemv.reference import (
     check_implementation,
     generate_full_range_input,

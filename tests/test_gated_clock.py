@@ -199,8 +199,7 @@ def clock_of(worker: Worker) -> GatedClock:
 class OnHost(OpenedCase):
     """A case in the host's memory, whose worker has it as one on a GPU has its own."""
 
-    def _is_emulated_on(self, device: torch.device) -> bool:
-        return False
+    _emulates = property(lambda self: False, lambda self, value: None)  # type: ignore[assignment]
 
 
 def opened_by(worker: Worker) -> OpenedCase:

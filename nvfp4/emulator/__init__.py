@@ -1,9 +1,10 @@
 """Run CUDA kernels given as PTX on the CPU, thread for thread and bit for bit.
 
     from nvfp4 import emulator
+    from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
-    memory = emulator.ListedMemory([emulator.Buffer("out", address, nbytes)])
-    launch = emulator.Launch(text, "kernel", (8, 1, 1), (128, 1, 1), parameters, memory=memory)
+    memory = ListedMemory([Buffer("out", address, nbytes)])
+    launch = Launch(text, "kernel", (8, 1, 1), (128, 1, 1), parameters, memory=memory)
     report = emulator.run(launch)
 
 The emulator knows nothing of the kernels it runs, nor of who captured them: it reads PTX, executes
@@ -20,29 +21,11 @@ from nvfp4.emulator.errors import EmulatorError, EmulatorFailed
 from nvfp4.emulator.execution.experiment import Worlds
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.under_way import UnderWay
-from nvfp4.records.launch import Buffer, Launch, ListedMemory, Note, View
+from nvfp4.records.launch import Buffer, Launch
 from nvfp4.records.launch_errors import CaptureError
 
 if TYPE_CHECKING:
     from nvfp4.emulator.execution.module import LoadedModule
-
-__all__ = [
-    "Buffer",
-    "EmulatorError",
-    "KernelCost",
-    "Launch",
-    "LaunchReport",
-    "ListedMemory",
-    "Note",
-    "UnderWay",
-    "View",
-    "Worlds",
-    "cost_of",
-    "examine",
-    "forget_modules",
-    "run",
-    "variable",
-]
 
 
 def run(

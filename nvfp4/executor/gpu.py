@@ -14,17 +14,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4 import emulator
-from nvfp4.emulator import (
-    Buffer,
-    EmulatorError,
-    Launch,
-    LaunchReport,
-    ListedMemory,
-    Note,
-    UnderWay,
-    View,
-    Worlds,
-)
+from nvfp4.emulator import EmulatorError, LaunchReport, UnderWay, Worlds
 from nvfp4.emulator.cost import KernelCost, merged
 from nvfp4.emulator.errors import EmulatorFailed, RunawayKernel, TooSlow
 from nvfp4.emulator.loops import COMPILED
@@ -49,6 +39,7 @@ from nvfp4.model.tools import assemble
 from nvfp4.records import gpu_messages
 from nvfp4.records.failures import ADVICE
 from nvfp4.records.gpu_messages import Answer, Fault, Found, Started, longest_output
+from nvfp4.records.launch import Buffer, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CodedError, MachineLimit
 from nvfp4.records.messages import (
     Begin,

@@ -2,13 +2,13 @@
 
 import ctypes
 import os
-import re
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from nvfp4.records.files import kilobytes
 
 
 def default_device() -> torch.device:
@@ -120,12 +120,8 @@ def free_memory_bytes(device: torch.device) -> int:
     """Return the free memory of a GPU, or of the host for device cpu."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        info = Path("/proc/meminfo").read_text()
-    except OSError:
-        return int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
-    available_kib = re.search(r"^MemAvailable:\s+(\d+)", info, re.MULTILINE)
-    return int(available_kib.group(1)) << 10 if available_kib else 0
+    everything = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return kilobytes("/proc/meminfo").get("MemAvailable", everything)
 
 
 _flag_bytes = 4

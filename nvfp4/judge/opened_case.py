@@ -96,7 +96,7 @@ class OpenedCase:
         self.changed: list[str] = []
         """Inputs that a call has written to, if that is allowed."""
         self._called = False
-        self._emulates = self._is_emulated_on(setup.device)
+        self._emulates = setup.device.type == "cpu"
         self._launched: bool | None = None
         self.is_benchmark = False
         """Whether counts decide."""
@@ -130,9 +130,6 @@ class OpenedCase:
         except (SubmissionFailed, OutOfTime):
             self.close()
             raise
-
-    def _is_emulated_on(self, device: torch.device) -> bool:
-        return device.type == "cpu"
 
     def resume(self) -> None:
         """Return to this case after another one. Raises SubmissionFailed, OutOfTime."""

@@ -14,7 +14,7 @@ from nvfp4.emulator.ptx.link import statements
 from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.sass import Code, read
-from nvfp4.model.tools import MachineCode, is_missing, of_entry, ran, target_of, tools
+from nvfp4.model.tools import BROUGHT_BY, MachineCode, of_entry, ran, target_of, tools
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.rewrite import rewrite
 
@@ -107,7 +107,7 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
     programs = tools("ptxas"), tools("nvdisasm")
     for name, found in zip(("ptxas", "nvdisasm"), programs, strict=True):
         if not found:
-            raise NoPrediction(is_missing(name))
+            raise NoPrediction(f"{name} is missing; pip install {BROUGHT_BY[name]} brings it")
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder, "kernel.cubin")
         for ptxas in programs[0]:

@@ -23,11 +23,6 @@ BROUGHT_BY = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisas
 """The packages that nvfp4 requires to get a program."""
 
 
-def is_missing(name: str) -> str:
-    """Return a sentence that says how to install a program."""
-    return f"{name} is missing; pip install {BROUGHT_BY[name]} brings it"
-
-
 @dataclass(frozen=True)
 class MachineCode:
     """Registers and spilled bytes of a kernel; None if unknown."""

@@ -6,6 +6,7 @@ processes that are not confined read it here.
 
 import fcntl
 import os
+import re
 import secrets
 import stat
 import subprocess
@@ -17,6 +18,8 @@ from nvfp4.records.processes import start_session
 
 _clearing_s = 2.0
 """Seconds to wait until a folder is deleted: a submission may fill it with a million files."""
+
+_kilobytes = re.compile(r"^(\w+):\s+(\d+) kB", re.MULTILINE)
 
 _to_look = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -53,6 +56,13 @@ def read_plain_file(folder: Path, name: str, most_bytes: int) -> bytes | None:
             return file.read(most_bytes)
     except OSError:
         return None
+
+
+def kilobytes(path: str) -> dict[str, int]:
+    """Return the figures of a file of /proc, in bytes, by name."""
+    with suppress(OSError), open(path) as file:
+        return {name: int(value) << 10 for name, value in _kilobytes.findall(file.read())}
+    return {}
 
 
 def sealed_file(nbytes: int) -> BinaryIO:

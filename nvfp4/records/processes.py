@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -215,7 +215,7 @@ VARIABLE = "NVFP4_TURN"
 """Environment variable with the descriptor of the socket by which a process gets its turns."""
 
 
-class Turn:
+class Turn(AbstractContextManager["Turn"]):
     """Lets another process prepare for seconds and then wait for its turn, and for a second one if
     it asks; it may end the last one before it ends itself. fd: the socket to inherit, named by the
     variable."""
@@ -237,9 +237,6 @@ class Turn:
         with suppress(ConnectionResetError):
             return bool(self._ours.recv(1))
         return False
-
-    def __enter__(self) -> "Turn":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._theirs.close()

@@ -162,17 +162,12 @@ def _parted(commands: list[str]) -> tuple[list[str], list[str], list[str]]:
     named = _NAMES_MODULE.search(commands[parts])
     if named is None or "cicc" in tools[:parts] or tools[-1] in ("cicc", "ptxas", "fatbinary"):
         return [], [], commands
-    Path(named[1]).write_text(_module_name(commands[-1]), encoding="utf-8")
+    # A name that no other object file of this folder has, and that the next build gives again.
+    written = _value(shlex.split(commands[-1]), _OUTPUT)
+    digest = hashlib.sha256(f"{Path.cwd()}/{written}".encode()).hexdigest()
+    Path(named[1]).write_text(f"_{digest[:8]}_7_cuda_cu_{digest[8:16]}", encoding="utf-8")
     splits = _NAMES_MODULE.sub(r'--module_id_file_name "\1"', commands[parts])
     return [*commands[:parts], splits], commands[parts + 1 : -1], commands[-1:]
-
-
-def _module_name(step: str) -> str:
-    """Return a name that no other object file of this folder has, and that the next build gives
-    again. step: the one that writes the object file."""
-    written = _value(shlex.split(step), _OUTPUT)
-    digest = hashlib.sha256(f"{Path.cwd()}/{written}".encode()).hexdigest()
-    return f"_{digest[:8]}_7_cuda_cu_{digest[8:16]}"
 
 
 def _tool_of(step: str) -> str:
@@ -218,6 +213,8 @@ def build_translated(
     virtual = arch.replace("sm_", "compute_")
     # Lines of the source, for what cannot be translated.
     others += [f"-gencode=arch={virtual},code={arch}", "-lineinfo"]
+    number, own = arch.removeprefix("sm_"), target.removeprefix("sm_")
+    arch_of = re.compile(rf"\b(arch=sm_|sm=|profile=sm_|gpu-name=sm_){number}\b")
     assembled = False
 
     def prepare(tool: str, step: str) -> str:
@@ -226,17 +223,12 @@ def build_translated(
             (text,) = [Path(word) for word in shlex.split(step) if word.endswith(".ptx")]
             text.write_text(translate(text.read_text(errors="surrogateescape")))
             assembled = True
-        return _for_target(step, arch, target) if tool in ("ptxas", "fatbinary") else step
+        return arch_of.sub(rf"\g<1>{own}", step) if tool in ("ptxas", "fatbinary") else step
 
     said = run_steps(nvcc, others, dict.fromkeys(_FLAGS, ""), prepare)
     if not assembled:
         raise BuildFailed("nvcc's steps are not those that are known: it calls no ptxas")
     return said
-
-
-def _for_target(step: str, arch: str, target: str) -> str:
-    number, wanted = arch.removeprefix("sm_"), target.removeprefix("sm_")
-    return re.sub(rf"\b(arch=sm_|sm=|profile=sm_|gpu-name=sm_){number}\b", rf"\g<1>{wanted}", step)
 
 
 def fits_not(said: str) -> bool:

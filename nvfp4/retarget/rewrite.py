@@ -68,7 +68,9 @@ def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
     module = parser.module()
     wanted = parse_target(target)
     wanted = replace(wanted, ptx=_version(module.version, wanted, newest))
-    prefix = _free_prefix(ptx)
+    prefix = "%n"
+    while prefix in ptx:
+        prefix += "_"
     kernels = {
         name: KernelRewrite(short_name(name), module.target, str(wanted))
         for name in module.functions
@@ -106,13 +108,6 @@ class _PlacingParser(ModuleParser):
         start, node = self.now.start, super().instruction()
         self.found.append(_Placed(node, self.function, start, self.tokens[self.at - 1].start + 1))
         return node
-
-
-def _free_prefix(ptx: str) -> str:
-    prefix = "%n"
-    while prefix in ptx:
-        prefix += "_"
-    return prefix
 
 
 def _replacement(placed: _Placed, target: Target, prefix: str, module: Module) -> Sequence | None:

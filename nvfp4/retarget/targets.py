@@ -30,7 +30,7 @@ class Target:
     @property
     def has_tensor_memory(self) -> bool:
         """Whether the target belongs to the family of sm_100a."""
-        return 100 <= self.number < 120 and bool(self.suffix)
+        return _tensor_memory(self)
 
 
 def parse_target(name: str) -> Target:
@@ -60,16 +60,12 @@ def _from(number: int) -> Having:
     return lambda target: target.number >= number
 
 
-def _hopper(target: Target) -> bool:
-    return target.number == 90 and bool(target.suffix)
+def _own(first: int, end: int) -> Having:
+    """Whether a target is one of a family, with its own features."""
+    return lambda target: first <= target.number < end and bool(target.suffix)
 
 
-def _tensor_memory(target: Target) -> bool:
-    return target.has_tensor_memory
-
-
-def _rtx_blackwell(target: Target) -> bool:
-    return target.number >= 120 and bool(target.suffix)
+_hopper, _tensor_memory, _rtx_blackwell = _own(90, 91), _own(100, 120), _own(120, 1000)
 
 
 # (opcode, targets that have it, reason for the refusal)

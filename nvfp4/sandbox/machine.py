@@ -7,11 +7,11 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from nvfp4.records.files import kilobytes
+
 unlimited = 1 << 62
 
 _GROUPS = Path("/sys/fs/cgroup")
-
-_lines = re.compile(r"^(\w+):\s+(\d+) kB", re.MULTILINE)
 
 
 def memory_bytes(groups: Path = _GROUPS) -> int:
@@ -44,13 +44,6 @@ def left_threads(groups: Path = _GROUPS) -> int:
         ),
         default=unlimited,
     )
-
-
-def kilobytes(path: str) -> dict[str, int]:
-    """Return the figures of a file of /proc, in bytes, by name."""
-    with contextlib.suppress(OSError), open(path) as file:
-        return {name: int(value) << 10 for name, value in _lines.findall(file.read())}
-    return {}
 
 
 def _own(groups: Path, controller: str = "") -> Iterator[Path]:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from nvfp4 import emulator
-from nvfp4.emulator import Buffer, Launch, ListedMemory
 from nvfp4.emulator.arithmetic import Op
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
 from nvfp4.retarget.driver import installed_driver
 from scripts.fidelity.ptx import Module, truth_tables
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from nvfp4 import emulator
-from nvfp4.emulator import Buffer, Launch, ListedMemory
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
 from nvfp4.records.launch_errors import InvalidTensorMap
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 from nvfp4.retarget.driver import installed_driver

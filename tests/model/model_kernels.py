@@ -7,10 +7,10 @@ import numpy as np
 from twins import WORDS
 
 from nvfp4 import emulator
-from nvfp4.emulator import Buffer, Launch, ListedMemory
 from nvfp4.model.counting import counted
 from nvfp4.model.prediction import GPUS, Counted, Prediction, predict
 from nvfp4.model.tools import tools
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
 Array = np.ndarray[Any, Any]
 

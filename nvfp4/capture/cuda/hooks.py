@@ -57,7 +57,10 @@ def start(
     def install() -> Callable[[], None]:
         RUNTIME.find_variable = find_variable
         forget = [when_imported("torch.utils.cpp_extension", adapt_extensions)]
-        forget += refuse_other_ways(patches.set)
+        put = patches.set
+        put(ctypes.CDLL, "__init__", _refusing_libraries(ctypes.CDLL.__init__))
+        # Each package is adapted once it is imported.
+        forget += [when_imported(n, functools.partial(each, put)) for n, each in _ADAPTERS.items()]
 
         def remove() -> None:
             for each in forget:
@@ -67,13 +70,6 @@ def start(
         return remove
 
     return RUNTIME.start(run, arch, memory, examine, install)
-
-
-def refuse_other_ways(put: Put) -> list[Callable[[], None]]:
-    """Adapt each package once it is imported. Returns functions that cancel this for packages not
-    imported yet."""
-    put(ctypes.CDLL, "__init__", _refusing_libraries(ctypes.CDLL.__init__))
-    return [when_imported(name, functools.partial(adapt, put)) for name, adapt in _ADAPTERS.items()]
 
 
 def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from nvfp4.capture.cutedsl.host import RUNTIME
 from nvfp4.records.launch import Examine, Launch, Memory, anything_goes
 
-__all__ = ["start"]
-
 
 def start(
     run: Callable[[Launch], None],

@@ -102,7 +102,9 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
                 f"CUDA error: operation not permitted when stream is capturing: {name} waits for "
                 "the device"
             )
-        if _is_in_place(base):
+        # Such as __irshift__, unlike __rshift__.
+        in_place = base.startswith("__i") if base.startswith("__") else base.endswith("_")
+        if in_place:
             graphs.keep(partial(kernel, *args, **kwargs))
             return None if base.startswith("_foreach") else args[0]
         results = _shaped(kernel, args, kwargs)
@@ -121,12 +123,6 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         return results
 
     return call
-
-
-def _is_in_place(base: str) -> bool:
-    if base.startswith("__"):  # such as __rshift__ and __irshift__
-        return base.startswith("__i")
-    return base.endswith("_")
 
 
 def _shaped(kernel: Callable[..., Any], args: Any, kwargs: Any) -> Any:

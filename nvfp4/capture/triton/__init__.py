@@ -13,8 +13,6 @@ from collections.abc import Callable
 from nvfp4.capture.session import Session
 from nvfp4.records.launch import Launch, Memory, anything_goes
 
-__all__ = ["SESSION", "start"]
-
 SESSION = Session("Triton")
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli.compare.interval import Change, changes_of, confidence, in_all, threshold
+from nvfp4.cli.compare.interval import Change, changes_of, confidence, threshold
 from nvfp4.cli.display.console import Column, new_console, say, show_table
 from nvfp4.cli.display.progress import observed
 from nvfp4.cli.display.render import show_verdict
@@ -176,7 +176,8 @@ class _Comparing:
         times = self._times(specs)
         changes = [changes_of(times[0], each) for each in times[1:]]
         show_changes(self.console, labels, specs, changes)
-        word = in_all([each[-1].verdict for each in changes])
+        words = {each[-1].verdict for each in changes}
+        word = next((each for each in ("slower", "unclear", "same") if each in words), "faster")
         comparisons = [
             {
                 "file": label,

@@ -75,12 +75,3 @@ def word_of(middle: float, low: float, high: float) -> Word:
     if high < 0 and middle < -limit:
         return "faster"
     return "unclear"
-
-
-def in_all(words: Sequence[Word]) -> Word:
-    """Return the word for several files against one baseline: the first of slower, unclear and same
-    that one of them has, else faster."""
-    for word in ("slower", "unclear", "same"):
-        if word in words:
-            return word
-    return "faster"

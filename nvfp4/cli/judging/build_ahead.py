@@ -7,16 +7,16 @@ and the judgement reports why.
 """
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from nvfp4.cli.judging.bot import Bot, stop_running
+from nvfp4.records.files import kilobytes
 
 _GIB_EACH, _MOST_GIB = 5, 12
 """GiB that g++ and both halves of nvcc need when they run at once, and the most that a build may
@@ -56,7 +56,7 @@ def _free_gib(gpus: int) -> int:
     return (free_bytes() >> 30) - _GIB_OF_A_JUDGEMENT * gpus
 
 
-class BuildAhead:
+class BuildAhead(AbstractContextManager["BuildAhead"]):
     """Builds submissions ahead. The context manager ends all builds at its exit."""
 
     def __init__(self, capabilities: Iterable[str | None], gpus: int = 1) -> None:
@@ -120,9 +120,6 @@ class BuildAhead:
             stop_running()  # one may be just about to start
             time.sleep(_LOOK_S)
 
-    def __enter__(self) -> "BuildAhead":
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.stop()
 
@@ -135,10 +132,7 @@ def core_count() -> int:
 def free_bytes() -> int:
     """Return the free memory of the machine or the container, whichever is less; a huge number if
     unknown."""
-    free = 1 << 62
-    with suppress(OSError):
-        found = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
-        free = int(found.group(1)) << 10 if found else free
+    free = kilobytes("/proc/meminfo").get("MemAvailable", 1 << 62)
     with suppress(OSError, ValueError):  # "max"
         free = min(free, int(_CGROUP_LIMIT.read_text()))
     return free

@@ -65,7 +65,7 @@ class _Turn(AbstractContextManager[None]):
         pass
 
 
-class BesideTests:
+class BesideTests(AbstractContextManager["BesideTests"]):
     """Runs benchmarks beside the tests, from ``start`` on if that is called before ``finish``. At
     the end of its with block none is left."""
 
@@ -83,9 +83,6 @@ class BesideTests:
         self._held = Held(observer)
         self._future: Future[None] | None = None
         self._may_judge = threading.Event()
-
-    def __enter__(self) -> "BesideTests":
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self._future is not None and not self._future.done():

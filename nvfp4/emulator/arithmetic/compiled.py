@@ -113,13 +113,9 @@ def _prmt(a, b, selector):  # type: ignore[no-untyped-def]
 
 
 @numba.njit
-def _signed_byte(word, i):  # type: ignore[no-untyped-def]
-    return np.int32(np.int8((word >> np.uint32(8 * i)) & np.uint32(255)))
-
-
-@numba.njit
-def _unsigned_byte(word, i):  # type: ignore[no-untyped-def]
-    return np.int32((word >> np.uint32(8 * i)) & np.uint32(255))
+def _byte(word, i, signed):  # type: ignore[no-untyped-def]
+    byte = (word >> np.uint32(8 * i)) & np.uint32(255)
+    return np.int32(np.int8(byte)) if signed else np.int32(byte)
 
 
 @loop
@@ -127,9 +123,7 @@ def _dp4a(a, b, c, a_signed, b_signed, out):  # type: ignore[no-untyped-def]
     for lane in range(out.size):
         total = c[lane]
         for i in range(4):
-            left = _signed_byte(a[lane], i) if a_signed else _unsigned_byte(a[lane], i)
-            right = _signed_byte(b[lane], i) if b_signed else _unsigned_byte(b[lane], i)
-            total += np.uint32(left * right)
+            total += np.uint32(_byte(a[lane], i, a_signed) * _byte(b[lane], i, b_signed))
         out[lane] = total
 
 

@@ -191,11 +191,14 @@ def widen(word: Array, type_: Type) -> Array:
     if type_.name == "bf16":
         return word.astype(np.uint32) << np.uint32(16)
     with np.errstate(all="ignore"):
-        result: Array = compiled.kernel("f16.to.f32")(word)
-    return result
+        return compiled.kernel("f16.to.f32")(word)
 
 
-def _arithmetic(m: Modifiers, name: str) -> Op:
+@instruction("add", "sub", "mul", types=FLOATS)
+@instruction("mad", types=("f32", "f64"))
+@instruction("fma")
+def _arithmetic(m: Modifiers) -> Op:
+    name = "fma" if m.mnemonic == "mad" else m.mnemonic
     mode = m.choice("rn", "rz", "rm", "rp", default="rn")
     ftz, sat, relu = m.flag("ftz"), m.flag("sat"), m.flag("relu")
     type_ = m.type(*FLOATS)
@@ -216,21 +219,6 @@ def _mixed(
 
     registers = [narrow.register] * (len(sources) - 1) + sources[-1:]
     return m.op(kind(type_), registers, [type_.register], function)
-
-
-@instruction("add", "sub", "mul", types=FLOATS)
-def _add_sub_mul(m: Modifiers) -> Op:
-    return _arithmetic(m, m.mnemonic)
-
-
-@instruction("fma")
-def _fma(m: Modifiers) -> Op:
-    return _arithmetic(m, "fma")
-
-
-@instruction("mad", types=("f32", "f64"))
-def _mad(m: Modifiers) -> Op:
-    return _arithmetic(m, "fma")
 
 
 @instruction("abs", "neg", types=FLOATS)

@@ -43,10 +43,12 @@ def high_product(a: Array, b: Array, type_: Type) -> Array:
     return high
 
 
-@instruction("add", "sub", types=INTEGERS + PACKED)
-def _add(m: Modifiers) -> Op:
-    subtract = m.mnemonic == "sub"
-    return _uniform(m, m.type(*INTEGERS, *PACKED), 2, np.subtract if subtract else np.add)
+_PAIRWISE = {"add": np.add, "sub": np.subtract, "min": np.minimum, "max": np.maximum}
+
+
+@instruction(*_PAIRWISE, types=INTEGERS + PACKED)
+def _pairwise(m: Modifiers) -> Op:
+    return _uniform(m, m.type(*INTEGERS, *PACKED), 2, _PAIRWISE[m.mnemonic])
 
 
 @instruction("mul", "mad", types=INTEGERS)
@@ -113,12 +115,6 @@ def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
     quotient, remainder = quotient.view(type_.value), remainder.view(type_.value)
     flip = ((a < 0) != (b < 0)) & ~zero
     return (np.where(flip, -quotient, quotient), np.where((a < 0) & ~zero, -remainder, remainder))
-
-
-@instruction("min", "max", types=INTEGERS + PACKED)
-def _min_max(m: Modifiers) -> Op:
-    pick = np.minimum if m.mnemonic == "min" else np.maximum
-    return _uniform(m, m.type(*INTEGERS, *PACKED), 2, pick)
 
 
 @instruction("dp4a")

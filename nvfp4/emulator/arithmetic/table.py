@@ -107,15 +107,8 @@ class Modifiers:
                 hint="PTX instructions are entries of nvfp4/emulator/arithmetic; add it there",
             )
         sources, results = tuple(sources), tuple(results)
-        wrapped = function if len(results) > 1 else _single(function)
+        wrapped = function if len(results) > 1 else lambda *sources: (function(*sources),)
         return Op(self.opcode, kind, sources, results, wrapped, signed)
-
-
-def _single(function: Callable[..., Any]) -> Function:
-    def single(*sources: Array) -> tuple[Array, ...]:
-        return (function(*sources),)
-
-    return single
 
 
 Builder = Callable[[Modifiers], Op]

@@ -9,7 +9,7 @@ import torch
 from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, Published
 from nvfp4.contract.tree import Leaf, Storage, Tree, name_of, packed, room_for
 from nvfp4.problems.nvfp4_gemv import contents, extras, reference
-from nvfp4.problems.nvfp4_gemv.diagnosis import diagnose
+from nvfp4.problems.nvfp4_gemv.diagnosis.wrong_outputs import diagnose
 from nvfp4.problems.nvfp4_gemv.extras import names
 from nvfp4.problems.nvfp4_gemv.gpu_reference import expected_output
 from nvfp4.problems.nvfp4_gemv.layout import Layout, dimensions, layouts

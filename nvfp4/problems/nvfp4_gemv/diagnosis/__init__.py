@@ -3,7 +3,3 @@
 A cause is named only when computing with that mistake reproduces wrong elements that luck would
 not, so the message is evidence and not a guess.
 """
-
-from nvfp4.problems.nvfp4_gemv.diagnosis.wrong_outputs import Diagnosis, diagnose
-
-__all__ = ["Diagnosis", "diagnose"]

@@ -120,11 +120,6 @@ _kept = 4
 _seeds = 3
 
 
-def sums_tried(k: int) -> int:
-    """Return how many patterns are tried."""
-    return 8 * k * k.bit_length()
-
-
 def from_sums(inputs: Inputs, mismatch: Mismatch) -> Iterator[Hypothesis]:
     """Return hypotheses by which parts of the sum are missing or added twice."""
     places = mismatch.quick(_rows_at_ends)

@@ -146,7 +146,7 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         lambda: mismatch.explanations(hypotheses.from_places(mismatch), _places_tried),
         lambda: mismatch.explanations(known, len(known)),
         lambda: mismatch.explanations(
-            hypotheses.from_sums(inputs, mismatch), hypotheses.sums_tried(k)
+            hypotheses.from_sums(inputs, mismatch), tried=8 * k * k.bit_length()
         ),
         lambda: hypotheses.from_rounding(inputs, mismatch),
     ]
