@@ -199,7 +199,7 @@ def clock_of(worker: Worker) -> GatedClock:
 class OnHost(OpenedCase):
     """A case in the host's memory, whose worker has it as one on a GPU has its own."""
 
-    _emulates = property(lambda self: False, lambda self, value: None)  # type: ignore[assignment]
+    _emulates = property(lambda self: False, lambda self, value: None)
 
 
 def opened_by(worker: Worker) -> OpenedCase:

@@ -1,10 +1,9 @@
 """A kernel that can be launched: the parts of its PTX that a launch needs, and what CUDA
 refuses."""
 
-import ctypes
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -260,13 +259,6 @@ def _size(parameter: str) -> int:
         raise UnsupportedCall(f"a parameter of a kernel that is not known: {parameter.strip()}")
     bits, count = matched.groups()
     return int(bits) // 8 * int(count or 1)
-
-
-def parameters_at(address: int, sizes: Sequence[int]) -> list[bytes]:
-    """Return the parameters of a launch, given the array of pointers (void **) that host code
-    passes."""
-    pointers = (ctypes.c_void_p * len(sizes)).from_address(address) if sizes else ()
-    return [ctypes.string_at(each, size) for each, size in zip(pointers, sizes, strict=True)]
 
 
 def most_threads(ptx: str, kernel: str) -> int | None:

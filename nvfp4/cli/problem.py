@@ -5,7 +5,7 @@ import filecmp
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -221,6 +221,8 @@ def load_problem(folder: Path | None = None) -> Problem:
         raise ProblemError(f"{path} names no reference.py")
     if extras and not bundled:
         files[_extras] = extras
+    named = content.get("templates")
+    starts = [folder / str(each) for each in (named.values() if isinstance(named, dict) else ())]
     return Problem(
         folder,
         tests,
@@ -228,7 +230,7 @@ def load_problem(folder: Path | None = None) -> Problem:
         name,
         files,
         str(content.get("ranking_by", "last")),
-        _template(folder, content),
+        next((path for path in (*starts, folder / "submission.py") if os.path.isfile(path)), None),
         bundled or "generate_second_input" in described,
         cases,
         float(speed) if isinstance(speed, int | float) and 1 <= speed < 1e18 else 0.0,
@@ -243,13 +245,6 @@ def _read_file(folder: Path, name: str, source: str) -> bytes:
         with suppress(OSError, ValueError):
             return read_file(path)
     raise ProblemError(f"{folder / 'task.yml'} names {source}, which is not there")
-
-
-def _template(folder: Path, content: Mapping[str, Any]) -> Path | None:
-    """Return the problem's own template, or its starter."""
-    named = content.get("templates")
-    found = [folder / str(each) for each in (named.values() if isinstance(named, dict) else ())]
-    return next((path for path in (*found, folder / "submission.py") if os.path.isfile(path)), None)
 
 
 def _described(source: bytes) -> dict[str, Any]:

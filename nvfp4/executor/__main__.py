@@ -23,20 +23,10 @@ from nvfp4.executor import machine_code
 from nvfp4.executor.gpu import Gpu
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable
 from nvfp4.executor.server import fork_for_judges
+from nvfp4.records import messages
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed
 from nvfp4.records.files import overwrite, sealed_file
 from nvfp4.records.gpu_messages import Fault, Start, Window, window_bytes
-from nvfp4.records.messages import (
-    Begin,
-    Done,
-    End,
-    Failed,
-    Greeting,
-    Opened,
-    OpenSession,
-    pack,
-    unpack,
-)
 from nvfp4.records.ranges import taken_ranges
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.confinement import confine
@@ -83,13 +73,13 @@ class Executor:
     def _serve_judge(self) -> None:
         """Answer a request of the judge. Raises ChannelClosed."""
         message, fd = self._judge.receive()
-        request: Any = unpack(message, OpenSession, Begin, End)
-        answer: object = Done()
+        request: Any = messages.unpack(message, messages.OpenSession, messages.Begin, messages.End)
+        answer: object = messages.Done()
         try:
-            if isinstance(request, OpenSession):
+            if isinstance(request, messages.OpenSession):
                 assert fd is not None
                 answer = self._open(request, fd)
-            elif isinstance(request, Begin):
+            elif isinstance(request, messages.Begin):
                 assert self._gpu is not None
                 assert fd is not None
                 self._gpu.begin(request, fd)
@@ -97,10 +87,10 @@ class Executor:
                 assert self._gpu is not None
                 answer = self._gpu.end(request)
         except NotMappable as error:
-            answer = Failed(f"memory cannot be mapped: {error}")
-        self._judge.send({**pack(answer), "id": message["id"]})
+            answer = messages.Failed(f"memory cannot be mapped: {error}")
+        self._judge.send({**messages.pack(answer), "id": message["id"]})
 
-    def _open(self, request: OpenSession, fd: int) -> Opened:
+    def _open(self, request: messages.OpenSession, fd: int) -> messages.Opened:
         self._close()
         connection = socket.socket(fileno=fd)
         connection.settimeout(_reading_s)
@@ -112,14 +102,14 @@ class Executor:
             for start_of_own, end_of_own in own
         ):
             worker.close()
-            return Opened(False)
+            return messages.Opened(False)
         window = sealed_file(window_bytes)
         bytes_there = mmap.mmap(window.fileno(), window_bytes)
         self._gpu = Gpu(request, self._memory, bytes_there, _tell_share)
         self._worker = worker
         with window:
-            worker.send(pack(Window()), window.fileno())
-        return Opened(True)
+            worker.send(messages.pack(Window()), window.fileno())
+        return messages.Opened(True)
 
     def _close(self) -> None:
         if self._worker is not None:
@@ -134,14 +124,14 @@ class Executor:
                 return
             try:
                 message, fd = worker.receive()
-                request: Any = unpack(message, *self._gpu.kinds)
+                request: Any = messages.unpack(message, *self._gpu.kinds)
                 if isinstance(request, Start):
                     _tell("emulating")
                 answer: object = self._gpu.answer(request, fd)
                 _tell("running")
             except BadMessage as error:
                 answer = Fault(str(error), {"code": "process.protocol"})
-            worker.send(pack(answer))
+            worker.send(messages.pack(answer))
         except ChannelClosed:
             worker.close()
             self._worker = None
@@ -151,7 +141,7 @@ def serve(fd: int) -> None:
     """Serve the judge behind this socket, confined, until it is gone."""
     machine_code.keep_no_more()
     judge = Channel(socket.socket(fileno=fd), takes_fds=True)
-    judge.send(pack(Greeting(confine(closed=True))))
+    judge.send(messages.pack(messages.Greeting(confine(closed=True))))
     with contextlib.suppress(ChannelClosed):
         Executor(judge).serve()
 

@@ -36,19 +36,11 @@ from nvfp4.model.counting import (
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
 from nvfp4.model.tools import assemble
-from nvfp4.records import gpu_messages
+from nvfp4.records import gpu_messages, messages
 from nvfp4.records.failures import ADVICE
 from nvfp4.records.gpu_messages import Answer, Fault, Found, Started, longest_output
 from nvfp4.records.launch import Buffer, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CodedError, MachineLimit
-from nvfp4.records.messages import (
-    Begin,
-    Done,
-    End,
-    Ended,
-    OpenSession,
-    explained_name,
-)
 from nvfp4.records.ranges import ADDRESSES
 from nvfp4.records.source import SourceLine, show_as
 from nvfp4.records.texts import short_name
@@ -92,7 +84,7 @@ class Malformed(Exception):
 class _Call:
     """State of the call that is being judged."""
 
-    request: Begin | None = None
+    request: messages.Begin | None = None
     """The request that began the call; None before the first."""
     reports: list[LaunchReport] = field(default_factory=list)
     counts: list[Counted] = field(default_factory=list)
@@ -123,7 +115,7 @@ class Gpu:
 
     def __init__(
         self,
-        request: OpenSession,
+        request: messages.OpenSession,
         memory: MappedMemory,
         window: Any,
         progress: Callable[[float], None] = lambda share: None,
@@ -165,7 +157,7 @@ class Gpu:
 
     # The judge's side
 
-    def begin(self, request: Begin, fd: int) -> None:
+    def begin(self, request: messages.Begin, fd: int) -> None:
         """Begin a call on the case's buffers, which hold the inputs. Raises NotMappable."""
         try:
             self._memory.map_file(fd, request.mapped_bytes, request.base)
@@ -189,7 +181,7 @@ class Gpu:
         self._under_way = UnderWay()
         self._worlds.forget_all_but(self._buffers())
 
-    def end(self, request: End) -> Ended:
+    def end(self, request: messages.End) -> messages.Ended:
         """End the call and return its reports, notes, fault, prediction and compiled loops."""
         call, told = self._call, self._told
         self._call, self._told = _Call(), len(COMPILED)
@@ -203,7 +195,7 @@ class Gpu:
                 clean, us = asked.flush == "clean", predicted["us"]
                 advise(reports, us, call.with_suffix, asked.model, clean, call.copied)
         fault = call.fault or Fault("")
-        return Ended(
+        return messages.Ended(
             reports,
             call.notes,
             call.why,
@@ -215,7 +207,7 @@ class Gpu:
             _short(call.sampled),
         )
 
-    def _write_costs(self, call: _Call, asked: Begin) -> None:
+    def _write_costs(self, call: _Call, asked: messages.Begin) -> None:
         kernels, clean = [], asked.flush == "clean"
         for cost in merged(call.costs)[:most_kernels]:
             plain = _plain_cost(cost, asked.texts)
@@ -224,7 +216,7 @@ class Gpu:
             if other is not None:
                 advise([plain], plain["predicted"]["us"], [other], asked.model, clean)
             kernels.append(plain)
-        Path(explained_name).write_text(json.dumps({"kernels": kernels}), encoding="utf-8")
+        Path(messages.explained_name).write_text(json.dumps({"kernels": kernels}), encoding="utf-8")
 
     # The worker's side
 
@@ -260,14 +252,14 @@ class Gpu:
             call.also = "host code goes on after an error of the GPU"
         return fault
 
-    def _add_text(self, request: gpu_messages.AddText, fd: int | None) -> Done:
+    def _add_text(self, request: gpu_messages.AddText, fd: int | None) -> messages.Done:
         text = self._window[: request.nbytes].tobytes().decode("utf-8", "replace")
         if sum(map(len, self._texts)) + len(text) > _most_text_bytes:
             raise Malformed("there is too much PTX")
         self._texts.append(text)
-        return Done()
+        return messages.Done()
 
-    def _set_regions(self, request: gpu_messages.SetRegions, fd: int | None) -> Done:
+    def _set_regions(self, request: gpu_messages.SetRegions, fd: int | None) -> messages.Done:
         regions = [_buffer(*each) for each in request.regions]
         if sum(each.nbytes for each in regions) > _most_region_bytes:
             raise EmulatorFailed(
@@ -275,13 +267,13 @@ class Gpu:
             )
         self._memory.hold([(each.address, each.nbytes) for each in regions])
         self._regions, self._freed = regions, [_buffer(*each) for each in request.freed]
-        return Done()
+        return messages.Done()
 
-    def _share(self, request: gpu_messages.Share, fd: int | None) -> Done:
+    def _share(self, request: gpu_messages.Share, fd: int | None) -> messages.Done:
         if fd is None or request.address not in ADDRESSES:
             raise Malformed("a shared file has no place")
         self._memory.map_shared(fd, request.nbytes, request.address)
-        return Done()
+        return messages.Done()
 
     def _text(self, number: int) -> str:
         if not 0 <= number < len(self._texts):
@@ -297,15 +289,15 @@ class Gpu:
                 return each
         raise Malformed("there is no such device memory")
 
-    def _write(self, request: gpu_messages.Write, fd: int | None) -> Done:
+    def _write(self, request: gpu_messages.Write, fd: int | None) -> messages.Done:
         offset = 0
         for address, nbytes in request.spans:
             self._holder(address, nbytes)
             host_bytes(address, nbytes)[:] = self._window[offset : offset + nbytes]
             offset += nbytes
-        return Done()
+        return messages.Done()
 
-    def _read(self, request: gpu_messages.Read, fd: int | None) -> Done:
+    def _read(self, request: gpu_messages.Read, fd: int | None) -> messages.Done:
         address, nbytes = request.address, request.nbytes
         holder = self._holder(address, nbytes)
         self._refuse_what_differs(address, nbytes, lambda: host_bytes(address, nbytes).copy())
@@ -313,7 +305,7 @@ class Gpu:
         name = holder.name if holder in self._case else "memory of a kernel"
         if name not in self._call.read:
             self._call.read.append(name)
-        return Done()
+        return messages.Done()
 
     def _refuse_what_differs(self, address: int, nbytes: int, read: Callable[[], Any]) -> None:
         """Raise the finding that the contents of a range depend on, if any."""
@@ -321,7 +313,7 @@ class Gpu:
         if cause is not None:
             raise cause
 
-    def _copy(self, request: gpu_messages.Copy, fd: int | None) -> Done:
+    def _copy(self, request: gpu_messages.Copy, fd: int | None) -> messages.Done:
         to, source, nbytes = request.to, request.source, request.nbytes
         self._holder(source, nbytes)
         self._holder(to, nbytes)
@@ -330,26 +322,26 @@ class Gpu:
         self._call.copied.append(nbytes)
         if self._memory.is_shared(to, nbytes):
             self._call.also = _shares
-        return Done()
+        return messages.Done()
 
     def _find_variable(self, request: gpu_messages.FindVariable, fd: int | None) -> Found:
         found = emulator.variable(self._text(request.text), request.name)
         self._variables[found.address] = found
         return Found(found.address, found.nbytes)
 
-    def _examine(self, request: gpu_messages.Examine, fd: int | None) -> Done:
+    def _examine(self, request: gpu_messages.Examine, fd: int | None) -> messages.Done:
         emulator.examine(self._text(request.text), request.kernel)
-        return Done()
+        return messages.Done()
 
-    def _add_note(self, request: gpu_messages.AddNote, fd: int | None) -> Done:
+    def _add_note(self, request: gpu_messages.AddNote, fd: int | None) -> messages.Done:
         reports, note = self._call.reports, _note(request.note)
         those = [each for each in reports if each.kernel == request.kernel] or reports
         if those and len(self._call.notes) < _most_told:
             self._call.notes.append([note.code, note.message])
             those[-1].findings.append(noted(note, those[-1].kernel))
-        return Done()
+        return messages.Done()
 
-    def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> Done:
+    def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> messages.Done:
         width, shape, strides = request.itemsize, request.shape, request.strides
         sizes = [width, *shape, *strides, request.offset]
         if min(sizes) < 0 or not len(shape) == len(strides) <= _most_dimensions or width < 1:
@@ -358,7 +350,7 @@ class Gpu:
         if request.offset + size > self._room_for_output:
             raise Malformed("the output has no room")
         if size == 0:
-            return Done()
+            return messages.Done()
         last = sum((count - 1) * step for count, step in zip(shape, strides, strict=True))
         self._holder(request.address, last + width)
         source = host_bytes(request.address, last + width)
@@ -371,7 +363,7 @@ class Gpu:
 
         self._refuse_what_differs(request.address, last + width, read)
         host_bytes(self._place_of_output + request.offset, size)[:] = read()
-        return Done()
+        return messages.Done()
 
     def _start(self, request: gpu_messages.Start, fd: int | None) -> Started:
         call, session = self._call, self._session
@@ -515,7 +507,7 @@ def _listed(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _predicted(request: Begin, counts: list[Counted], copied: list[int]) -> dict[str, Any]:
+def _predicted(request: messages.Begin, counts: list[Counted], copied: list[int]) -> dict[str, Any]:
     """Return the predicted time of a call on another GPU, or why there is no prediction."""
     try:
         found = predict(GPUS[request.model], counts, request.flush == "clean", copied)

@@ -26,20 +26,9 @@ from nvfp4.gpu.timing import wait_until_idle
 from nvfp4.judge.executor import ExecutorFailed
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess, no_gpu
+from nvfp4.records import messages
 from nvfp4.records.cases import Case
 from nvfp4.records.failures import read_failure
-from nvfp4.records.messages import (
-    Begin,
-    Call,
-    Called,
-    CaseOpened,
-    Done,
-    End,
-    Ended,
-    HandOverAgain,
-    OpenCase,
-    OpenHost,
-)
 from nvfp4.records.ranges import ADDRESSES
 from nvfp4.records.unanswered import longest_call_s, longest_import_s
 
@@ -102,7 +91,7 @@ class OpenedCase:
         """Whether counts decide."""
         self.unverified: str | None = None
         """Why counts may leave out work; None if they do not."""
-        self.ended: Ended | None = None
+        self.ended: messages.Ended | None = None
         """The emulated GPU's account of the last call."""
         self.predicted: dict[str, Any] = {}
         """The first call's time on another GPU; see ``records.prediction``."""
@@ -136,16 +125,16 @@ class OpenedCase:
         plan = self.plan
         expected = plan.expected.to_plain() if plan.checks_shape else {}
         inputs = plan.inputs.to_plain()
-        request = OpenCase(inputs, expected, plan.room_bytes, self._number)
+        request = messages.OpenCase(inputs, expected, plan.room_bytes, self._number)
         if self._emulates:
-            self._base = self.ask(request, CaseOpened).base
+            self._base = self.ask(request, messages.CaseOpened).base
             if self._base % mmap.PAGESIZE or self._base not in ADDRESSES:
                 message = "the submission's process has no such addresses"
                 raise SubmissionFailed("process.protocol", message)
         else:
-            self.ask(request, Done, self.buffers.fd)
+            self.ask(request, messages.Done, self.buffers.fd)
         if self._host.tensors:
-            self.ask(OpenHost(), Done, self._host.fd)
+            self.ask(messages.OpenHost(), messages.Done, self._host.fd)
 
     @contextmanager
     def resumed(self) -> Iterator["OpenedCase"]:
@@ -166,10 +155,10 @@ class OpenedCase:
         said = self.is_benchmark and self.unverified and self._launched
         return {"unverified": str(self.unverified)} if said else {}
 
-    def judged_call(self, data: Drawn, check: bool = True) -> tuple[Called, float]:
+    def judged_call(self, data: Drawn, check: bool = True) -> tuple[messages.Called, float]:
         """Make a call on ``data``, check inputs and output, and return its nanoseconds by the
         judge's clock. Raises SubmissionFailed."""
-        return self.judged_request(data, Call(), Called, check)
+        return self.judged_request(data, messages.Call(), messages.Called, check)
 
     def judged_request(
         self, data: Drawn, request: object, answer: type[T], check: bool = True
@@ -230,7 +219,7 @@ class OpenedCase:
         places = offsets(self._sizes)
         left_s = self.seconds_left()
         predicts = explain or (self.is_benchmark and not self.predicted)
-        request = Begin(
+        request = messages.Begin(
             self._base,
             described(self.plan, places),
             mapped_bytes(self._sizes),
@@ -243,11 +232,11 @@ class OpenedCase:
             list(texts),
             self.longest_s,
         )
-        self._ask_gpu(request, Done, self.buffers.fd)
+        self._ask_gpu(request, messages.Done, self.buffers.fd)
 
-    def end(self) -> Ended:
+    def end(self) -> messages.Ended:
         """End the call and return the executor's account. Raises SubmissionFailed, OutOfTime."""
-        self.ended = self._ask_gpu(End(), Ended)
+        self.ended = self._ask_gpu(messages.End(), messages.Ended)
         return self.ended
 
     def _ask_gpu(self, request: object, answer: type[T], fd: int | None = None) -> T:
@@ -259,13 +248,13 @@ class OpenedCase:
             self._process.stop()
             raise no_gpu(error) from None
 
-    def _with_reports(self, answered: T, ended: Ended) -> T:
+    def _with_reports(self, answered: T, ended: messages.Ended) -> T:
         self.unverified = self.unverified or ended.why or None
         self.predicted = self.predicted or ended.predicted
         self.sampled = ended.sampled
-        return (
-            replace(answered, launches=ended.reports) if isinstance(answered, Called) else answered
-        )
+        if isinstance(answered, messages.Called):
+            return replace(answered, launches=ended.reports)
+        return answered
 
     def _as_the_gpu_tells(self, failed: SubmissionFailed) -> SubmissionFailed:
         """Return a failure with the executor's record of the fault, which replaces that of the
@@ -293,7 +282,7 @@ class OpenedCase:
             self.check_output(self.returned(), drawn)
 
     def _note_launches(self, answered: object) -> None:
-        if self._emulates and isinstance(answered, Called):
+        if self._emulates and isinstance(answered, messages.Called):
             launched = bool(answered.launches)
             if self._launched not in (None, launched):
                 self._launched = True
@@ -334,14 +323,10 @@ class OpenedCase:
             if self.plan.strict_inputs:
                 message = f"custom_kernel changed its input {name} in place"
                 raise SubmissionFailed("contract.input_changed", message, input=name)
-            if name not in self.changed and not self._is_returned(held[name]):
+            # An input that is also the output may be written to.
+            outputs = self.returned().storages
+            if name not in self.changed and not any(same_bytes(e, held[name]) for e in outputs):
                 self.changed.append(name)
-
-    def _is_returned(self, written: torch.Tensor) -> bool:
-        """Return whether an input that was written to is also the output, in which case writing was
-        allowed."""
-        returned = self.returned().storages
-        return any(same_bytes(each, written) for each in returned)
 
     def check_output(self, output: Output, drawn: Drawn) -> None:
         """Raises SubmissionFailed if an output is wrong."""
@@ -381,7 +366,7 @@ class OpenedCase:
 
     def check_again(self) -> None:
         """Raises SubmissionFailed if the last output has changed."""
-        self.ask(HandOverAgain(), Done)
+        self.ask(messages.HandOverAgain(), messages.Done)
         after = self.output_in(self.buffers.tensors[output_name])
         if not after.same_bits(self.returned()):
             message = "the output changed after it was returned"

@@ -17,23 +17,10 @@ from typing import TypeVar
 
 from nvfp4.judge.executor import Executor, ExecutorFailed
 from nvfp4.judge.protocol import Exit
+from nvfp4.records import messages
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 from nvfp4.records.failures import BY_SUBMISSION, Failure, read_failure
 from nvfp4.records.files import clear
-from nvfp4.records.messages import (
-    NOT_STARTED,
-    Call,
-    Connect,
-    Connected,
-    Done,
-    Failed,
-    Greeting,
-    Load,
-    Opened,
-    OpenSession,
-    pack,
-    unpack,
-)
 from nvfp4.records.options import Options
 from nvfp4.records.processes import Process, Tail
 from nvfp4.records.unanswered import last_state, longest_on_gpu_s, stack_of_hang
@@ -258,7 +245,7 @@ class SubmissionProcess:
         SubmissionFailed if the worker or the emulated GPU does not start."""
         self.greet(timeout_s)
         self._connect(timeout_s)
-        self._send(Load(), None)
+        self._send(messages.Load(), None)
         self._loads = True
 
     def load(self, timeout_s: float) -> None:
@@ -273,7 +260,7 @@ class SubmissionProcess:
             self.begin_load(timeout_s)
         self._loads = False
         try:
-            self.finish(Done, timeout_s)
+            self.finish(messages.Done, timeout_s)
         except SubmissionFailed as failed:
             self._load_failure = failed
             raise
@@ -291,17 +278,17 @@ class SubmissionProcess:
             for _ in range(_attempts):
                 ours, theirs = socket.socketpair()
                 with ours, theirs:
-                    self._send(Connect(), theirs.fileno())
-                    taken = self.finish(Connected, timeout_s).taken
+                    self._send(messages.Connect(), theirs.fileno())
+                    taken = self.finish(messages.Connected, timeout_s).taken
                     path, text, options = str(self.submission), self.source.text, self.options
-                    session = OpenSession(
+                    session = messages.OpenSession(
                         taken,
                         path,
                         self._name,
                         text,
                         options.check,
                     )
-                    if self.gpu.ask(session, Opened, timeout_s, ours.fileno()).possible:
+                    if self.gpu.ask(session, messages.Opened, timeout_s, ours.fileno()).possible:
                         return
                 self.gpu.stop()  # another process has other addresses
             raise ExecutorFailed("its addresses are those of the submission's process")
@@ -317,7 +304,7 @@ class SubmissionProcess:
         SubmissionFailed."""
         if self._confined is None:
             try:
-                greeting = unpack(self._receive(timeout_s), Greeting)
+                greeting = messages.unpack(self._receive(timeout_s), messages.Greeting)
             except ChannelClosed:
                 died = self._died()
                 if attempts == 1:
@@ -335,7 +322,7 @@ class SubmissionProcess:
         self._requests += 1
         self._asked = request
         try:
-            self._channel.send({**pack(request), "id": self._requests}, fd)
+            self._channel.send({**messages.pack(request), "id": self._requests}, fd)
         except ChannelClosed:
             raise self._died() from None
 
@@ -350,7 +337,7 @@ class SubmissionProcess:
                     "process.protocol",
                     "the submission's process sent an answer that nobody asked for",
                 )
-            answered = unpack(message, answer, Failed)
+            answered = messages.unpack(message, answer, messages.Failed)
         except ChannelClosed:
             raise self._died() from None
         except ChannelTimeout:
@@ -362,18 +349,18 @@ class SubmissionProcess:
             raise SubmissionFailed(
                 "process.protocol", f"the submission's process sent a bad message: {error}"
             ) from None
-        if isinstance(answered, Failed):
+        if isinstance(answered, messages.Failed):
             raise self._told(answered)
         assert isinstance(answered, answer)
         return answered
 
-    def _told(self, answered: Failed) -> SubmissionFailed:
+    def _told(self, answered: messages.Failed) -> SubmissionFailed:
         failure = read_failure(answered.failure) or Failure("call.exception")
         if not failure.code.startswith(_told_by_workers):
             failure = replace(failure, code="call.exception")
         failure = replace(failure, causes=[], told_by=BY_SUBMISSION)
         failed = SubmissionFailed.of(failure, answered.message)
-        failed.by_import = isinstance(self._asked, Load)
+        failed.by_import = isinstance(self._asked, messages.Load)
         if failure.code == "cuda.error":  # lost with the CUDA context of that process
             self.stop()
         return self._after_refusal(failed) if failure.code == "process.sys_exit" else failed
@@ -381,7 +368,7 @@ class SubmissionProcess:
     def _timed_out(self, timeout_s: float) -> SubmissionFailed:
         """Return the failure of a request that timed out, with the time spent on other work and the
         place of the hang."""
-        loads = isinstance(self._asked, Load)
+        loads = isinstance(self._asked, messages.Load)
         message = f"{'its import' if loads else 'custom_kernel'} did not finish within "
         message += f"{timeout_s:.3g} s"
         arguments = {"seconds": float(f"{timeout_s:.3g}")}
@@ -425,7 +412,8 @@ class SubmissionProcess:
 
     def _hangs(self, waited_s: float) -> bool:
         """Whether a call on a GPU has taken too long without its compilations."""
-        if self.gpu is not None or not isinstance(self._asked, Call) or waited_s < longest_on_gpu_s:
+        is_timed = self.gpu is None and isinstance(self._asked, messages.Call)
+        if not is_timed or waited_s < longest_on_gpu_s:
             return False
         return waited_s - last_state(self.scratch).not_its_own_until_now_s > longest_on_gpu_s
 
@@ -453,7 +441,7 @@ class SubmissionProcess:
             return self._after_refusal(
                 SubmissionFailed("process.killed", message + more, signal=name)
             )
-        if code == NOT_STARTED:
+        if code == messages.NOT_STARTED:
             return SubmissionFailed("process.not_started", f"the worker did not start:{more}")
         message = f"the submission's process ended with exit code {code}"
         return self._after_refusal(

@@ -13,20 +13,11 @@ from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, 
 from nvfp4.capture.interception import Interception, unordered_notes
 from nvfp4.contract.tree import Tree, outermost_first, places, tensors_of
 from nvfp4.gpu.buffers import SharedBuffers, buffers_in, mapped_bytes, sizes_of
+from nvfp4.records import messages
 from nvfp4.records.files import overwrite
 from nvfp4.records.gpu_messages import window_bytes
 from nvfp4.records.launch import Buffer, Launch, View
 from nvfp4.records.launch_errors import UnsupportedCall, tell_refusals
-from nvfp4.records.messages import (
-    Call,
-    Called,
-    CaseOpened,
-    Connect,
-    Connected,
-    Done,
-    Load,
-    OpenCase,
-)
 from nvfp4.records.options import Options
 from nvfp4.records.ranges import taken_ranges
 from nvfp4.records.source import show_as
@@ -93,18 +84,18 @@ class EmulatedRunner(Runner):
         super().__init__(submission, options)
         self._cases: dict[int, tuple[AddressSpace, Any]] = {}
         self.watch.watch_crashes()
-        self.operations[Connect] = self._connect
+        self.operations[messages.Connect] = self._connect
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the stand-in on the same memory."""
         return standin.adopt(tensor)
 
-    def _connect(self, request: Connect, fd: int | None) -> Connected:
+    def _connect(self, request: messages.Connect, fd: int | None) -> messages.Connected:
         assert fd is not None
         self._socket = socket.socket(fileno=fd)
-        return Connected(taken_ranges())
+        return messages.Connected(taken_ranges())
 
-    def _load(self, request: Load, fd: int | None) -> Done:
+    def _load(self, request: messages.Load, fd: int | None) -> messages.Done:
         self.launches = ForwardedLaunches(self.link(), self._submission, self.options)
         activity.tell(self._note)
         tell_refusals(self.state.refused)
@@ -115,7 +106,7 @@ class EmulatedRunner(Runner):
         """Return the link to the executor, which runs the kernels."""
         return ExecutorLink(self._socket)
 
-    def _open_case(self, request: OpenCase, fd: int | None) -> CaseOpened:
+    def _open_case(self, request: messages.OpenCase, fd: int | None) -> messages.CaseOpened:
         """Open a case in its own address space. No address is used for two cases, so that a pointer
         that a submission keeps is wrong for other cases; a reopened case has its old addresses."""
         self._plan(request)
@@ -127,7 +118,7 @@ class EmulatedRunner(Runner):
         self._cases[request.number] = opened
         self.buffers = opened[1]
         self.launches.gpu.spaces = [space for space, _ in self._cases.values()]
-        return CaseOpened(opened[0].address)
+        return messages.CaseOpened(opened[0].address)
 
     def _note(self, word: str) -> None:
         """Write the activity for nvfp4/cli/judging/bot.py; the submission can change the file."""
@@ -139,7 +130,7 @@ class EmulatedRunner(Runner):
         self.launches.begin_call(self.inputs, buffers.tensors)
         return super().data(buffers)
 
-    def _call(self, request: Call, fd: int | None) -> Called:
+    def _call(self, request: messages.Call, fd: int | None) -> messages.Called:
         answer = super()._call(request, fd)
         self.launches.end_call()
         return answer

@@ -9,15 +9,7 @@ import torch
 from nvfp4.contract.tree import tensors_of
 from nvfp4.gpu.buffers import SharedBuffers, in_sets, of_sets, open_buffers, sizes_of
 from nvfp4.gpu.device_memory import WaitingSide
-from nvfp4.records.messages import (
-    AwaitQueue,
-    CloseQueue,
-    Done,
-    OpenCase,
-    OpenGate,
-    OpenSets,
-    QueueCalls,
-)
+from nvfp4.records import messages
 from nvfp4.worker.outputs import Refused
 from nvfp4.worker.runner import Runner
 
@@ -34,27 +26,27 @@ class GatedCalls:
         self._outputs: list[torch.Tensor] = []
         self._gate: WaitingSide | None = None
         self._nothing = torch.zeros(2, 1, dtype=torch.float16, device=runner.device)
-        self._open_case = runner.operations[OpenCase]
+        self._open_case = runner.operations[messages.OpenCase]
         self.operations: dict[type, Callable[[Any, int | None], object]] = {
-            OpenCase: self._open_other_case,
-            OpenGate: self._open_gate,
-            OpenSets: self._open_sets,
-            QueueCalls: self._queue,
-            AwaitQueue: self._await,
-            CloseQueue: self._close,
+            messages.OpenCase: self._open_other_case,
+            messages.OpenGate: self._open_gate,
+            messages.OpenSets: self._open_sets,
+            messages.QueueCalls: self._queue,
+            messages.AwaitQueue: self._await,
+            messages.CloseQueue: self._close,
         }
 
-    def _open_other_case(self, request: OpenCase, fd: int | None) -> object:
-        self._close(CloseQueue(), None)
+    def _open_other_case(self, request: messages.OpenCase, fd: int | None) -> object:
+        self._close(messages.CloseQueue(), None)
         return self._open_case(request, fd)
 
-    def _open_gate(self, request: OpenGate, fd: int | None) -> Done:
+    def _open_gate(self, request: messages.OpenGate, fd: int | None) -> messages.Done:
         assert fd is not None, "a descriptor comes with it"
         self._gate = WaitingSide(fd, self._runner.device)
         self._copy_all([], [])  # a kernel cannot be loaded while the device waits
-        return Done()
+        return messages.Done()
 
-    def _open_sets(self, request: OpenSets, fd: int | None) -> Done:
+    def _open_sets(self, request: messages.OpenSets, fd: int | None) -> messages.Done:
         runner = self._runner
         if fd is None:
             self._sets = [runner.buffers]
@@ -62,9 +54,9 @@ class GatedCalls:
             sizes = sizes_of(runner.inputs, runner.room_bytes)
             whole = open_buffers(of_sets(sizes, request.count), runner.device, fd)
             self._sets = in_sets(whole, request.count)
-        return Done()
+        return messages.Done()
 
-    def _queue(self, request: QueueCalls, fd: int | None) -> Done:
+    def _queue(self, request: messages.QueueCalls, fd: int | None) -> messages.Done:
         """Queue behind the gate one call on each set, and the copy of its output to the judge."""
         assert self._gate, "OpenGate comes first"
         runner = self._runner
@@ -83,16 +75,16 @@ class GatedCalls:
         if request.wait:  # as a host does that waits for the device in a call
             runner.settle()
         self._copy_all(targets, self._outputs)
-        return self._await(AwaitQueue(), None) if request.wait else Done()
+        return self._await(messages.AwaitQueue(), None) if request.wait else messages.Done()
 
     def _copy_all(self, targets: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         """Copy the outputs and a dummy, so that an empty queue costs the same as others."""
         _copy_all([*targets, self._nothing[0]], [*outputs, self._nothing[1]])
 
-    def _await(self, request: AwaitQueue, fd: int | None) -> Done:
+    def _await(self, request: messages.AwaitQueue, fd: int | None) -> messages.Done:
         self._runner.settle()
-        return Done()
+        return messages.Done()
 
-    def _close(self, request: CloseQueue, fd: int | None) -> Done:
+    def _close(self, request: messages.CloseQueue, fd: int | None) -> messages.Done:
         self._sets, self._outputs = [], []
-        return Done()
+        return messages.Done()

@@ -24,21 +24,9 @@ from nvfp4.gpu.buffers import (
     sizes_of,
 )
 from nvfp4.gpu.timing import CallTimer, CudaTimer, call_timer, flushes, wait_until_idle
+from nvfp4.records import messages
 from nvfp4.records.failures import Failure
 from nvfp4.records.launch_errors import RetargetError
-from nvfp4.records.messages import (
-    Call,
-    Called,
-    CaseOpened,
-    Done,
-    Failed,
-    HandOverAgain,
-    Load,
-    OpenCase,
-    OpenHost,
-    Profile,
-    Profiled,
-)
 from nvfp4.records.options import Options
 from nvfp4.records.refusals import packages
 from nvfp4.records.texts import plain
@@ -88,19 +76,19 @@ class Runner:
         self._last_output: Any = None
         self.output = self.inputs
         self.operations: dict[type, Callable[[Any, int | None], object]] = {
-            Load: self._load,
-            OpenCase: self._open_case,
-            OpenHost: self._open_host,
-            Call: self._call,
-            HandOverAgain: self._hand_over_again,
-            Profile: self._profile,
+            messages.Load: self._load,
+            messages.OpenCase: self._open_case,
+            messages.OpenHost: self._open_host,
+            messages.Call: self._call,
+            messages.HandOverAgain: self._hand_over_again,
+            messages.Profile: self._profile,
         }
 
     def answer(self, request: object, fd: int | None) -> object:
         """Carry out a request. An exception of the submission becomes the answer. Output is sent
         before the answer, and the activity is recorded in case there is no answer."""
         self.state.begin()
-        loads = isinstance(request, Load)
+        loads = isinstance(request, messages.Load)
         try:
             with self.watch.watching(loads):
                 return self.operations[type(request)](request, fd)
@@ -115,12 +103,15 @@ class Runner:
         except BaseException as error:
             return self._explain(error, loads)
         finally:
-            flush_output()
+            # Output of this process, that of compiled code included.
+            with contextlib.suppress(Exception):  # a submission may have replaced or closed it
+                sys.stdout.flush()
+            ctypes.CDLL(None).fflush(None)
 
-    def _told(self, loads: bool, code: str, message: str, arguments: dict[str, Any]) -> Failed:
+    def _told(self, loads: bool, code: str, message: str, arguments: dict[str, Any]) -> object:
         heading = f"{_import_heading}: " if loads else ""
         text = plain(f"{heading}{message}", self._submission, self.name)
-        return Failed(text, Failure(code, arguments=arguments).as_plain())
+        return messages.Failed(text, Failure(code, arguments=arguments).as_plain())
 
     @property
     def kernel(self) -> CustomKernel:
@@ -157,7 +148,7 @@ class Runner:
                     "custom_kernel set aside L2 cache, which would survive the flush",
                 )
 
-    def _load(self, request: Load, fd: int | None) -> Done:
+    def _load(self, request: messages.Load, fd: int | None) -> messages.Done:
         spec = importlib.util.spec_from_file_location("submission", self._submission)
         if spec is None or spec.loader is None:
             raise Refused("contract.not_python", f"{self._submission.name} is not a Python file")
@@ -169,37 +160,37 @@ class Runner:
             message = f"{self._submission.name} defines no function custom_kernel(data)"
             raise Refused("contract.no_custom_kernel", message)
         self._kernel = kernel
-        return Done()
+        return messages.Done()
 
-    def _open_case(self, request: OpenCase, fd: int | None) -> Done | CaseOpened:
+    def _open_case(self, request: messages.OpenCase, fd: int | None) -> object:
         self.buffers.close()
         self._plan(request)
         assert fd is not None
         sizes = sizes_of(self.inputs, self.room_bytes)
         self.buffers = open_buffers(sizes, self.device, fd)
-        return Done()
+        return messages.Done()
 
-    def _plan(self, request: OpenCase) -> None:
+    def _plan(self, request: messages.OpenCase) -> None:
         self.inputs = tree_of(request.inputs)
         self._expected = tree_of(request.expected) if request.expected else None
         self.room_bytes = request.room_bytes
 
-    def _open_host(self, request: OpenHost, fd: int | None) -> Done:
+    def _open_host(self, request: messages.OpenHost, fd: int | None) -> messages.Done:
         assert fd is not None
         self._host.close()
         self._host = open_buffers(host_sizes_of(self.inputs), torch.device("cpu"), fd)
-        return Done()
+        return messages.Done()
 
-    def _call(self, request: Call, fd: int | None) -> Called:
+    def _call(self, request: messages.Call, fd: int | None) -> messages.Called:
         kernel, data = self.kernel, self.data(self.buffers)
         output, time = self._timer.time(lambda: kernel(data))
         self._last_output = output
         self._hand_over(output)
-        return Called(time.call_ns, time.settled_ns, time.late, self.output.to_plain(), [])
+        return messages.Called(time.call_ns, time.settled_ns, time.late, self.output.to_plain(), [])
 
-    def _hand_over_again(self, request: HandOverAgain, fd: int | None) -> Done:
+    def _hand_over_again(self, request: messages.HandOverAgain, fd: int | None) -> messages.Done:
         self._hand_over(self._last_output)
-        return Done()
+        return messages.Done()
 
     def _hand_over(self, output: Any) -> None:
         """Copy an output to the memory that the judge reads."""
@@ -208,14 +199,14 @@ class Runner:
             _copy(target, tensor)
         self.settle()
 
-    def _profile(self, request: Profile, fd: int | None) -> Profiled:
+    def _profile(self, request: messages.Profile, fd: int | None) -> messages.Profiled:
         """Profile a call: in an NVTX range under ncu, else by torch's profiler."""
         data = self.data(self.buffers)
         on_cuda = self.device.type == "cuda"
         if os.environ.get("POPCORN_NCU") == "1":
             with torch.cuda.nvtx.range("custom_kernel") if on_cuda else contextlib.nullcontext():
                 self._hand_over(self.kernel(data))
-            return Profiled("", self.output.to_plain())
+            return messages.Profiled("", self.output.to_plain())
         with (
             torch.profiler.profile() as profiler,
             torch.profiler.record_function("custom_kernel"),
@@ -225,9 +216,9 @@ class Runner:
         self._hand_over(output)
         order = "cuda_time_total" if on_cuda else "cpu_time_total"
         table = profiler.key_averages().table(sort_by=order, row_limit=20)
-        return Profiled(table, self.output.to_plain())
+        return messages.Profiled(table, self.output.to_plain())
 
-    def _explain(self, error: BaseException, loads: bool) -> Failed:
+    def _explain(self, error: BaseException, loads: bool) -> messages.Failed:
         if loads and isinstance(error, Exception) and not isinstance(error, RetargetError):
             return self._explain_import(error)
         told = explained(error, self._submission, self.name)
@@ -239,16 +230,16 @@ class Runner:
                 first_line = str(lost).splitlines()[0]
                 told = told if first_line in told else f"{told}\n{first_line}"
                 failure = replace(failure, code="cuda.error")
-        return Failed(told, failure.as_plain())
+        return messages.Failed(told, failure.as_plain())
 
-    def _explain_import(self, error: Exception) -> Failed:
+    def _explain_import(self, error: Exception) -> messages.Failed:
         lines = [_import_heading, own_traceback(error, self._submission, self.name)]
         hint = version_hint(error)
         if hint is None and isinstance(error, ModuleNotFoundError):
             hint = _import_hint(error)
         text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
         failure = failure_of(error, self._submission, False, self.emulates)
-        return Failed(text, failure.as_plain())
+        return messages.Failed(text, failure.as_plain())
 
 
 def own_traceback(error: BaseException, submission: Path, name: str) -> str:
@@ -287,13 +278,6 @@ def _import_hint(error: ModuleNotFoundError) -> str | None:
     if close:
         return f"did you mean {close[0]}?"
     return f"a submission is one file, and {name} is not installed"
-
-
-def flush_output() -> None:
-    """Flush the output of this process, that of compiled code included."""
-    with contextlib.suppress(Exception):  # a submission may have replaced or closed it
-        sys.stdout.flush()
-    ctypes.CDLL(None).fflush(None)
 
 
 def send_lines_at_once() -> None:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from nvfp4.capture.cuda.image_headers import NO_FILE
+
 LIBRARY_HEADERS = Path(__file__).parent / "library_headers"
 """Headers of libraries that the toolkit may lack."""
 
@@ -16,7 +18,6 @@ _MISSING_NAME = re.compile(
     r"expected constructor|no storage class"  # a macro that is not known
 )
 _UNKNOWN = re.compile(r"""identifier "(\w+)" is undefined|.(\w+). was not declared in this scope""")
-_NO_FILE = re.compile(r"(?:cannot open source file \"|error: )([^\s\":]+)(?:\"|: No such file)")
 _OF_TORCH = re.compile(
     r"[A-Z][A-Z0-9_]+|at|c10|torch|pybind11|py|caffe2|(?:cublas|cusolver|cusparse)\w*"
 )
@@ -47,9 +48,11 @@ def torch_may_know(errors: str, sources: Iterable[str]) -> bool:
 
 
 def _one_may_be(error: str, using: bool) -> bool:
-    file = _NO_FILE.search(error)
+    file = NO_FILE.search(error)
     if file is not None:
-        return any((folder / file[1]).is_file() for folder in (*include_paths(), LIBRARY_HEADERS))
+        return any(
+            (folder / file["name"]).is_file() for folder in (*include_paths(), LIBRARY_HEADERS)
+        )
     unknown = _UNKNOWN.search(error)
     if unknown is None:
         return True

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nvfp4.records.launch_errors import NotInstalled
 
-_NO_FILE = re.compile(
+NO_FILE = re.compile(
     r"^(?P<where>.*?:\d+)?.*?(?:cannot open source file \"|error: )(?P<name>[^\s\":]+)"
     r"(?:\"|: No such file)",
     re.MULTILINE,
@@ -118,7 +118,7 @@ def refuse_if_missing(errors: str, toolkit: Path) -> None:
     The header may be missing, older, or one of `library_headers`, which have only a few of its
     types. toolkit: the folder of the toolkit's headers.
     """
-    for found in _NO_FILE.finditer(errors):
+    for found in NO_FILE.finditer(errors):
         _refuse(found["name"], found["where"])
     newer, release = _OF_CUTLASS.search(errors), _release()
     if newer is not None and () < release < CONTESTS_CUTLASS:

@@ -22,7 +22,6 @@ from nvfp4.capture.kernel import (
     Resources,
     examined,
     find_kernel,
-    parameters_at,
     refuse_as_cuda_does,
     refuse_other_architectures,
 )
@@ -307,7 +306,9 @@ class CudaRuntime(Session):
         kernel = self.kernel(function)
         with examined(kernel, self.examine):
             self.refuse_launch(kernel, self.device, grid, block, cluster, shared_bytes)
-        raw = parameters_at(arguments, kernel.parameter_bytes)
+        sizes = kernel.parameter_bytes  # host code passes an array of pointers (void **)
+        pointers = (ctypes.c_void_p * len(sizes)).from_address(arguments) if sizes else ()
+        raw = [ctypes.string_at(each, size) for each, size in zip(pointers, sizes, strict=True)]
         ptx, with_suffix = kernel.ptx, self._with_suffix.get(kernel.ptx, "")
         for name, value in registers.items():
             ptx = ptx.replace(f"{name};", f"{value};")

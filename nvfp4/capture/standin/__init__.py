@@ -12,6 +12,8 @@ as long as this is installed: to detect a real GPU, check before.
 Nothing runs asynchronously and no time can be measured: events refuse to return one.
 """
 
+from contextlib import AbstractContextManager
+
 import torch
 
 from nvfp4.capture.device import device_for
@@ -26,7 +28,7 @@ __all__ = ["StandIn", "adopt", "host_view", "install", "is_installed"]
 _installed: "StandIn | None" = None
 
 
-class StandIn:
+class StandIn(AbstractContextManager["StandIn"]):
     """The stand-in while it is installed; a context manager that uninstalls.
 
     device: the pretended GPU, a `capture.device.Device`.
@@ -53,9 +55,6 @@ class StandIn:
             self._kernels.remove()
             self._guard.remove()
             self._patches.undo()
-
-    def __enter__(self) -> "StandIn":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.uninstall()

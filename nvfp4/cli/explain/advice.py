@@ -153,9 +153,11 @@ def _bank_conflict(line: LineCost, context: _Context) -> Iterator[Advice]:
         if access.passes < _bad_ratio * access.least_passes or not access.conflict_ways:
             continue
         ways, bank = access.conflict_ways, access.conflict_bank
+        lanes = ", ".join(map(str, access.conflict_lanes[:3]))
+        lanes += ", ..." if len(access.conflict_lanes) > 3 else ""
         yield Advice(
             "bank_conflict",
-            f"{ways}-way bank conflict: lanes {_some(access.conflict_lanes)} hit bank {bank}; pad "
+            f"{ways}-way bank conflict: lanes {lanes} hit bank {bank}; pad "
             "the row by one word or swizzle it",
             slots_a_pass * (access.passes - access.least_passes),
             {"ways": ways, "bank": bank, "lanes": access.conflict_lanes},
@@ -275,11 +277,6 @@ def _blameless(line: LineCost) -> str:
     most = opcodes.most_common(_shown_opcodes)
     mix = ", ".join(f"{count / total:.0%} {opcode}" for opcode, count in most)
     return f"no waste was found{''.join(f', {each}' for each in said)}: {mix}"
-
-
-def _some(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:3]))
-    return f"{shown}, ..." if len(numbers) > 3 else shown
 
 
 def _number(value: float) -> str:

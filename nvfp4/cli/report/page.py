@@ -61,20 +61,16 @@ def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
         lstrip_blocks=True,
     )
     script = (_folder / "report.js").read_text(encoding="utf-8")
+    digest = hashlib.sha256(script.encode()).digest()
     return environment.get_template("report.html").render(
         sections=sections,
         comparison=_comparison(sections) if len(sections) > 1 else None,
         style=Markup((_folder / "report.css").read_text(encoding="utf-8")),
         script=Markup(script),
-        script_hash=Markup(script_hash(script)),
+        # By which a Content-Security-Policy names the only script that may run.
+        script_hash=Markup(f"sha256-{base64.b64encode(digest).decode()}"),
         made=time.strftime("%Y-%m-%d %H:%M"),
     )
-
-
-def script_hash(script: str) -> str:
-    """Return the hash by which a Content-Security-Policy names the only script that may run."""
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Section:

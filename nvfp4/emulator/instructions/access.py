@@ -55,12 +55,13 @@ def write(
         return
     if space == "shared":
         offset = shared_access.locate(batch, access, address, lanes, WRITTEN)
-        if batch.shared.checked and shared_access.stores_flags(access.site):
-            shared_access.note_flags(batch, access.site, access.nbytes, offset, lanes, data)
-        elif batch.shared.checked:
-            # Storing the bytes is part of the check: see races.note_writes.
-            shared_access.note_writes(batch, access.site, access.nbytes, offset, lanes, data)
-            return
+        if batch.shared.checked:
+            # Stores that other threads may read at the same time count as atomics without a result.
+            flags, site = shared_access.stores_flags(access.site), access.site
+            shared_access.note_writes(batch, site, access.nbytes, offset, lanes, data, flags)
+            if not flags:  # storing the bytes was part of the check: see races.note_writes
+                return
+            shared_access.meet_by_atomics(batch, site, offset, lanes)
         address = batch.shared.host(offset)
     else:
         address = _locate_local(batch, access, address, lanes)

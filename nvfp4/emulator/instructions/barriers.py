@@ -69,7 +69,8 @@ def _everybody(ex: Execution, which: Array, count: Array | None) -> bool:
         return False
     if count is not None and (count.size != 1 or count.reshape(-1)[0] != batch.thread_count):
         return False
-    return batch.barrier(int(which.reshape(-1)[0])).untouched()
+    barrier = batch.barrier(int(which.reshape(-1)[0]))
+    return not barrier.waiting and not barrier.arrived.any()  # since it last opened
 
 
 def _numbers(site: Site, ex: Execution, which: Array) -> list[tuple[int, Array]]:
@@ -212,15 +213,8 @@ def createpolicy(site: Site) -> Action:
     return site.action("special", lambda ex: (np.zeros(1, np.uint64),))
 
 
-@instruction("tcgen05")
-def tcgen05(site: Site) -> Action:
-    """Refuse tcgen05 instructions that have no builder of their own."""
-    raise site.unsupported(f"{site.opcode} is not emulated")
-
-
-@instruction("wgmma")
-def wgmma(site: Site) -> Action:
-    """Refuse wgmma: Hopper's tensor core instructions, which a B200 does not have."""
-    raise site.unsupported(
-        f"{site.opcode} is not emulated", hint="it runs on an H100 or H200 alone"
-    )
+@instruction("tcgen05", "wgmma")
+def tensor_cores(site: Site) -> Action:
+    """Refuse wgmma, which a B200 does not have, and tcgen05 without a builder of its own."""
+    hint = "it runs on an H100 or H200 alone" if site.parts[0] == "wgmma" else None
+    raise site.unsupported(f"{site.opcode} is not emulated", hint)

@@ -329,15 +329,6 @@ def note_overwritten(batch: Batch, site: Site, nbytes: int, offset: Array, lanes
     )
 
 
-def note_flags(
-    batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array, data: Array
-) -> None:
-    """Record stores that other threads may read at the same time; they count as atomics without a
-    result."""
-    note_writes(batch, site, nbytes, offset, lanes, data, atomic=True)
-    meet_by_atomics(batch, site, offset, lanes)
-
-
 def meet_by_atomics(batch: Batch, site: Site, offset: Array, lanes: Array) -> None:
     """Call `Clocks.meet_by_atomics` for the warps of these lanes. Only a store may be relaxed: all
     atomics count as releases."""

@@ -223,18 +223,14 @@ class _Linker:
         if mnemonic == "call":
             self.call(node)
         elif mnemonic in ("bar", "barrier") and "red" in node.parts:
-            self.reduction_barrier(node)
+            # Threads wait between the two instructions: vote, then read the outcome.
+            self.emit(replace(node, operands=node.operands[1:]))
+            outcome = node.opcode.replace(".red", ".outcome")
+            self.emit(replace(node, opcode=outcome, operands=node.operands[:2]))
         elif mnemonic == "ret" and self.returns is not None:
             self.jump(self.returns, node)
         else:
             self.emit(node)
-
-    def reduction_barrier(self, node: syntax.Instruction) -> None:
-        """Split a reduction into two instructions, as threads wait in between: vote, then read the
-        outcome."""
-        self.emit(replace(node, operands=node.operands[1:]))
-        outcome = node.opcode.replace(".red", ".outcome")
-        self.emit(replace(node, opcode=outcome, operands=node.operands[:2]))
 
     def jump(self, label: int, node: syntax.Instruction) -> None:
         """Branch to a label under the guard of `node`."""

@@ -72,10 +72,6 @@ class CtaBarrier:
         self.outcome = np.zeros((ctas, 2), np.int64)
         self.waiting: list[Waiting] = []
 
-    def untouched(self) -> bool:
-        """Whether no thread has arrived since it last opened."""
-        return not self.waiting and not self.arrived.any()
-
     def arrive(self, lanes: Array, expected: Array, votes: Array | None, stay: bool) -> None:
         """Record that these lanes arrive. expected: threads, one entry a lane, 0 for all alive."""
         cta, thread = self.grid.cta[lanes], self.grid.thread[lanes]

@@ -92,7 +92,9 @@ class _Draw:
         """
         l, padded = self._l, -(-rows // 128) * 128
         blocks = self._words(l * padded * self._k_blocks).view(l, padded, self._k_blocks)
-        small = self._contest_scales(blocks.shape)
+        # E4M3 codes of 0, 1 or 2, each as often as the contest draws it.
+        numbers = np.random.Generator(self._raw).integers(3, size=blocks.shape, dtype=np.uint8)
+        small = (torch.from_numpy(numbers) * _one).clamp_(max=_two)
         if cap is None:
             blocks &= _low_bits
             codes = small
@@ -112,11 +114,6 @@ class _Draw:
             scales.view(torch.float8_e4m3fn).permute(1, 2, 0),
             permuted.view(torch.float8_e4m3fn).permute(3, 4, 1, 5, 2, 0),
         )
-
-    def _contest_scales(self, shape: torch.Size) -> torch.Tensor:
-        """Return E4M3 codes of 0, 1 or 2, each as often as the contest draws it."""
-        numbers = np.random.Generator(self._raw).integers(3, size=shape, dtype=np.uint8)
-        return (torch.from_numpy(numbers) * _one).clamp_(max=_two)
 
     def _words(self, count: int) -> torch.Tensor:
         return torch.from_numpy(self._raw.random_raw(count).view(np.int64))
