@@ -26,8 +26,7 @@ pipe_bytes = 64 << 10
 
 def problem() -> dict:
     """task.yml as it stands in the repository."""
-    content: dict = yaml.safe_load((root / "task.yml").read_text(encoding="utf-8"))
-    return content
+    return yaml.safe_load((root / "task.yml").read_text(encoding="utf-8"))
 
 
 def case(m: int = 128, k: int = 256, l: int = 1, seed: int = 1111, full: bool = False) -> str:

@@ -182,7 +182,8 @@ def judge(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> J
             error = error or process.runner.error
             judgement.message = str(failed)
             judgement.cause = _cause(error, failed)
-            judgement.lines = _lines(error, path) | _compilers_lines(judgement.message, path)
+            named = re.findall(rf"{re.escape(path.name)}\((\d+)\): error", judgement.message)
+            judgement.lines = _lines(error, path) | {int(line) for line in named}
     judgement.printed = plain(printed.getvalue(), path, path.name).strip()
     return judgement
 
@@ -195,8 +196,7 @@ def _call(process: InProcess, case: Case, limit_s: float) -> Called:
     opened = OpenedCase(setup, case)
     process.limit_s = limit_s
     try:
-        called: Called = opened.judged_request(data, Call(), Called)[0]
-        return called
+        return opened.judged_request(data, Call(), Called)[0]
     finally:
         opened.close()
 
@@ -220,11 +220,6 @@ def _lines(error: BaseException | None, path: Path) -> set[int]:
         return {users.line}
     frames = traceback.extract_tb(error.__traceback__) if error else []
     return {frame.lineno or 0 for frame in frames if frame.filename == str(path)}
-
-
-def _compilers_lines(message: str, path: Path) -> set[int]:
-    """Lines of the submission that a compiler's message names."""
-    return {int(line) for line in re.findall(rf"{re.escape(path.name)}\((\d+)\): error", message)}
 
 
 def _work(sender: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -256,8 +251,7 @@ def apart(limit_s: float, function: Callable[..., Any], *arguments: Any) -> Any:
 def judge_apart(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> Judgement:
     """``judge`` in a process of its own."""
     try:
-        judgement: Judgement = apart(TIME_LIMIT_S, judge, path, list(cases), limit_s)
-        return judgement
+        return apart(TIME_LIMIT_S, judge, path, list(cases), limit_s)
     except TimeoutError as error:
         return Judgement("endless", str(error))
     except EOFError as error:

@@ -40,8 +40,7 @@ rewritten = {
 
 def recorded(name: str) -> dict[str, Any]:
     """mode, cases, exit_code, and the values of the result pipe."""
-    content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    return content
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def verdict_of(mode: str, cases: list[str], values: dict[str, str]) -> Verdict:

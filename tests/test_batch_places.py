@@ -25,16 +25,6 @@ from nvfp4.cli.batch.eval_process import (
     Stopped,
     TakeTurn,
 )
-from nvfp4.cli.batch.this_machine import (
-    _TESTED_AT_ONCE,
-    GpuTime,
-    Place,
-    ThisMachine,
-    _Gpu,
-    cpu_places,
-    gpu_places,
-    judge_on,
-)
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import build_ahead
 from nvfp4.cli.judging.bot import Bot
@@ -47,12 +37,12 @@ from nvfp4.worker.building import _on_host
 
 
 def test_a_place_judges_one_at_a_time() -> None:
-    on = gpu_places(dict.fromkeys(["0", "3", "GPU-1f"], "9.0"))
+    on = this_machine.gpu_places(dict.fromkeys(["0", "3", "GPU-1f"], "9.0"))
     assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in on] == ["0", "3", "GPU-1f"]
     running: dict[str, int] = dict.fromkeys((each.name for each in on), 0)
     together, lock, told = set(), threading.Lock(), []
 
-    def judge(job: int, place: Place) -> str:
+    def judge(job: int, place: this_machine.Place) -> str:
         with lock:
             running[place.name] += 1
             assert running[place.name] == 1
@@ -65,7 +55,7 @@ def test_a_place_judges_one_at_a_time() -> None:
     def tell(job: int, said: str) -> None:
         told.append((job, said))
 
-    judge_on(on, range(60), judge, lambda: None, tell)
+    this_machine.judge_on(on, range(60), judge, lambda: None, tell)
     assert sorted(told) == [(job, f"{job} on cuda") for job in range(60)]
     assert max(together) == 3
 
@@ -75,7 +65,7 @@ def test_what_was_judged_when_an_interrupt_came_is_told(error: BaseException) ->
     stopped, told = threading.Event(), []
     slow_runs = threading.Event()
 
-    def judge(job: str, place: Place) -> str:
+    def judge(job: str, place: this_machine.Place) -> str:
         if job == "slow":
             slow_runs.set()
             assert stopped.wait(10)
@@ -91,7 +81,7 @@ def test_what_was_judged_when_an_interrupt_came_is_told(error: BaseException) ->
 
     jobs = ["slow", "first", "second", "third", "fourth"]
     with pytest.raises((KeyboardInterrupt, SetupError)):
-        judge_on(cpu_places(2), jobs, judge, stopped.set, tell)
+        this_machine.judge_on(this_machine.cpu_places(2), jobs, judge, stopped.set, tell)
     assert stopped.is_set()
     on_interrupt = ["first", "second", "third", "fourth"]
     assert sorted(told) == (sorted(on_interrupt) if error is KeyboardInterrupt else ["first"])
@@ -100,7 +90,7 @@ def test_what_was_judged_when_an_interrupt_came_is_told(error: BaseException) ->
 def test_the_time_of_gpus_is_told_by_what_they_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(this_machine.time, "monotonic", lambda: now)
-    spent = GpuTime(["cuda:0", "cuda:1"])
+    spent = this_machine.GpuTime(["cuda:0", "cuda:1"])
     course = [
         # seconds later, what begins or ends, for which GPU
         (0, "", "building", 2),
@@ -117,7 +107,7 @@ def test_the_time_of_gpus_is_told_by_what_they_wait_for(monkeypatch: pytest.Monk
         spent.count(gpu, what, more)
     # 100 s: judging 6 + 10 + 2 + 8 and 8 + 10; building 20 + 4 + 6; idle 4 + 10 + 2 + 10.
     assert spent.in_words() == "2 GPUs: judging 44.0%, waiting for builds 30.0%, idle 26.0%"
-    assert GpuTime([]).in_words() is None
+    assert this_machine.GpuTime([]).in_words() is None
 
 
 def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
@@ -126,7 +116,7 @@ def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
     def count(cores: int, gigabytes: int, jobs: int | None = None) -> int:
         monkeypatch.setattr(this_machine, "core_count", lambda: cores)
         monkeypatch.setattr(this_machine, "free_bytes", lambda: gigabytes << 30)
-        return len({place.name for place in cpu_places(jobs)})
+        return len({place.name for place in this_machine.cpu_places(jobs)})
 
     assert [count(1, 100), count(2, 100), count(16, 100), count(64, 31)] == [1, 1, 8, 10]
     assert [count(64, 1), count(64, 1, 7)] == [1, 7]
@@ -309,8 +299,8 @@ def test_a_judgement_waits_for_its_turns_with_everything_loaded(
 
 
 def test_a_gpu_tests_several_at_once_until_none_waits_and_times_one_alone() -> None:
-    gpu, running, seen = _Gpu(), Counter[bool](), []
-    most, tested = _TESTED_AT_ONCE, threading.Barrier(_TESTED_AT_ONCE)
+    gpu, running, seen = this_machine._Gpu(), Counter[bool](), []
+    most, tested = this_machine._TESTED_AT_ONCE, threading.Barrier(this_machine._TESTED_AT_ONCE)
 
     def judge() -> None:
         for alone in (False, True):
@@ -484,7 +474,7 @@ def test_a_batch_judges_what_is_ready_while_the_rest_is_built(
     texts = {"a": "cpp_extension a", "b": "cpp_extension b", "c": "cutlass c"}
     candidates = [Candidate(name, text.encode(), [Path(name)]) for name, text in texts.items()]
     told: list[str] = []
-    machine = ThisMachine(BatchOptions(tmp_path / "out.jsonl"))
+    machine = this_machine.ThisMachine(BatchOptions(tmp_path / "out.jsonl"))
     said = machine.judge(candidates, lambda candidate, _: told.append(candidate.name))
     assert re.fullmatch(r"1 GPU: judging .*%, waiting for builds .*, idle .*%", said or "")
     assert sorted(told) == ["a", "b", "c"]

@@ -84,8 +84,7 @@ def compare(texts: Sequence[str], *arguments: str) -> Result:
 
 
 def as_object(done: Result) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from nvfp4.problems.nvfp4_gemv.reference import (
 )
 from nvfp4.problems.nvfp4_gemv.task import input_t
 
-Shape = tuple[int, int, int]
 shape = (256, 512, 3)
 every_misreading = {each.cause.text: each for each in misreadings(shape[1])}
 

@@ -87,7 +87,8 @@ class Worker:
         self.loaded |= load
         self.asked.append(request)
         if isinstance(request, OpenSets):
-            self.sets = [made[0]] if fd is None else in_sets(by_fd(fd), request.count)
+            shared = [buffers for buffers in made if buffers.fd == fd]
+            self.sets = [made[0]] if fd is None else in_sets(shared[0], request.count)
         if isinstance(request, QueueCalls):
             self.queues.append(self.sets)
             self.waits = request.wait
@@ -163,10 +164,6 @@ def noted(buffers: SharedBuffers) -> SharedBuffers:
     """The same, which the worker can open."""
     made.append(buffers)
     return buffers
-
-
-def by_fd(fd: object) -> SharedBuffers:
-    return next(buffers for buffers in made if buffers.fd == fd)
 
 
 def compute(buffers: SharedBuffers) -> None:

@@ -38,8 +38,7 @@ def inside(source: str, folder: Path, **environment: str) -> dict:
     """What a script prints as JSON, confined."""
     ended = run_alone(f"import json, os\n{source}\n", folder, **environment)
     assert ended.returncode == 0, ended.stderr
-    found: dict = json.loads(ended.stdout)
-    return found
+    return json.loads(ended.stdout)
 
 
 probe = """

@@ -423,8 +423,7 @@ def verdict(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def case_of(verdict: dict[str, Any], what: str) -> dict[str, Any]:
-    found: dict[str, Any] = verdict["tests"][list(BODIES).index(what)]
-    return found
+    return verdict["tests"][list(BODIES).index(what)]
 
 
 @without_a_gpu

@@ -17,17 +17,6 @@ from nvfp4.problems.nvfp4_gemv import gpu_reference, reference
 from nvfp4.problems.nvfp4_gemv.extras import names
 from nvfp4.problems.nvfp4_gemv.gpu_reference import PTX, WARPS, expected_output, launch_of, tables
 from nvfp4.problems.nvfp4_gemv.layout import layouts
-from nvfp4.problems.nvfp4_gemv.reference import (
-    check_implementation,
-    close_enough,
-    default_device,
-    error_share,
-    exact_gemv,
-    generate_full_range_input,
-    generate_input,
-    ref_kernel,
-    round_once_to_fp16,
-)
 from nvfp4.problems.nvfp4_gemv.task import output_dtypes
 
 e2m1 = [Fraction(value) for value in ("0", "1/2", "1", "3/2", "2", "3", "4", "6")]
@@ -107,7 +96,7 @@ def test_the_largest_products_and_the_smallest_meet_in_one_exact_sum() -> None:
     a, b = torch.full((1, k // 2), 0x77, dtype=torch.uint8), torch.full((k // 2,), 0x77)
     a[0, 32], a[0, 33:] = 0x01, 0
     sfa, sfb = [[126] * 4 + [1] + [0] * 3], [126] * 4 + [1] + [0] * 3
-    got = exact_gemv(a, b.to(torch.uint8), scales_of(sfa), scales_of(sfb))
+    got = reference.exact_gemv(a, b.to(torch.uint8), scales_of(sfa), scales_of(sfb))
     want = 64 * 36 * Fraction(448) ** 2 + Fraction(6, 2) * Fraction(1, 512) ** 2
     assert Fraction(float(got[0])) == want
 
@@ -115,9 +104,9 @@ def test_the_largest_products_and_the_smallest_meet_in_one_exact_sum() -> None:
 @pytest.mark.parametrize("full", [False, True], ids=["contest", "full-range"])
 def test_the_reference_is_the_exact_result_rounded_once(full: bool) -> None:
     m, k, l = 5, 192, 2
-    data = (generate_full_range_input if full else generate_input)(m, k, l, 3)
+    data = (reference.generate_full_range_input if full else reference.generate_input)(m, k, l, 3)
     a, b, sfa, sfb = (tensor.view(torch.uint8).cpu() for tensor in data[:4])
-    ref = ref_kernel(data)
+    ref = reference.ref_kernel(data)
     for row in range(m):
         for batch in range(l):
             value = brute_force(
@@ -135,7 +124,7 @@ def test_a_result_near_a_tie_is_not_rounded_twice() -> None:
     # 1 + 2**-11 is halfway between two float16 values; the rest is lost on the way by float32.
     above = torch.tensor([1 + 2**-11 + 2**-40], dtype=torch.float64)
     assert float(above.half()) == 1.0
-    assert float(round_once_to_fp16(above)) == 1 + 2**-10
+    assert float(reference.round_once_to_fp16(above)) == 1 + 2**-10
 
 
 @pytest.mark.parametrize(
@@ -149,21 +138,22 @@ def test_a_result_near_a_tie_is_not_rounded_twice() -> None:
     ],
 )
 def test_rounding_at_the_ends_of_float16(value: float, rounded: float) -> None:
-    assert float(round_once_to_fp16(torch.tensor([value], dtype=torch.float64))) == rounded
+    exact = torch.tensor([value], dtype=torch.float64)
+    assert float(reference.round_once_to_fp16(exact)) == rounded
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 4096, 20_000])
 def test_chunks_of_rows_change_nothing(chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = generate_full_range_input(67, 256, 2, 9)
-    whole = ref_kernel(data)
-    monkeypatch.setitem(reference.chunk_bytes, default_device().type, chunk_bytes)
-    assert torch.equal(ref_kernel(data), whole)
+    data = reference.generate_full_range_input(67, 256, 2, 9)
+    whole = reference.ref_kernel(data)
+    monkeypatch.setitem(reference.chunk_bytes, reference.default_device().type, chunk_bytes)
+    assert torch.equal(reference.ref_kernel(data), whole)
 
 
 def test_the_reference_does_not_touch_its_inputs() -> None:
-    data = generate_full_range_input(70, 128, 2, 9)
+    data = reference.generate_full_range_input(70, 128, 2, 9)
     before = [tensor.view(torch.uint8).clone() for tensor in data[:6]] + [data[6].clone()]
-    ref_kernel(data)
+    reference.ref_kernel(data)
     after = [tensor.view(torch.uint8) for tensor in data[:6]] + [data[6]]
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
@@ -180,17 +170,18 @@ def test_the_reference_does_not_touch_its_inputs() -> None:
 def test_a_nan_scale_makes_the_rows_nan_that_it_scales(
     operand: int, place: tuple[int, ...], code: int, wrong: list[tuple[int, int]]
 ) -> None:
-    data = generate_full_range_input(6, 64, 2, 1)
+    data = reference.generate_full_range_input(6, 64, 2, 1)
     data[operand].view(torch.uint8)[place] = code
-    assert ref_kernel(data)[:, 0].isnan().nonzero().tolist() == [list(each) for each in wrong]
+    undefined = reference.ref_kernel(data)[:, 0].isnan().nonzero()
+    assert undefined.tolist() == [list(each) for each in wrong]
 
 
 def test_rows_of_b_behind_the_first_do_not_count() -> None:
-    data = generate_full_range_input(40, 128, 2, 1)
-    before = ref_kernel(data)
+    data = reference.generate_full_range_input(40, 128, 2, 1)
+    before = reference.ref_kernel(data)
     data[1].view(torch.uint8)[1:] ^= 0xFF
     data[3].view(torch.uint8)[1:] ^= 0xFF
-    assert torch.equal(ref_kernel(data), before)
+    assert torch.equal(reference.ref_kernel(data), before)
 
 
 def test_a_quarter_of_the_largest_shape_stays_under_half_a_gib() -> None:
@@ -236,7 +227,7 @@ def test_an_output_passes_within_the_tolerance_and_nowhere_else(
     got: float, want: float, passes: bool
 ) -> None:
     pair = (torch.tensor([value], dtype=torch.float16) for value in (got, want))
-    assert bool(close_enough(*pair)) is passes
+    assert bool(reference.close_enough(*pair)) is passes
 
 
 @pytest.mark.parametrize(
@@ -247,19 +238,19 @@ def test_the_contest_rounds_to_float16_and_so_takes_a_little_more(
     got: float, want: float, share: float
 ) -> None:
     output, expected = (torch.tensor([value], dtype=torch.float16) for value in (got, want))
-    assert close_enough(output, expected)
-    assert error_share(output, expected) == pytest.approx(share, abs=1e-4)
+    assert reference.close_enough(output, expected)
+    assert reference.error_share(output, expected) == pytest.approx(share, abs=1e-4)
 
 
 @given(st.floats(width=16, allow_nan=False), st.floats(width=16, allow_nan=False))
 def test_the_tolerance_is_that_of_the_contest(got: float, want: float) -> None:
     output, expected = (torch.tensor([value], dtype=torch.float16) for value in (got, want))
-    passes = bool(close_enough(output, expected))
+    passes = bool(reference.close_enough(output, expected))
     if math.isinf(got) or math.isinf(want):
         assert passes is (got == want)
     else:
         share = abs(got - want) / (1e-3 + 1e-3 * abs(want))
-        assert error_share(output, expected) == pytest.approx(share)
+        assert reference.error_share(output, expected) == pytest.approx(share)
         # Three roundings to 11 bits on one side, one on the other.
         assert passes if share < 0.998 else not passes if share > 1.003 else True
 
@@ -267,17 +258,17 @@ def test_the_tolerance_is_that_of_the_contest(got: float, want: float) -> None:
 @pytest.mark.parametrize("dtype", output_dtypes)
 def test_any_number_of_the_right_shape_is_compared(dtype: torch.dtype) -> None:
     expected = torch.tensor([3.0, 64.0], dtype=torch.float16)
-    assert close_enough(expected.to(dtype), expected).tolist() == [True, True]
-    assert close_enough((expected + 2).to(dtype), expected).tolist() == [False, False]
+    assert reference.close_enough(expected.to(dtype), expected).tolist() == [True, True]
+    assert reference.close_enough((expected + 2).to(dtype), expected).tolist() == [False, False]
 
 
 def test_a_mismatch_counts_the_wrong_elements_and_shows_the_first_few() -> None:
-    data = generate_input(128, 64, 2, 1)
-    output = ref_kernel(data)
+    data = reference.generate_input(128, 64, 2, 1)
+    output = reference.ref_kernel(data)
     want = float(output[3, 0, 1])
     output[3, 0, 1] = want + 5
     output[100:108, 0, 0] += 9
-    passed, message = check_implementation(data, output)
+    passed, message = reference.check_implementation(data, output)
     lines = message.splitlines()
     assert not passed
     assert lines[0] == "9 of 256 elements are wrong"
@@ -302,24 +293,24 @@ def test_a_mismatch_counts_the_wrong_elements_and_shows_the_first_few() -> None:
     ],
 )
 def test_what_is_no_output_is_refused_by_name(output: object, named: str) -> None:
-    passed, message = check_implementation(generate_input(64, 64, 1, 1), output)
+    passed, message = reference.check_implementation(reference.generate_input(64, 64, 1, 1), output)
     assert not passed
     assert named in message
 
 
 def test_an_expected_output_saves_the_reference() -> None:
-    data = generate_input(64, 64, 1, 1)
-    expected = ref_kernel(data) + 1000
-    assert check_implementation(data, expected.clone(), expected) == (True, "")
-    assert not check_implementation(data, expected.clone())[0]
+    data = reference.generate_input(64, 64, 1, 1)
+    expected = reference.ref_kernel(data) + 1000
+    assert reference.check_implementation(data, expected.clone(), expected) == (True, "")
+    assert not reference.check_implementation(data, expected.clone())[0]
 
 
 @pytest.mark.blackwell
 @pytest.mark.parametrize(("m", "k", "l"), [(128, 256, 1), (256, 7168, 2)])
 def test_the_reference_agrees_with_the_tensor_cores(m: int, k: int, l: int) -> None:
-    data = generate_input(m, k, l, 1111)
+    data = reference.generate_input(m, k, l, 1111)
     a, b, _, _, sfa_permuted, sfb_permuted, _ = data
-    ref = ref_kernel(data)
+    ref = reference.ref_kernel(data)
     for batch in range(l):
         flat = [
             scales[..., batch].permute(2, 4, 0, 1, 3).flatten()
@@ -333,7 +324,7 @@ def test_the_reference_agrees_with_the_tensor_cores(m: int, k: int, l: int) -> N
             bias=None,
             out_dtype=torch.float16,
         )
-        assert close_enough(got[:, 0], ref[:, 0, batch]).all()
+        assert reference.close_enough(got[:, 0], ref[:, 0, batch]).all()
 
 
 def emulated(m: int, k: int, l: int, data: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -358,31 +349,31 @@ def emulated(m: int, k: int, l: int, data: tuple[torch.Tensor, ...]) -> torch.Te
 @pytest.mark.parametrize(("m", "k", "l"), [(1, 64, 1), (WARPS + 3, 576, 2), (20, 1088, 3)])
 @pytest.mark.parametrize("full", [False, True], ids=["contest", "full-range"])
 def test_the_kernel_has_the_reference_s_bits(m: int, k: int, l: int, full: bool) -> None:
-    draw = generate_full_range_input if full else generate_input
+    draw = reference.generate_full_range_input if full else reference.generate_input
     data = tuple(each.cpu() for each in draw(m, k, l, 5))
-    assert torch.equal(emulated(m, k, l, data), ref_kernel(data))
+    assert torch.equal(emulated(m, k, l, data), reference.ref_kernel(data))
 
 
 def test_every_pair_of_bytes_is_multiplied_as_the_reference_does() -> None:
     m, k = 256, 4096
-    data = [each.cpu() for each in generate_input(m, k, 1, 5)]
+    data = [each.cpu() for each in reference.generate_input(m, k, 1, 5)]
     every = torch.arange(256, dtype=torch.uint8)
     data[0].view(torch.uint8)[:, :, 0] = every[:, None]
     data[1].view(torch.uint8)[0, :, 0] = every.repeat(k // 2 // 256)
     for number in (2, 3):
         finite = every[(every & 127) != 127].roll(number)
         data[number].view(torch.uint8)[0, : len(finite), 0] = finite
-    assert torch.equal(emulated(m, k, 1, tuple(data)), ref_kernel(tuple(data)))
+    assert torch.equal(emulated(m, k, 1, tuple(data)), reference.ref_kernel(tuple(data)))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("full", [False, True], ids=["contest", "full-range"])
 @pytest.mark.parametrize(("m", "k", "l"), [(1, 64, 1), (4096, 7168, 8), (2432, 4608, 2)])
 def test_a_gpu_has_the_reference_s_bits(m: int, k: int, l: int, full: bool) -> None:
-    draw = generate_full_range_input if full else generate_input
+    draw = reference.generate_full_range_input if full else reference.generate_input
     for seed in (1, 2):
         data = draw(m, k, l, seed)
-        assert torch.equal(expected_output(data), ref_kernel(data))
+        assert torch.equal(expected_output(data), reference.ref_kernel(data))
     assert gpu_reference._agrees[data[0].shape]
 
 
@@ -390,6 +381,6 @@ def test_a_gpu_has_the_reference_s_bits(m: int, k: int, l: int, full: bool) -> N
 def test_a_shape_for_which_they_differ_has_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_reference, "_agrees", {})
     monkeypatch.setattr(gpu_reference, "_by_kernel", lambda kernel, data: data[6])
-    data = generate_input(128, 256, 1, 1)
+    data = reference.generate_input(128, 256, 1, 1)
     for _ in range(2):
-        assert torch.equal(expected_output(data), ref_kernel(data))
+        assert torch.equal(expected_output(data), reference.ref_kernel(data))

@@ -53,8 +53,7 @@ class Tab:
             said = self._next()
             if said.get("id") == self._asked:
                 assert "error" not in said, said
-                result: dict[str, Any] = said["result"]
-                return result
+                return said["result"]
 
     def _next(self) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(self._socket.recv(timeout=_ANSWER_S))
@@ -159,12 +158,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def boxes(tab: Tab, what: str) -> list[list[float]]:
     """Left, right, width and height of elements."""
-    found: list[list[float]] = tab.value(
+    return tab.value(
         f"[...document.querySelectorAll({what!r})].map(each => {{"
         "const box = each.getBoundingClientRect();"
         "return [box.left, box.right, box.width, box.height]; })"
     )
-    return found
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

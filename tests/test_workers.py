@@ -76,8 +76,7 @@ def said(process: SubmissionProcess) -> dict:
     process.request(_opening(128, 64, 1), CaseOpened, 60)
     with pytest.raises(SubmissionFailed) as failed:
         process.request(Call(), Called, 60)
-    found: dict = json.loads(str(failed.value).partition("ValueError: ")[2])
-    return found
+    return json.loads(str(failed.value).partition("ValueError: ")[2])
 
 
 @forked

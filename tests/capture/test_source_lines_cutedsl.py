@@ -184,15 +184,11 @@ def test_where_cute_dsl_gives_no_line_the_one_before_is_said_to_be_near(
     assert re.match(place, message)
 
 
-def kernel_of(path: Path) -> Any:
-    """A submission's kernel, loaded afresh: it compiles again."""
-    return load_submission(path).custom_kernel
-
-
 def ptx_of(path: Path) -> str:
+    """The text of a submission's kernel, loaded afresh: it compiles again."""
     launches: list[Launch] = []
     with intercept(launches.append):
-        kernel_of(path)(generate_input(128, 256, 1, seed=1))
+        load_submission(path).custom_kernel(generate_input(128, 256, 1, seed=1))
     return launches[0].ptx
 
 

@@ -144,8 +144,7 @@ def test_what_follows_from_the_properties_is_answered() -> None:
 
 def test_random_numbers_have_one_seed_and_one_state() -> None:
     def drawn() -> list[float]:
-        values: list[float] = torch.rand(3, device="cuda").tolist()
-        return values
+        return torch.rand(3, device="cuda").tolist()
 
     for seed in (torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.manual_seed):
         seed(7)

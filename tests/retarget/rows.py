@@ -10,15 +10,11 @@ BEFORE_89 = ("sm_80", "sm_86")
 _BYTES = ("e4m3x2", "e5m2x2")
 
 
-def _lacking(name: str) -> tuple[str, ...]:
-    return BEFORE_89 if name in _BYTES else BEFORE_100
-
-
 def _conversions() -> list[Row]:
     found = []
     for name in (*_BYTES, "e2m1x2"):
         narrow = "b8" if name == "e2m1x2" else "b16"
-        lacking = _lacking(name)
+        lacking = BEFORE_89 if name in _BYTES else BEFORE_100
         for relu in ("", ".relu"):
             found += [
                 Row(f"cvt.rn{relu}.f16x2.{name} D, A", "b32", (narrow,), lacking),

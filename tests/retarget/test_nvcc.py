@@ -119,8 +119,7 @@ class Compiler:
         return found
 
     def reported(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.report.read_text())
-        return found
+        return json.loads(self.report.read_text())
 
 
 @pytest.fixture

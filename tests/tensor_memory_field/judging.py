@@ -105,8 +105,7 @@ def _named_lines(text: str, path: Path) -> set[int]:
 def judge_apart(path: Path) -> Verdict:
     """``judge`` in a process of its own; see `judged.prepare`."""
     try:
-        verdict: Verdict = apart(2 * LIMIT_S, judge, path)
-        return verdict
+        return apart(2 * LIMIT_S, judge, path)
     except TimeoutError as error:
         return Verdict({"timeout": set()}, [str(error)])
     except EOFError as error:
