@@ -110,10 +110,7 @@ def refuse_system_calls() -> str:
     """Refuse the system calls to this process and those it starts, permanently; needs no_new_privs.
     Returns a description. Raises OSError if the kernel cannot filter."""
     place = _place()
-    # A new keyring in place of the user's. If the kernel refuses, the filter suffices: without
-    # these calls no keyring can be reached.
-    keyctl = ctypes.c_long(_numbers["keyctl"][place])
-    ctypes.CDLL(None).syscall(keyctl, ctypes.c_long(_join_session_keyring), None)
+    _join_own_keyring(place)
     program = _assembled(_steps(place))
     libc = ctypes.CDLL(None, use_errno=True)
     array = ctypes.create_string_buffer(program, len(program))
@@ -137,6 +134,15 @@ def _place() -> int:
     if platform.machine() not in machines or sys.maxsize < 1 << 32:
         raise OSError(f"there is no list of system calls for {platform.machine()}")
     return machines.index(platform.machine())
+
+
+def _join_own_keyring(place: int) -> None:
+    """Replace the user's session keyring by a new one.
+
+    If the kernel refuses, the filter suffices: without these calls no keyring can be reached.
+    """
+    keyctl = ctypes.c_long(_numbers["keyctl"][place])
+    ctypes.CDLL(None).syscall(keyctl, ctypes.c_long(_join_session_keyring), None)
 
 
 def _steps(place: int) -> list[_Step]:
