@@ -1,11 +1,8 @@
 """Cases of NVFP4 GEMV as the judge has them."""
 
-from typing import Any
-
 import bot
 
 from nvfp4.contract.referee import CasePlan, Drawn
-from nvfp4.contract.tree import Leaf, Storage, Tree, packed
 from nvfp4.gpu.buffers import Sizes, sizes_of
 from nvfp4.problems.nvfp4_gemv.referee import Gemv
 from nvfp4.records.cases import Case, parse_case
@@ -29,9 +26,3 @@ def sizes(m: int, k: int, l: int) -> Sizes:
 
 def drawn(case: Case, seed: int | None = None) -> Drawn:
     return referee.draw(case, case.seed if seed is None else seed)
-
-
-def output_record(m: int, l: int, dtype: str = "float16") -> dict[str, Any]:
-    """The tree of an output, as a worker describes it."""
-    leaf = Leaf("output", 0, dtype, [m, 1, l], [l, l, 1])
-    return packed(Tree({"leaf": 0}, [leaf], [Storage(0)])).to_plain()
