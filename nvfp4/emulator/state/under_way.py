@@ -36,9 +36,6 @@ class Footprint:
     read: list[tuple[Buffer, Array]]
     """Sectors of each buffer that were read when the next launch might have begun,
     bool[sectors]."""
-    triggers: bool
-    """Whether the launch has let the next one begin; otherwise that begins once its CTAs have
-    ended."""
     waits: bool
     """Whether it has waited for earlier launches."""
 
@@ -63,7 +60,11 @@ class UnderWay:
 def footprint(
     kernel: str, memory: GlobalMemory, races: GlobalRaces | None, triggers: bool, waits: bool
 ) -> Footprint:
-    """Return the footprint of a finished launch; without a race check its writes are unknown."""
+    """Return the footprint of a finished launch; without a race check its writes are unknown.
+
+    triggers: whether the launch has let the next one begin; otherwise that begins once its CTAs
+    have ended.
+    """
     written = []
     for address, where in races.written() if races is not None else ():
         if address in memory.kept:
@@ -73,7 +74,7 @@ def footprint(
     buffers = memory.buffers if triggers else []
     flags = ((buffer, memory.flags(buffer) & READ_LATE != 0) for buffer in buffers)
     read = [(buffer, late) for buffer, late in flags if late.any()]
-    return Footprint(kernel, written, read, triggers, waits)
+    return Footprint(kernel, written, read, waits)
 
 
 class Hazards:
