@@ -217,6 +217,14 @@ def recorder() -> Iterator[Recorder]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def prepared() -> None:
+    """What processes that fork from this one need is imported and compiled here."""
+    from judged import prepare
+
+    prepare()
+
+
 @pytest.fixture(scope="session")
 def toolchain() -> Toolchain:
     """What compiles CUDA C++ here; skips where there is none."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from corpus import Submission, load
-from judged import TIME_LIMIT_S, judge_apart, make_case, prepare
+from judged import TIME_LIMIT_S, judge_apart, make_case
 from texts import expect
 
 from nvfp4.cli.judging.warnings import warnings_before
@@ -23,7 +23,6 @@ SHAPE = (256, 512, 2)
 SEED = 1111
 WITHOUT_ZEROS = 1113
 """A seed with which no part of the sum is zero throughout, so that each mistake has one cause."""
-prepared = pytest.fixture(scope="module")(prepare)
 
 
 def checked(case: Submission, path: Path) -> str:

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("cutlass")
 
 from corpus import Submission
-from judged import prepare
 
 from field.expectation import cases_of, complaint
 from nvfp4.capture.cuda.image_headers import cutlass_folders
@@ -22,11 +21,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def prepared() -> None:
-    prepare()
-
-
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize("case", CASES)
 def test_a_compiled_submission_gets_its_verdict(case: Submission, tmp_path: Path) -> None:
     said = complaint(case, tmp_path)

@@ -7,18 +7,13 @@ import pytest
 pytest.importorskip("cutlass")
 
 from corpus import Submission
-from judged import prepare
 
 from field.expectation import cases_of, complaint
 
 FOLDERS = "bounds", "host", "launch", "template", "torch_only", "unset"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def prepared() -> None:
-    prepare()
-
-
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize("case", cases_of(*FOLDERS))
 def test_a_submission_gets_its_verdict(case: Submission, tmp_path: Path) -> None:
     said = complaint(case, tmp_path)

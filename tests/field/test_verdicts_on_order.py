@@ -7,16 +7,11 @@ import pytest
 pytest.importorskip("cutlass")
 
 from corpus import Submission
-from judged import prepare
 
 from field.expectation import cases_of, complaint
 
 
-@pytest.fixture(scope="module", autouse=True)
-def prepared() -> None:
-    prepare()
-
-
+@pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize("case", cases_of("pipelines", "races", "shared", "warps"))
 def test_threads_that_exchange_data_get_their_verdict(case: Submission, tmp_path: Path) -> None:
     said = complaint(case, tmp_path)

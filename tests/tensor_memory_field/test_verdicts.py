@@ -8,7 +8,6 @@ pytest.importorskip("cutlass")
 pytest.importorskip("cuda.bindings")
 
 from corpus import Submission, load_all
-from judged import prepare
 
 from tensor_memory_field.judging import complaint, expectation, judge_apart
 
@@ -37,11 +36,6 @@ def marks(case: Submission) -> list[pytest.MarkDecorator]:
 
 ALL = load_all(Path(__file__).parent)
 CASES = [pytest.param(case, id=case.id, marks=marks(case)) for case in ALL]
-
-
-@pytest.fixture(scope="module")
-def prepared() -> None:
-    prepare()
 
 
 @pytest.mark.parametrize("case", CASES)
