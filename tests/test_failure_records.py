@@ -318,21 +318,21 @@ def test_a_limit_that_was_the_submission_s_own_stays_as_it_is(scratch: Path) -> 
     assert str(process_of(scratch)._timed_out(60)) == "custom_kernel did not finish within 60 s"
 
 
-def test_a_call_on_a_gpu_hangs_after_half_a_minute_of_its_own(
+def test_a_call_on_a_gpu_hangs_after_20_seconds_of_its_own(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, process, clock = StateWriter(scratch), process_of(scratch), [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     writer.begin()
-    assert not process._hangs(29) and process._hangs(31)
+    assert not process._hangs(19) and process._hangs(21)
     writer.busy("compiling")
     clock[0] += 20
     writer.busy("running")
-    assert not process._hangs(49) and process._hangs(51)
+    assert not process._hangs(39) and process._hangs(41)
     process._asked = Load()
-    assert not process._hangs(51), "an import has its own limit"
+    assert not process._hangs(41), "an import has its own limit"
     process._asked, process.gpu = Call(), Executor()
-    assert not process._hangs(51), "an emulated call, too"
+    assert not process._hangs(41), "an emulated call, too"
 
 
 def test_a_process_that_ends_where_it_was_refused_something_says_what(scratch: Path) -> None:
