@@ -42,7 +42,7 @@ state.native.shuffle int64 uint32[2] uint32[2] uint32[2] uint32[2] bool[2]
 state.global_races.unwatched uint64[1] uint64[1] uint64[1]
 state.global_races.note_writes uint64[1] uint8[2] int64[1] int64[1] int64[1] int32[3] uint64[1] \
 uint64[1] uint64[1] int32[2] int32[1]
-instructions.control._warps bool[1] int64[1]
+instructions.control._divided bool[1] int64[1]
 arithmetic.compiled._select bool[1] uint32[1] uint32[1] uint32[1]
 arithmetic.compiled.take uint16[1] uint8[1] uint16[1]
 arithmetic.compiled.take uint32[1] uint8[1] uint32[1]
