@@ -222,8 +222,9 @@ def _global_use(
     if past_l1 or each.name in _GLOBAL_STORES:
         requests = max(access.requests - access.memory_requests, 0.0)
         access = replace(access, l2=access.asked - access.memory, l2_requests=requests)
-    busy = max(_words(each), access.lines / gpu.l1_lines)
-    busy *= min(1.0, access.requests / executions)
+    busy = max(_words(each), access.lines / gpu.l1_lines) * min(1.0, access.requests / executions)
+    if each.name == "LDGSTS":
+        busy = max(busy, access.passes / executions)
     if each.name in _GLOBAL_STORES:
         written = (access.memory + access.l2) / executions
         return Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=busy)

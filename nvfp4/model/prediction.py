@@ -224,15 +224,24 @@ def kernel_time(
     ctas = math.prod(asked.grid)
     busiest = -(-ctas // gpu.sms)
     resident = min(busiest, resident_ctas(gpu, code, warps, asked.shared_bytes))
-    of_cta = busiest_sm(work, [each.steps.size for each in traces], ctas, gpu.sms, resident)
     local_bytes = resident * math.prod(asked.block) * code.stack_bytes
     left_bytes = gpu.l1_bytes - resident * (asked.shared_bytes + gpu.reserved_shared_bytes)
     fits = local_bytes <= left_bytes
     table = machine(gpu, code, accesses, executions, 1 / resident, fits)
     _check_bytes(code, table, times, accesses, lines)
-    steps = sum(traces[warp].steps.size for kind in of_cta.tolist() for warp in work.ctas[kind])
     simulate = partial(simulated, gpu, table, traces, work.ctas, resident=resident, clean=clean)
-    cycles, by_code, by_reason = _all_ctas(simulate, steps, of_cta, 4 * resident, ctas)
+    sizes = [sum(traces[warp].steps.size for warp in cta) for cta in work.ctas]
+    sms = [np.zeros(busiest, np.int64)]
+    if len(sizes) > 1:
+        if sum(sizes) > _MOST_STEPS:
+            raise NoPrediction(f"thread blocks do {len(sizes)} things, too many to simulate")
+        kinds = (np.array([kind]) for kind in range(len(sizes)))
+        alone = [simulate(kind, ctas=min(ctas, gpu.sms))[0] for kind in kinds]
+        sms = busiest_sms(work, alone, sizes, ctas, gpu.sms, resident)
+    few = 4 * resident
+    times_of = [_all_ctas(simulate, sum(sizes[k] for k in sm), sm, few, ctas) for sm in sms]
+    found_times = zip(times_of, sms, strict=True)
+    (cycles, by_code, by_reason), of_cta = max(found_times, key=lambda each: each[0][0])
     spent = {r: each for r, each in zip(REASONS, by_reason.tolist(), strict=True) if each}
     slower = pipelined(gpu, asked, accesses, resident, clean)
     if sum(slower.values()) > cycles:
@@ -318,23 +327,22 @@ def _check_bytes(
         )
 
 
-def busiest_sm(work: Work, sizes: list[int], ctas: int, sms: int, resident: int) -> Array:
-    """Return the kinds of CTAs, in order, that the SM with the most work runs: each CTA of the grid
-    goes to the SM that has room first. sizes: instructions of each kind of warp."""
+def busiest_sms(
+    work: Work, cycles: list[float], sizes: list[int], ctas: int, sms: int, resident: int
+) -> list[Array]:
+    """Return the kinds of CTAs, in order, of the SM whose CTAs take longest and of the one with the
+    most instructions: each CTA of the grid goes to the SM that has room first. cycles, sizes: of
+    each kind of CTA alone, sizes in instructions."""
     kinds = [work.of_cta[cta] for cta in sorted(work.of_cta)]
-    if len(work.ctas) == 1:
-        return np.zeros(-(-ctas // sms), np.int64)
-    length = [float(max(sizes[warp] for warp in kind)) for kind in work.ctas]
     free = [(0.0, slot, sm) for slot in range(resident) for sm in range(sms)]
-    loads = [0.0] * sms
     taken: list[list[int]] = [[] for _ in range(sms)]
     for cta in range(ctas):
         kind = kinds[cta % len(kinds)]
         at, slot, sm = heapq.heappop(free)
-        heapq.heappush(free, (at + length[kind], slot, sm))
-        loads[sm] += sum(sizes[warp] for warp in work.ctas[kind])
+        heapq.heappush(free, (at + cycles[kind], slot, sm))
         taken[sm].append(kind)
-    return np.array(taken[int(np.argmax(loads))], np.int64)
+    most = [max(taken, key=lambda sm: sum(load[k] for k in sm)) for load in (cycles, sizes)]
+    return [np.array(sm, np.int64) for sm in most[: 1 + (most[0] != most[1])]]
 
 
 def _runs(work: Work, opcode: str) -> bool:

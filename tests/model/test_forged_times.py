@@ -384,3 +384,30 @@ mov.u32 %r100, 1;"""
     spin = "mov.u64 %d5, %clock64; A: mov.u64 %d6, %clock64; sub.u64 %d6, %d6, %d5;"
     with pytest.raises(NoPrediction, match="reads a clock"):
         us(count(kernel(spin + "setp.lt.u64 %p1, %d6, 9999; @%p1 bra A; mov.u32 %r100, 1;"), 1, 32))
+
+
+CHAIN = """
+and.b32 %r10, %r9, 4194300; cvt.u64.u32 %d2, %r10; add.u64 %d3, %d0, %d2;
+ld.global.cg.u32 %r11, [%d3]; mad.lo.u32 %r9, %r11, 77, %r9; add.u32 %r9, %r9, 4096;
+"""
+CHAINS = f"mul.lo.u32 %r9, %r1, 128; {loop(300, CHAIN)} mov.u32 %r100, %r9;"
+ADDING = f"""
+and.b32 %r8, %r1, 15; mov.u32 %r100, 1; setp.ne.u32 %p1, %r8, 1; @%p1 bra END;
+{loop(1000, 4 * "mad.lo.u32 %r100, %r100, %r100, %r3;").replace("AGAIN", "ADD")}
+END: @!%p1 bra STORE; {CHAINS} STORE:
+"""
+STRIDED = f"""
+mov.u32 %r8, room; mad.lo.u32 %r8, %r0, 128, %r8; mov.u32 %r100, 1;
+{loop(300, "cp.async.ca.shared.global [%r8], [%d0], 4; cp.async.commit_group;")}
+cp.async.wait_all;
+"""
+
+
+def test_thread_blocks_of_few_instructions_that_wait_take_as_long_beside_those_of_many() -> None:
+    alone, beside = (us(count(kernel(body), 148, 32)) for body in (CHAINS, ADDING))
+    assert beside > 0.9 * alone
+
+
+def test_copies_of_threads_to_one_bank_come_one_after_the_other() -> None:
+    launch = count(kernel(STRIDED, before=".shared .align 128 .b8 room[8192];"), 148, 64)
+    assert us(launch) > 300 * 64 / GPUS["B200"].cycles_per_ns / 1e3
