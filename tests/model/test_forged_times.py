@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 from model_kernels import MISSING, count
-from twins import HEADER, kernel, loop
+from twins import HEADER, kernel, loop, of_warps
 
 from nvfp4.model import prediction
 from nvfp4.model.assembly import assembled
@@ -411,3 +411,10 @@ def test_thread_blocks_of_few_instructions_that_wait_take_as_long_beside_those_o
 def test_copies_of_threads_to_one_bank_come_one_after_the_other() -> None:
     launch = count(kernel(STRIDED, before=".shared .align 128 .b8 room[8192];"), 148, 64)
     assert us(launch) > 300 * 64 / GPUS["B200"].cycles_per_ns / 1e3
+
+
+def test_a_maximum_over_a_warp_takes_as_long_as_a_sum() -> None:
+    reduced = "redux.sync.{} %r100, %r100, -1; add.u32 %r100, %r100, %r0;"
+    texts = (of_warps(reduced.format(op)) for op in ("add.u32", "max.s32"))
+    added, largest = (us(count(text, 148, 1024)) for text in texts)
+    assert largest > 0.9 * added
