@@ -127,3 +127,9 @@ directive = b"#!POPCORN leaderboard %s\n#!POPCORN gpu NVIDIA\nx = 1\n#!POPCORN l
 def test_a_directive_for_another_leaderboard_warns(content: bytes, warns: bool) -> None:
     found = warnings_before(content, load_problem())
     assert [each.code for each in found] == (["other_leaderboard"] if warns else [])
+
+
+@pytest.mark.parametrize("encoding", ["rot13", "zlib", "punycode", "undefined"])
+def test_an_encoding_that_is_none_of_text_is_a_mistake(encoding: str) -> None:
+    found = first_mistake("mine.py", f"# coding: {encoding}\nx = 1\n".encode())
+    assert found is not None and "it is not text" in found.message

@@ -105,6 +105,8 @@ def _unreadable(content: bytes) -> str | None:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         return f"byte {content[error.start]:#x} in line {line} is not {encoding.upper()}"
+    except (LookupError, UnicodeError) as error:  # no encoding of text, or one that names no byte
+        return visible(str(error))
     return None
 
 
