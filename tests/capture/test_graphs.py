@@ -118,9 +118,11 @@ def test_a_replay_in_a_capture_is_part_of_it() -> None:
     assert count.item() == 2
 
 
-def test_a_fill_waits_for_the_replay_and_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fill_waits_for_the_replay_and_takes_time_as_a_copy_to_a_symbol_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from nvfp4.capture import host_access
-    from nvfp4.capture.cuda.calls import cudaMemset
+    from nvfp4.capture.cuda.calls import copy_to_symbol, cudaMemset
     from nvfp4.capture.cuda.runtime import RUNTIME
 
     copied: list[tuple[int, ...]] = []
@@ -138,6 +140,8 @@ def test_a_fill_waits_for_the_replay_and_takes_time(monkeypatch: pytest.MonkeyPa
         assert value.value == 1
         graphs.replay(steps, 0)
         assert value.value == 0x07070707
-        assert copied == [(address, address, 2)]
+        monkeypatch.setattr(RUNTIME, "variable", lambda shadow: RUNTIME.buffer_at(address))
+        copy_to_symbol(RUNTIME, 1, address, 4, 0)
+        assert copied == [(address, address, 2), (address, address, 4)]
     finally:
         stop()

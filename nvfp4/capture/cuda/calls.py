@@ -222,8 +222,7 @@ def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, of
             Code.INVALID_VALUE,
             f"{size} bytes at {offset} of {variable.name}, which has {variable.nbytes}",
         )
-    to = variable.address + offset
-    graphs.do(lambda: host_access.put(to, ctypes.string_at(source, size)))
+    cudaMemcpy(runtime, variable.address + offset, source, size, 4)
 
 
 @entry(gives=_ADDRESS)
