@@ -208,11 +208,11 @@ class FolderReferee:
         slows down a timed call.
         """
         kind = output_name in sizes, device.type
-        known, buffers = self._kept.get(kind, ({}, SharedBuffers({})))
+        known, buffers = self._kept.pop(kind, ({}, SharedBuffers({})))
         if known != sizes:
             buffers.close()
             buffers = create_buffers(sizes, device)
-            self._kept[kind] = sizes, buffers
+        self._kept[kind] = sizes, buffers
         wait_until_idle(device)  # nothing reads what they held
         return buffers
 
