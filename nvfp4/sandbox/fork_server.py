@@ -101,9 +101,11 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
     request = json.loads(text)
     files = dict(zip(request["files"], map(str, fds), strict=True))
     isolation.move_to(Path(request["folder"]), {**request["environment"], **files})
+    import torch
+
     # Another judge runs at the same time, and both have processes that emulate. A thread of torch
     # that waits for a core spins.
-    sys.modules["torch"].set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
     sys.argv = ["nvfp4.judge", *request["arguments"]]
     try:
         runpy.run_module("nvfp4.judge", run_name="__main__")

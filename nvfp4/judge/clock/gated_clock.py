@@ -88,8 +88,8 @@ class GatedClock:
         self._empty_alone_ns = self._measure_empty(alone=True)
 
     def _measure_empty(self, alone: bool) -> float:
-        queue_s = _empty_alone_s if alone else queue_wait_s
-        empty = [self._clock([], [], alone, queue_s=queue_s) for _ in range(_empty_queues)]
+        wait_s = _empty_alone_s if alone else queue_wait_s
+        empty = [self._clock([], [], wait_s, alone) for _ in range(_empty_queues)]
         return statistics.median(each.all_ns for each in empty)
 
     def check(self, opened: OpenedCase, stats: Stats, seeds: Iterator[int]) -> dict[str, str]:
@@ -157,9 +157,10 @@ class GatedClock:
         for seed, buffers in zip(seeds, sets, strict=True):
             opened.fill(buffers, opened.draw(seed))
             late += opened.withhold(buffers)
-        # A call that was timed by itself took its host longer.
-        queue_s = min(queue_wait_s, max(least_wait_s, len(sets) * opened.last_call_s))
-        clocked = self._clock(sets, late, fd is None, fd, queue_s)
+        wait_s = single_wait_s
+        if fd is not None:  # a call that was timed by itself took its host longer
+            wait_s = min(queue_wait_s, max(least_wait_s, len(sets) * opened.last_call_s))
+        clocked = self._clock(sets, late, wait_s, alone=fd is None, fd=fd)
         try:
             for seed, buffers, output in zip(seeds, sets, clocked.outputs, strict=True):
                 data = opened.draw(seed)
@@ -173,15 +174,15 @@ class GatedClock:
         self,
         sets: list[SharedBuffers],
         late: list[tuple[torch.Tensor, torch.Tensor]],
+        wait_s: float,
         alone: bool,
         fd: int | None = None,
-        queue_s: float = queue_wait_s,
     ) -> _Clocked:
         """Clock queued calls.
 
-        late: (destination, source) of contents that arrive when the gate opens. alone: whether this
-        is a single call, whose host code may wait for the device. fd: see ``_judged``. queue_s:
-        limit on queueing calls that are not.
+        late: (destination, source) of contents that arrive when the gate opens. wait_s: for the
+        host to queue them. alone: whether this is a single call, whose host code may wait for the
+        device. fd: see ``_judged``.
         """
         self._gate.shut()
         try:
@@ -191,7 +192,7 @@ class GatedClock:
             raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
             open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
             torch.stack(raw)  # loads the kernel that is needed when the clock runs
-            queued = self._queue(queue_s, alone)
+            queued = self._queue(wait_s, alone)
             if self._timer is not None:  # clean caches, and clocks as high as in a timed call
                 self._timer.flush()
             wait_until_idle(self._device)
@@ -209,14 +210,14 @@ class GatedClock:
         finally:
             self._gate.open()  # calls that still wait must not wait forever
 
-    def _queue(self, queue_s: float, alone: bool) -> bool:
+    def _queue(self, wait_s: float, alone: bool) -> bool:
         """Let the worker queue the calls and wait for them; return whether they were queued in
         time."""
         self._begin(QueueCalls(wait=alone))
         if alone:
-            time.sleep(min(queue_s, single_wait_s))
+            time.sleep(wait_s)
             return False
-        queued = self._process.answered(queue_s)
+        queued = self._process.answered(wait_s)
         if queued:
             self._finish()
             self._begin(AwaitQueue())
