@@ -29,6 +29,7 @@ from nvfp4.capture.cuda.compilers import CANNOT_BE_COMPILED, CompileError, LoadE
 from nvfp4.capture.cuda.source_lines import in_file, texts
 from nvfp4.capture.frames import users_file
 from nvfp4.capture.imports import when_imported
+from nvfp4.records.launch_errors import RetargetError
 
 REPORT = ".retargeted.json"
 """Suffix of the file beside an object file that lists the rewritten instructions."""
@@ -49,9 +50,18 @@ _OF_THE_MACHINE = re.compile(
 _MISSING_HEADER = re.compile(r"error: [^:\n]+: No such file or directory|compilation terminated")
 """The error of a missing header, which recurs as long as compilers look into the same folders."""
 
+_REFUSED = re.compile(r"error: (\S+ cannot run on sm_\w+: .*)", re.DOTALL)
+"""The words of `nvfp4.retarget.nvcc` about an instruction that has no replacement."""
+
 _FAILED_STEP = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+?)(?:\.o)? *$", re.MULTILINE)
 _NEXT_STEP = re.compile(r"^(?:FAILED: |\[\d+/\d+\] |ninja: )", re.MULTILINE)
 _OLDEST = 80
+
+
+class NotRewritten(RetargetError, RuntimeError):
+    """A build with an instruction that this GPU lacks; a RuntimeError as torch's."""
+
+    verdict_code = "retarget.no_replacement"
 
 
 def start(retarget: str, arch: str, capability: Callable[[], tuple[int, int]]) -> None:
@@ -142,9 +152,12 @@ def _in_the_compiler_s_words(said: str, named: Mapping[str, Any]) -> str:
 
 
 def _explained(builder: Any) -> Callable[..., Any]:
-    """Return torch's function that builds, with shortened errors. Raises NotInstalled if a header
-    of the contest's machines is missing. A failed build is repeated on request, unless the source
-    alone is at fault: every process of a judgement requests it."""
+    """Return torch's function that builds, with shortened errors.
+
+    Raises NotInstalled if a header of the contest's machines is missing, and NotRewritten. A failed
+    build is repeated on request, unless the source alone is at fault: every process of a judgement
+    requests it.
+    """
     original = builder._write_ninja_file_and_build_library
 
     @functools.wraps(original)
@@ -159,6 +172,9 @@ def _explained(builder: Any) -> Callable[..., Any]:
             words = _in_the_compiler_s_words(str(error), named)
             failure.remember(words)
             image_headers.refuse_if_missing(words, Path(builder.CUDA_HOME or "", "include"))
+            refused = _REFUSED.match(words.rpartition(CANNOT_BE_COMPILED)[2])
+            if refused is not None:
+                raise NotRewritten(refused[1]) from None
             raise CompileError(words) from None
 
     return build

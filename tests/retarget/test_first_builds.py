@@ -242,6 +242,8 @@ raise said
 
 COMPILER = """#!/bin/sh
 case "$*" in *"main.cpp -o"*) echo >>"$XDG_CACHE_HOME/compiled" ;; esac
+grep -qs tcgen05 main.cpp && echo "error: tcgen05.mma cannot run on sm_90a: submission.py:6" &&
+  exit 1
 exec g++ "$@"
 """
 
@@ -251,6 +253,7 @@ exec g++ "$@"
     [
         ("int f() { return g(); }", "build.compiler", r"submission\.py:6"),
         ("#include <cutlass/no.h>", "import.not_installed", "cutlass/no.h, a header of CUTLASS"),
+        ("int tcgen05;", "retarget.no_replacement", r"^tcgen05\.mma cannot run on sm_90a"),
     ],
 )
 def test_what_can_never_be_compiled_is_compiled_once_and_told_in_short_each_time(
