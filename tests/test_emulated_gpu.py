@@ -232,13 +232,14 @@ def test_an_executor_that_dies_is_no_verdict(judge: Judge, monkeypatch: pytest.M
     assert raised.value.failure.code == "machine.limit"  # Linux does so where memory is short
 
 
-def test_what_imports_hears_of_an_executor_that_dies() -> None:
+@pytest.mark.parametrize("opens", [True, False])
+def test_what_imports_hears_of_an_executor_that_dies(opens: bool) -> None:
     ours, theirs = socket.socketpair()
     with theirs, sealed_file(gpu_messages.window_bytes) as window:
-        Channel(theirs).send(pack(gpu_messages.Window()), window.fileno())
-        link = ExecutorLink(ours)
+        if opens:
+            Channel(theirs).send(pack(gpu_messages.Window()), window.fileno())
     with pytest.raises(Exception, match="the emulated GPU has ended") as raised:
-        link.ask(gpu_messages.Write([]))
+        ExecutorLink(ours).ask(gpu_messages.Write([]))
     assert failure_of(raised.value, Path("submission.py"), imported=False).code == "machine.limit"
 
 

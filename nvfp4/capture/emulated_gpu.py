@@ -11,6 +11,8 @@ import mmap
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,12 +47,23 @@ class Link(Protocol):
         """Return the answer to a request. Raises KernelFault."""
 
 
+@contextmanager
+def _limit_if_it_ended() -> Iterator[None]:
+    try:
+        yield
+    except ChannelClosed:
+        message = "the emulated GPU has ended, as it does where memory is short"
+        raise launch_errors.MachineLimit(message) from None
+
+
 class ExecutorLink:
     """The executor behind a socket."""
 
     def __init__(self, connection: socket.socket) -> None:
+        """Raises MachineLimit if the executor has ended."""
         self._channel = Channel(connection, takes_fds=True)
-        message, fd = self._channel.receive()
+        with _limit_if_it_ended():
+            message, fd = self._channel.receive()
         unpack(message, gpu_messages.Window)
         assert fd is not None
         self.window = np.frombuffer(mmap.mmap(fd, window_bytes), np.uint8)
@@ -58,12 +71,9 @@ class ExecutorLink:
     def ask(self, request: object, fd: int | None = None) -> Any:
         """Send a request to the executor and return the answer. Raises KernelFault, and
         MachineLimit if the executor has ended."""
-        try:
+        with _limit_if_it_ended():
             self._channel.send(pack(request), fd)
             answer = unpack(self._channel.receive()[0], *gpu_messages.ANSWERS)
-        except ChannelClosed:
-            message = "the emulated GPU has ended, as it does where memory is short"
-            raise launch_errors.MachineLimit(message) from None
         if isinstance(answer, Fault):
             sys.stdout.write(answer.output)
             raise fault_error(answer)
