@@ -13,6 +13,7 @@ from batches import no_options, verdict_of
 from bot import root
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
+from problem_folder import make_problem
 from rich.console import Console
 
 from nvfp4.cli.batch import lines as batch_lines
@@ -99,12 +100,8 @@ def test_equal_files_are_judged_once_and_each_has_its_line(fake: Fake) -> None:
     assert code == 1
     assert fake.judged == ["a.py", "b.py", "c.py"]
     by_path = {line["submission"]["path"]: line for line in lines()}
-    assert set(by_path) == {
-        "kernels/a.py",
-        "kernels/b.py",
-        "kernels/deep/a.py",
-        "kernels/deep/c.py",
-    }
+    names = {name.removeprefix("kernels/") for name in by_path}
+    assert names == {"a.py", "b.py", "deep/a.py", "deep/c.py"}
     one, other = by_path["kernels/a.py"], by_path["kernels/deep/a.py"]
     assert (one["same_as"], other["same_as"]) == (None, "kernels/a.py")
     assert one["submission"]["sha256"] == other["submission"]["sha256"]
@@ -284,7 +281,9 @@ def test_resume_judges_what_is_another_file_or_judged_otherwise(fake: Fake) -> N
     assert (code, fake.judged) == (1, [])
     assert output.splitlines()[-1].startswith("6 files: 4 passed, 2 failed")
     run("--resume", "--strict", "--jobs", "1")
-    assert fake.judged == ["a.py", "b.py", "c.py"]
+    run("--resume", "--strict", "--jobs", "1", "--problem", str(make_problem(Path())))
+    assert fake.judged == ["a.py", "b.py", "c.py"] * 2
+    assert lines()[-1]["options"]["problem"] == os.path.abspath("problems/mine/scaled_py")
 
 
 def test_resume_judges_again_what_has_an_error_but_for_the_same_limit(fake: Fake) -> None:
@@ -357,23 +356,20 @@ def test_a_full_disk_leaves_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None
     assert not Path("out.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["none", "kernels/empty"])
-def test_there_must_be_something_to_judge(name: str) -> None:
+@pytest.mark.parametrize("named", ["none", "kernels/empty", "b --problem no", "b --problem ."])
+def test_there_must_be_something_to_judge_and_a_problem(named: str) -> None:
     Path("kernels/empty").mkdir()
-    ended = CliRunner().invoke(main, ["batch", name, "--jsonl", "out.jsonl"])
-    assert ended.exit_code == 2
+    Path("b").touch()
+    assert (
+        CliRunner().invoke(main, ["batch", *named.split(), "--jsonl", "out.jsonl"]).exit_code == 2
+    )
     assert not Path("out.jsonl").exists()
 
 
 def test_files_are_found_once_in_any_depth() -> None:
     found = find_files([Path("kernels/b.py"), Path("kernels"), Path("./kernels/notes.txt")])
-    assert list(map(str, found)) == [
-        "kernels/b.py",
-        "kernels/a.py",
-        "kernels/deep/a.py",
-        "kernels/deep/c.py",
-        "kernels/notes.txt",
-    ]
+    assert all(each.parts[0] == "kernels" for each in found)
+    assert [each.name for each in found] == ["b.py", "a.py", "a.py", "c.py", "notes.txt"]
 
 
 def test_every_code_of_a_batch_has_a_meaning() -> None:

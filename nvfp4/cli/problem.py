@@ -353,6 +353,25 @@ def leaderboards_named(content: bytes) -> list[str]:
     return named
 
 
+def problem_named(given: str) -> str:
+    """Return the problem of a --problem, or of the current folder's task.yml without one: the name
+    of a known problem or an absolute folder; "" if neither says. Raises ProblemError."""
+    known = known_problems()
+    if given and given not in known:
+        folder = os.path.expanduser(given)
+        if not os.path.isdir(folder):
+            names = ", ".join(known)
+            hint = f"Name a folder with a task.yml, or one of {names}: nvfp4 problems add FOLDER."
+            raise ProblemError(f"there is no problem {given[:80]!r}", hint)
+        given = os.path.realpath(folder)
+        return leaderboard if Path(given) == bundled_folder().parents[2] else given
+    here = Path("task.yml")
+    if given or not os.path.isfile(here):
+        return given
+    own = not filecmp.cmp(here, bundled_folder() / "task.yml", shallow=False)
+    return os.getcwd() if own else ""
+
+
 def find_problem(given: str, submission: Path | None = None) -> Problem:
     """Return the problem that a command is for.
 
@@ -361,20 +380,8 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
     also if the submission names only leaderboards that are not known.
     """
     known, content = known_problems(), b""
-    if given in known:
-        return load_problem(known[given])
-    if given:
-        folder = Path(given).expanduser()
-        if not folder.is_dir():
-            names = ", ".join(known)
-            hint = f"Name a folder with a task.yml, or one of {names}: nvfp4 problems add FOLDER."
-            raise ProblemError(f"there is no problem {given!r}", hint)
-        if folder.resolve() in (bundled_folder(), bundled_folder().parents[2]):
-            return load_problem()
-        return load_problem(folder)
-    here = Path("task.yml")
-    if here.is_file() and not filecmp.cmp(here, bundled_folder() / "task.yml", shallow=False):
-        return load_problem(Path.cwd())
+    if given := problem_named(given):
+        return load_problem(known.get(given) or Path(given))
     with suppress(OSError):  # a path that is no file is reported when it is judged
         content = read_file(submission) if submission else b""
     named = leaderboards_named(content)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from nvfp4.cli.batch.this_machine import ThisMachine
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.errors import SetupError, error_object
 from nvfp4.cli.history.judgements import keep_printed
+from nvfp4.cli.problem import find_problem, problem_named
 
 
 def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
@@ -27,6 +29,11 @@ def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
         hint = "Name the file of the batch that is to go on: --jsonl OUT --resume."
         raise SetupError("--resume needs --jsonl", hint, "usage")
     paths = find_files(names)
+    # Judgements run in another folder, some on other machines.
+    problem = problem_named(options.judging["problem"])
+    if problem:
+        find_problem(problem)  # a folder that is none ends the batch
+    options = replace(options, judging={**options.judging, "problem": problem})
     judges = _judges(options)
     console = new_console()
     tally = Tally(len(paths))
