@@ -58,6 +58,10 @@ def start_session(
     )
 
 
+_LEAST_NICE = 20
+"""Added to niceness, so that it fits into a byte."""
+
+
 def give_way(niceness: int) -> None:
     """Let other processes have a larger share of busy cores. Linux divides them among sessions, and
     each session's share among its processes."""
@@ -77,9 +81,9 @@ class ForkServer:
         """Request a process with these files, and return before it has started. Raises OSError if
         the server has ended."""
         told, tell = os.pipe()
-        niceness = max(0, os.getpriority(os.PRIO_PROCESS, 0))
+        niceness = bytes([os.getpriority(os.PRIO_PROCESS, 0) + _LEAST_NICE])
         try:
-            socket.send_fds(self._socket, [bytes([niceness]), request], [*fds, tell])
+            socket.send_fds(self._socket, [niceness, request], [*fds, tell])
         except OSError:
             os.close(told)
             raise
@@ -129,7 +133,7 @@ def fork_for_requests(
             time.sleep(0.0005)
     gc.enable()
     os.setsid()
-    give_way(niceness[0] - os.getpriority(os.PRIO_PROCESS, 0))
+    give_way(niceness[0] - _LEAST_NICE - os.getpriority(os.PRIO_PROCESS, 0))
     tell = fds.pop()
     os.write(tell, str(os.getpid()).encode())
     os.close(tell)
