@@ -316,8 +316,8 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
 
     def run(command: str, *arguments: str, found: Verdict) -> Result:
         def assess(bot: object, plan: object, verdict: Verdict, observer: object) -> None:
-            values = {name: each for name, each in vars(found).items() if name != "submission"}
-            vars(verdict).update(values)
+            own = {"submission": verdict.submission, "problem_sha256": verdict.problem_sha256}
+            vars(verdict).update(vars(found) | own)
 
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(judging, "assess", assess)

@@ -247,14 +247,14 @@ def test_equal_files_are_stored_once(history: History) -> None:
 
 def test_a_whole_judgement_has_tests_and_benchmarks(history: History) -> None:
     digest = hashlib.sha256(content).hexdigest()
-    assert history.whole(digest) is None
+    assert history.whole(digest, None) is None
     names = ("timed-passed", "emulated-failed", "emulated-interrupted")
     for verdict in (*(verdicts()[name] for name in names), timed_verdict()):
         kept_in(history, named(verdict))
-    whole = history.whole(digest)
+    whole = history.whole(digest, None)
     assert whole
     assert whole.id == 2
-    assert history.whole("0" * 64) is None
+    assert history.whole("0" * 64, None) is None
 
 
 def test_a_number_names_a_judgement_unless_a_file_has_that_name(

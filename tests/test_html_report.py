@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from kept import Judge, content, invoke, is_error, kept_in, named
+from problem_folder import REFERENCE, make_problem
 from recorded_verdicts import (
     every_verdict,
     hostile,
@@ -204,6 +205,11 @@ def test_a_file_is_judged_once_and_then_taken_from_the_history(
     reported("mine.py", "--no-log")
     assert len(judged) == 2
     assert len(history.entries()) == 1
+    own = make_problem(Path())
+    for count, changed in ((3, REFERENCE), (3, REFERENCE), (4, f"{REFERENCE}#"), (4, REFERENCE)):
+        (own / "reference.py").write_text(changed)
+        reported("mine.py", "--problem", str(own))
+        assert len(judged) == count
 
 
 def test_a_history_that_cannot_be_used_does_not_keep_a_file_from_being_reported(

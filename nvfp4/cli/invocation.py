@@ -103,6 +103,7 @@ def judge(
     verdict = Verdict(described, mistake=first_mistake(path.name, content))
     verdict.strict = invocation.options.strict
     verdict.problem, verdict.ranking_by = plan.problem.name, plan.problem.ranking_by
+    verdict.problem_sha256 = plan.problem.sha256
     if verdict.mistake is None:
         options = replace(invocation.options, repeat=plan.repeat)
         bot = replace(invocation, options=options).bot(plan.problem, content, path.name)

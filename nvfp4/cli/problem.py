@@ -2,12 +2,13 @@
 
 import ast
 import filecmp
+import hashlib
 import json
 import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,13 @@ class Problem:
         """How its own eval.py empties the L2 cache: contest or fill; see ``gpu.timing``."""
         large = b"clear_l2_cache_large" in self.files.get("eval.py", b"")
         return "contest" if self.is_bundled or large else "fill"
+
+    @property
+    def sha256(self) -> str:
+        """Hash of its name, cases and files: judgements with another one are of another problem."""
+        return hashlib.sha256(
+            repr(replace(self, folder=Path(), template=None)).encode()
+        ).hexdigest()
 
     @property
     def is_bundled(self) -> bool:

@@ -187,6 +187,8 @@ class Verdict:
     """Whether findings fail a case."""
     problem: str = leaderboard
     """The leaderboard."""
+    problem_sha256: str | None = None
+    """See ``Problem.sha256``; None for judgements of earlier versions."""
     ranking_by: str = "geom"
     """See ``Score``."""
 
@@ -285,6 +287,7 @@ class Verdict:
         return {
             "schema": json_schema,
             "problem": self.problem,
+            "problem_sha256": self.problem_sha256,
             "passed": self.passed,
             "unclear": self.unclear,
             "decided_by": self._decided_by(),

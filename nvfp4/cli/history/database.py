@@ -173,12 +173,14 @@ class History:
             raise HistoryError("no judgement is kept", hint, "setup.not_kept")
         return found
 
-    def whole(self, sha256: str) -> Record | None:
-        """Return the last judgement of a file's contents that has both tests and benchmarks and was
-        not interrupted; None where there is none.
+    def whole(self, sha256: str, problem_sha256: str | None) -> Record | None:
+        """Return the last judgement of a file's contents by a problem that has both tests and
+        benchmarks and was not interrupted; None where there is none.
         """
         return self._newest(
-            "sha256 = ? AND tests > 0 AND benchmarks != '' AND outcome != 'interrupted'", sha256
+            "sha256 = ? AND tests > 0 AND benchmarks != '' AND outcome != 'interrupted' "
+            "AND json_valid(verdict) AND json_extract(verdict, '$.problem_sha256') IS ?",
+            *(sha256, problem_sha256),
         )
 
     def emulated(self, problem: str) -> Record | None:
@@ -191,16 +193,16 @@ class History:
             problem,
         )
 
-    def _newest(self, condition: str, value: Any) -> Record | None:
+    def _newest(self, condition: str, *values: Any) -> Record | None:
         newest = f"judgements.id = (SELECT MAX(id) FROM judgements WHERE {condition})"
-        return self._find(newest, value)
+        return self._find(newest, *values)
 
-    def _find(self, condition: str, value: Any) -> Record | None:
+    def _find(self, condition: str, *values: Any) -> Record | None:
         columns = [*_columns, "content", "verdict"]
         rows = self._rows(
             f"SELECT {', '.join(columns)} FROM judgements JOIN sources USING (sha256) "
             f"WHERE {condition}",
-            (value,),
+            values,
         )
         if not rows:
             return None

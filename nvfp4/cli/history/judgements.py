@@ -124,6 +124,7 @@ def _verdict(found: dict[str, Any]) -> Verdict:
         interrupted=bool(found["interrupted"]),
         elapsed_s=found["elapsed_s"],
         problem=str(found.get("problem", leaderboard)),
+        problem_sha256=found.get("problem_sha256"),
         ranking_by=str(found["score"].get("ranking_by", "geom")),
     )
 

@@ -78,7 +78,7 @@ def _explained(subject: Subject, name: str) -> tuple[Explained | None, str]:
     if not verdict.passed:
         return None, "Costs are counted for submissions that pass."
     try:
-        problem = find_problem(verdict.problem)
+        problem = subject.problem or find_problem(verdict.problem)
         specs = [each.spec for each in verdict.benchmarks] or problem.benchmarks
         content, shown = subject.record.content, Shown(top=_costly)
         (explained,) = explain(content, specs[:1], Options(name=name), problem, shown)

@@ -10,6 +10,7 @@ from nvfp4.cli.history.database import History, HistoryError, Record, recorded
 from nvfp4.cli.history.judgements import entry_values, keep, kept_verdict
 from nvfp4.cli.invocation import Invocation, judge
 from nvfp4.cli.judging.assess import Plan, read_submission
+from nvfp4.cli.problem import Problem
 from nvfp4.cli.verdict import Verdict
 
 
@@ -21,6 +22,8 @@ class Subject:
     """The judgement as the history has it; its id is 0 if it was not kept."""
     verdict: Verdict
     """The verdict with control characters visible."""
+    problem: Problem | None = None
+    """The problem of a file; only the name is known for a judgement that is named by its number."""
 
 
 def load_subjects(names: Sequence[str], invocation: Invocation) -> list[Subject]:
@@ -32,30 +35,30 @@ def load_subjects(names: Sequence[str], invocation: Invocation) -> list[Subject]
     if not names:
         newest = history.newest()
         return [Subject(newest, kept_verdict(newest))]
-    records = [recorded(name, history) for name in names]  # wrong numbers raise at once
-    for place, name in enumerate(names):
-        records[place] = records[place] or _of_file(Path(name), history, invocation)
-    return [Subject(record, kept_verdict(record)) for record in records if record]
+    kept = [recorded(name, history) for name in names]  # wrong numbers raise at once
+    return [
+        Subject(record, kept_verdict(record))
+        if record
+        else _of_file(Path(name), history, invocation)
+        for name, record in zip(names, kept, strict=True)
+    ]
 
 
-def _of_file(path: Path, history: History, invocation: Invocation) -> Record:
+def _of_file(path: Path, history: History, invocation: Invocation) -> Subject:
     described, content = read_submission(path)
     problem = invocation.problem(path)
     try:
-        known = history.whole(described.sha256)
+        known = history.whole(described.sha256, problem.sha256)
     except HistoryError:
         known = None  # a history that cannot be used stops no judgement
-    if known is not None and kept_verdict(known).problem == problem.name:
-        return replace(known, path=str(path))
+    if known is not None:
+        return Subject(replace(known, path=str(path)), kept_verdict(known), problem)
     plan = Plan.of(problem)
     with observed(new_console(stderr=True)) as observer:
         verdict = judge(path, plan, invocation, observer, (described, content))
     if verdict.interrupted:
         raise KeyboardInterrupt
     number = (keep(verdict, content) if invocation.kept else None) or 0
-    return Record(
-        id=number,
-        **entry_values(verdict),
-        content=content,
-        verdict_object=verdict.as_json(),
-    )
+    values = {**entry_values(verdict), "content": content, "verdict_object": verdict.as_json()}
+    record = Record(id=number, **values)
+    return Subject(record, kept_verdict(record), problem)
