@@ -6,14 +6,18 @@ VENV ?= .venv
 SUBMISSION ?= submission.py
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINT),--constraint $(CONSTRAINT))
 
-.PHONY: eval test corpus versions lint clean
+.PHONY: eval test tests corpus versions lint style types clean
 
 eval: $(VENV)/installed
 	$(VENV)/bin/nvfp4 eval $(SUBMISSION)
 
-test: $(VENV)/installed-dev lint
-	$(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not corpus and not alone'
+# mypy takes one core for 20 s and runs beside the tests; what it finds is said again in the end.
+test: $(VENV)/installed-dev style
+	$(MAKE) --jobs=2 types tests || { $(MAKE) types; false; }
 	$(VENV)/bin/python -m pytest -m alone $(shell grep -rl "mark\.alone" tests --include=*.py)
+
+tests: $(VENV)/installed-dev
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not corpus and not alone'
 
 # The tests that take long, such as most submissions of tests/field in CUDA C++. .ci/nightly runs them.
 corpus: $(VENV)/installed-dev
@@ -23,10 +27,14 @@ corpus: $(VENV)/installed-dev
 versions: $(VENV)/installed-dev
 	$(VENV)/bin/python -m scripts.version_matrix --versions oldest
 
-lint: $(VENV)/installed-dev
+lint: style types
+
+style: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy *.py nvfp4 benchmarks scripts tests
+
+types: $(VENV)/installed-dev
+	nice $(VENV)/bin/mypy *.py nvfp4 benchmarks scripts tests
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
