@@ -219,7 +219,8 @@ def test_a_fault_is_told_by_the_judge_at_its_line(judge: Judge) -> None:
 
 
 def test_an_executor_that_dies_is_no_verdict(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_executors", [])  # a child of this process, with an exit code
+    no_server = workers.ForkServer(socket.socket())  # so it is a child, with an exit code
+    monkeypatch.setattr(workers, "_executors", [no_server])
 
     def kill(process: SubmissionProcess) -> None:
         assert process.gpu is not None

@@ -108,6 +108,7 @@ def test_a_worker_that_is_killed_is_replaced(submission: Path) -> None:
         with pytest.raises(SubmissionFailed, match="SIGKILL"):
             process.request(Call(), Called, 60)
         assert said(process)["sockets"] == 2
+        assert process.gpu and isinstance(process.gpu._process, ForkedProcess), "its GPU, too"
 
 
 def test_a_worker_that_cannot_start_says_nothing_of_the_submission(

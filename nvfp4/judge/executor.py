@@ -44,7 +44,7 @@ class Executor:
         self._channel: Channel | None = None
         self.folder: Path | None = None
         """Where the executor leaves costs; None while there is no process."""
-        self._greeted = False
+        self._greeted = self._anew = False
         self._requests = 0
 
     @property
@@ -59,14 +59,16 @@ class Executor:
         self.folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         ours, theirs = socket.socketpair()
         with theirs:
-            fd, anew = theirs.fileno(), self._requests > 0
-            self._process = start_executor(fd, self.folder, self._predicts, anew)
+            fd = theirs.fileno()
+            self._process = start_executor(fd, self.folder, self._predicts, self._anew)
         self._channel = Channel(ours)
         self._greeted = False
         atexit.register(self.stop)
 
-    def stop(self) -> None:
-        """Kill the process and delete the files that it has written."""
+    def stop(self, anew: bool = False) -> None:
+        """Kill the process and delete the files that it has written. anew: the next one has other
+        addresses."""
+        self._anew = anew
         if self._process is None or self._channel is None or self.folder is None:
             return
         atexit.unregister(self.stop)

@@ -290,7 +290,7 @@ class SubmissionProcess:
                     )
                     if self.gpu.ask(session, messages.Opened, timeout_s, ours.fileno()).possible:
                         return
-                self.gpu.stop()  # another process has other addresses
+                self.gpu.stop(anew=True)
             raise ExecutorFailed("its addresses are those of the submission's process")
         except ExecutorFailed as error:
             raise no_gpu(error) from None

@@ -89,8 +89,9 @@ def use(connection: socket.socket, executors: socket.socket | None = None) -> No
 
 
 def start_server_of_executors() -> socket.socket:
-    """Return the socket of a new server of executors, which has this process's environment."""
-    return _started(["nvfp4.executor", "server"], dict(os.environ))
+    """Return the socket of a new server of executors."""
+    environment = {**passed_on(), **caches.trusted_variables()}
+    return _started(["nvfp4.executor", "server"], environment)
 
 
 def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process:
@@ -100,7 +101,7 @@ def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process
     that the server forks, which are all alike.
     """
     environment = {**passed_on(), "TMPDIR": str(folder), **caches.private_variable()}
-    if _executors and not anew:
+    if not anew:
         request = {
             "judge": os.getpid(),
             "folder": str(folder),
@@ -108,6 +109,8 @@ def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process
             "predicts": predicts,
         }
         with contextlib.suppress(OSError):
+            if not _executors:
+                _executors.append(ForkServer(start_server_of_executors()))
             return _executors[0].fork(json.dumps(request).encode(), [fd])
     command = [sys.executable, "-m", "nvfp4.executor", str(fd)]
     return start_session(command, folder, environment | caches.trusted_variables(), [fd])
