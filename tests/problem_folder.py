@@ -26,7 +26,7 @@ def match_reference(data, output, reference, rtol=1e-5, atol=1e-8):
     for got, want in zip(output, reference(data)):
         if got.shape != want.shape:
             return False, "SIZE MISMATCH"
-        wrong = (~((got - want).abs() <= atol + rtol * want.abs())).nonzero().tolist()
+        wrong = ((got - want).abs() > atol + rtol * want.abs()).nonzero().tolist()
         if wrong:
             return False, f"ERROR AT {tuple(wrong[0])}"
     return True, ""

@@ -64,6 +64,8 @@ class Output:
     tree: Tree
     """The structure of the output, packed."""
     storages: list[torch.Tensor]
+    noise: int = 0xFF
+    """The byte that its memory was filled with before the call."""
 
     @property
     def data(self) -> Any:

@@ -227,7 +227,7 @@ class FolderReferee:
             there.copy_(storage)
         wait_until_idle(default_device())
         again: Draw = drawn.contents
-        request = Check(again.number, output.tree.to_plain(), nbytes)
+        request = Check(again.number, output.tree.to_plain(), nbytes, output.noise)
         with self._lock:
             if again.number not in self._there:  # drawing other inputs has ended the process
                 self._ask(again, CaseDrawn)

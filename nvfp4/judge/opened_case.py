@@ -2,6 +2,7 @@
 
 import itertools
 import mmap
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,10 @@ _margin_s = 3.0
 
 _numbers = itertools.count(1)
 
+_first_noise, _later_noise = 0xFF, range(0x48, 0x60, 2)
+"""Bytes that an output holds before the first call of a case, and before later ones: NaN or -1,
+which some checkers do not see and some results are, then a drawn finite number."""
+
 
 class OutOfTime(CaseFailed):
     """The mode's time limit is reached."""
@@ -85,6 +90,7 @@ class OpenedCase:
         self.changed: list[str] = []
         """Inputs that a call has written to, if that is allowed."""
         self._called = False
+        self._is_first, self._noise = True, _first_noise
         self._emulates = setup.device.type == "cpu"
         self._launched: bool | None = None
         self.is_benchmark = False
@@ -172,7 +178,7 @@ class OpenedCase:
             answered = self.ask(request, answer)
         except SubmissionFailed as failed:
             raise self._as_the_gpu_tells(failed) from None
-        self._called = True
+        self._called, self._is_first = True, False
         # While the clock runs: later writes do not count.
         self._output = self.buffers.tensors[output_name].clone()
         wall_ns = float(time.perf_counter_ns() - start_ns)
@@ -196,7 +202,7 @@ class OpenedCase:
         """Make a judged call in a new process, without looking for the cause of a wrong output.
         Raises SubmissionFailed, OutOfTime."""
         self._process.stop()
-        self._called = False
+        self._called, self._is_first = False, True
         with self.unexplained():
             self.resume()
             self.judged_call(data)
@@ -275,6 +281,7 @@ class OpenedCase:
         """Make one more call, with other contents; a random part of a large output is checked.
         Raises SubmissionFailed, OutOfTime."""
         before = self.unverified
+        self._is_first = False
         self.judged_call(drawn, check=False)
         if before is None and self.unverified:
             self.unverified = f"in a later call: {self.unverified}"
@@ -296,15 +303,15 @@ class OpenedCase:
     def fill(self, buffers: SharedBuffers, drawn: Drawn) -> None:
         """Writes the inputs of a call into shared buffers."""
         held = {**buffers.tensors, **self._host.tensors}
-        for number, (name, contents) in enumerate(
-            zip(drawn.tree.names, drawn.storages, strict=True)
-        ):
-            if number in self.plan.noise:
-                held[name].fill_(0xFF)  # nothing may depend on it
+        noise = self._noise = _first_noise if self._is_first else secrets.choice(_later_noise)
+        pairs = zip(drawn.tree.first_leaves, drawn.storages, strict=True)
+        for number, (leaf, contents) in enumerate(pairs):
+            if number in self.plan.noise:  # nothing may depend on it
+                held[leaf.path].fill_(noise & 1 if leaf.dtype == "bool" else noise)
             else:
-                held[name].copy_(contents)
+                held[leaf.path].copy_(contents)
         # Not the result of the previous call.
-        buffers.tensors[output_name].fill_(0xFF)
+        buffers.tensors[output_name].fill_(noise)
         wait_until_idle(buffers.tensors[output_name].device)
 
     def withhold(self, buffers: SharedBuffers) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -349,7 +356,7 @@ class OpenedCase:
     def output_in(self, raw: torch.Tensor) -> Output:
         """Return bytes as an output. Raises SubmissionFailed."""
         tree = self._output_tree
-        return Output(tree, parts(tree, raw))
+        return Output(tree, parts(tree, raw), self._noise)
 
     def _take_output(self, answer: object) -> None:
         try:

@@ -61,6 +61,8 @@ class Check:
     number: int
     output: dict[str, Any]
     nbytes: int
+    noise: int
+    """See ``contract.referee.Output``."""
 
 
 @dataclass(frozen=True)

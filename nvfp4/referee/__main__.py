@@ -132,7 +132,8 @@ class Service:
         passed, message = self._problem.check(inputs, output)
         self._drawn.move_to_end(request.number, last=False)  # what was checked goes first
         if not passed:
-            message = "\n".join(filter(None, [message, self._problem.never_written(output)]))
+            unset = self._problem.never_written(output, request.noise)
+            message = "\n".join(filter(None, [message, unset]))
         why = "" if passed else self._problem.rounding_explains(inputs, output)
         if why:
             message = f"{message}\nthe order of a sum may be why: the output is {why}"

@@ -142,10 +142,11 @@ class FolderProblem:
         name = inputs.tree.names[number]
         if name not in self._noise:
             spoilt = list(inputs.storages)
-            spoilt[number] = torch.full_like(spoilt[number], 0xFF)
+            other = torch.full_like(spoilt[number], 0xFF)
+            spoilt[number] = other.masked_fill_(spoilt[number] == 0xFF, 0)
             try:
-                other, _ = self._compute(inputs.tree, spoilt)
-                pairs = zip(self._flat(other), self._flat(inputs.expected), strict=True)
+                result, _ = self._compute(inputs.tree, spoilt)
+                pairs = zip(self._flat(result), self._flat(inputs.expected), strict=True)
                 self._noise[name] = all(same_bytes(*pair) for pair in pairs)
             except (ProblemFailed, ValueError):
                 self._noise[name] = False
@@ -190,16 +191,17 @@ class FolderProblem:
             return bool(said[0]), str(said[1])
         return (not said, said) if isinstance(said, str) else (bool(said), "")
 
-    def never_written(self, output: Any) -> str:
-        """Return a line that counts the elements of an output that still hold the bytes from before
-        the call, and names the first; "" if there are none."""
+    def never_written(self, output: Any, noise: int = 0xFF) -> str:
+        """Return a line that counts the elements of an output that still hold the noise from before
+        the call in each byte, and names the first; "" if there are none."""
         tree, storages = flatten(output, "output", self._on_host)
         for leaf in tree.leaves:
-            if not dtype_of(leaf.dtype).is_floating_point or leaf.itemsize < 2:
-                continue  # all ones are a value of these
+            is_number = noise == 0xFF and not dtype_of(leaf.dtype).is_floating_point
+            if is_number or leaf.itemsize < 2:
+                continue  # the noise is a value of these
             flat = view(leaf, storages[leaf.storage]).reshape(-1)
             raw = flat.clone(memory_format=torch.contiguous_format).view(torch.uint8)
-            unset = (raw.reshape(-1, leaf.itemsize) == 0xFF).all(dim=1)
+            unset = (raw.reshape(-1, leaf.itemsize) == noise).all(dim=1)
             if unset.any():
                 first = torch.unravel_index(unset.nonzero()[0, 0], leaf.shape)
                 place = [int(each) for each in first]
