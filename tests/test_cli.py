@@ -260,6 +260,8 @@ def test_a_verdict_is_printed_and_written_in_the_format_that_is_asked_for(
         (["check", "pipe"], "pipe is a pipe, not a file"),
         (["check", "/dev/zero"], "/dev/zero is a device, not a file"),
         (["check", "--output", "pipe"], "pipe is a pipe, not a file"),
+        (["check", "missing", "--output", "submission.py"], "submission.py is a submission"),
+        (["report", "pipe", "--output", "folder/../pipe"], "pipe is a submission"),
         (["tune", "missing.py"], "missing.py does not exist"),
         (["tune", "--device", "cpu"], "only a GPU can say what is fast"),
         (["tune", "--shape", "64,100"], "'64,100' is no case of nvfp4_gemv"),

@@ -1,7 +1,8 @@
 """The course of a command that judges: from options to verdict and exit code."""
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -66,7 +67,7 @@ def judge_and_show(
     observed: Callable[[Console], AbstractContextManager[Observer]] = observed,
 ) -> int:
     """Judge by the plan, show the verdict, return the exit code. Raises SetupError."""
-    check_output(invocation.output)
+    check_output(invocation.output, [path])
     read = read_submission(path)
     console = new_console(stderr=invocation.as_json)
     with observed(console) as observer:
@@ -116,14 +117,16 @@ def judge(
     return verdict
 
 
-def check_output(output: Path | None) -> None:
-    """Checks before judging that the file can be written."""
+def check_output(output: Path | None, submissions: Sequence[str | Path]) -> None:
+    """Checks before judging that the file can be written and holds no source."""
     if output is None:
         return
-    existed = output.exists()
-    if output.is_fifo():
-        raise SetupError(f"{output} is a pipe, not a file", "Name a file to write to.")
+    existed, path = os.path.exists(output), os.path.realpath(output)
+    if (existed and output.suffix == ".py") or path in map(os.path.realpath, submissions):
+        raise SetupError(f"{output} is a submission", "Name another file to write to.", "usage")
     try:
+        if output.is_fifo():
+            raise SetupError(f"{output} is a pipe, not a file", "Name a file to write to.")
         with output.open("a", encoding="utf-8"):
             pass
         if not existed:  # an empty file would look like a verdict if there is none in the end

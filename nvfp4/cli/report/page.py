@@ -40,7 +40,7 @@ def write_report(named: Sequence[str], invocation: Invocation, with_cost: bool) 
     before anything is judged where that is possible.
     """
     assert invocation.output is not None
-    check_output(invocation.output)
+    check_output(invocation.output, named)
     page = report_page(load_subjects(named, invocation), with_cost)
     write_output(invocation.output, page)
     return invocation.output.stat().st_size
