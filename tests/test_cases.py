@@ -105,7 +105,8 @@ def test_a_file_is_read_line_by_line_and_a_secret_changes_the_seed_alone(tmp_pat
         (f"{bot.case()}\n{bot.case()};".encode(), "line 2 of"),
         (b"\xff\xfe m: 1", "cannot read"),
         (None, "cannot read"),
-        ("a folder", "cannot read"),
+        ("/", "cannot read"),
+        ("/dev/null", "cannot read"),  # a device
     ],
 )
 def test_a_bad_file_is_refused_with_the_line(content: object, why: str, tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_a_bad_file_is_refused_with_the_line(content: object, why: str, tmp_path
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content:
-        path.mkdir()
+        path.symlink_to(str(content))
     with pytest.raises(CaseFileError, match=why):
         read_cases(path, refuse=referee.refuse)
 
