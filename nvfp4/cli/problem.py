@@ -204,12 +204,10 @@ def load_problem(folder: Path | None = None) -> Problem:
     content = _read_yaml(path)
     try:
         tests = [case_line(case) for case in content["tests"]]
-        benchmarks = [case_line(case) for case in content["benchmarks"]]
+        benchmarks = [case_line(case) for case in content.get("benchmarks") or []]
         sources = {str(each["name"]): str(each["source"]) for each in content["files"]}
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, CaseError) as error:
-        raise ProblemError(
-            f"{path} does not hold files, tests and benchmarks: {_sentence(error)}"
-        ) from error
+        raise ProblemError(f"{path} does not hold files and tests: {_sentence(error)}") from error
     name = leaderboard_of(folder)
     extras = b""
     for at in (bundled_folder().parent / name, folder):  # its own before that of the package
