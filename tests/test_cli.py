@@ -236,6 +236,10 @@ def test_a_verdict_is_printed_and_written_in_the_format_that_is_asked_for(
         assert done.stdout.splitlines()[-1] == text.splitlines()[-1]
 
 
+before_a_long_word = "report ;tune ;problems add ;test --case ;info --device cuda:;batch --ray x:"
+before_a_long_word += ";check --problem ;check --output "
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -262,7 +266,10 @@ def test_a_verdict_is_printed_and_written_in_the_format_that_is_asked_for(
         (["check", "--output", "pipe"], "pipe is a pipe, not a file"),
         (["check", "missing", "--output", "submission.py"], "submission.py is a submission"),
         (["report", "pipe", "--output", "folder/../pipe"], "pipe is a submission"),
-        (["tune", "missing.py"], "missing.py does not exist"),
+        (["tune", "folder"], "folder is a folder, not a file"),
+        (["problems", "add", ""], "Name the folder to add"),
+        (["log", "-n", "9" * 20], "is not in the range"),
+        *((f"{words}{'9' * 5000}".split(), "rror: ") for words in before_a_long_word.split(";")),
         (["tune", "--device", "cpu"], "only a GPU can say what is fast"),
         (["tune", "--shape", "64,100"], "'64,100' is no case of nvfp4_gemv"),
     ],

@@ -310,7 +310,7 @@ def compare(files: tuple[Path, ...], rounds: int, **options: Any) -> None:
     default=20,
     show_default=True,
     metavar="N",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 2**31),
     help="How many to show.",
 )
 @parameters.json_option
@@ -328,9 +328,9 @@ def log(most: int, as_json: bool) -> None:
 
 @main.command(epilog="nvfp4 problems\nnvfp4 problems add ~/reference-kernels")
 @click.argument("action", metavar="[add", type=click.Choice(["add"]), required=False)
-@click.argument("folder", metavar="FOLDER]", type=click.Path(path_type=Path), required=False)
+@click.argument("folder", metavar="FOLDER]", default="")
 @parameters.json_option
-def problems(action: str | None, folder: Path | None, as_json: bool) -> None:
+def problems(action: str | None, folder: str, as_json: bool) -> None:
     """Lists the problems that are known, or adds every one below FOLDER.
 
     From then on a file that says #!POPCORN leaderboard NAME is judged by that problem.
@@ -339,10 +339,10 @@ def problems(action: str | None, folder: Path | None, as_json: bool) -> None:
 
     if action is None:
         show_problems(as_json)
-    elif folder is None:
+    elif not folder:
         raise click.UsageError("Name the folder to add, such as a checkout of reference-kernels.")
     else:
-        add_and_show(folder)
+        add_and_show(Path(folder))
 
 
 @main.command(epilog="nvfp4 show\nnvfp4 show 12 --source > mine.py")

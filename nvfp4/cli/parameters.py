@@ -33,7 +33,7 @@ class DeviceType(click.ParamType):
     name = "auto|cpu|emulate|cuda|cuda:N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.fullmatch(r"auto|cpu|emulate|cuda(:\d+)?", value):
+        if not re.fullmatch(r"auto|cpu|emulate|cuda(:\d{1,4})?", value):
             self.fail(f"{value!r} is not auto, cpu, emulate, cuda or cuda:N", param, ctx)
         return value
 
@@ -217,7 +217,7 @@ batch_options = _all(
     click.option("--limit-s", type=SecondsType(1, 86400), help="Seconds for each file."),
     click.option(
         "--jobs",
-        type=click.IntRange(1),
+        type=click.IntRange(1, 4096),
         metavar="N",
         help="Judge N files at once where there is no GPU. Default: as cores and memory allow.",
     ),

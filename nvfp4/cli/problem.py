@@ -112,10 +112,11 @@ class Problem:
         """Return the line of a case that the user names: its number among these, ``name=value`` for
         each of its arguments, or the sizes alone, such as 512,512,2. Raises SetupError."""
         names = [name for name, _ in shape_of(self.tests[0]).sizes]
-        if text.isdecimal() and int(text) < len(among):
-            return among[int(text)]
+        number = int(text[:20]) if text.isdecimal() else len(among)  # Python reads 4,300 digits
+        if number < len(among):
+            return among[number]
         if text.isdecimal() and len(names) > 1:
-            raise SetupError(f"there is no case {text}", f"The last one is {len(among) - 1}.")
+            raise SetupError(f"there is no case {number}", f"The last one is {len(among) - 1}.")
         seeds = [part for part in self.tests[0].split("; ") if part.startswith("seed: ")]
         if "=" in text:
             parts = re.split(r",(?=\s*[A-Za-z_]\w*=)", text)
@@ -326,7 +327,7 @@ def known_problems() -> dict[str, Path]:
 
 def add_problems(folder: Path) -> dict[str, Path]:
     """Remember the problems of a checkout; returns those that were found. Raises SetupError."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise SetupError(f"{folder} is no folder", "Name a checkout of problems.")
     try:
         found = problems_below(folder)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.problem import load_problem, package_path
 
 
@@ -20,8 +21,7 @@ def tune(submission: Path, cases: Sequence[str], device: str, model: str | None)
     """
     if device in ("cpu", "emulate") and not model:
         raise SetupError("only a GPU can say what is fast", "Predict with --model B200.")
-    if not submission.is_file():
-        raise SetupError(f"{submission} does not exist", "Name the submission to tune.")
+    read_submission(submission)
     problem = load_problem()
     lines = problem.chosen(cases, problem.benchmarks)
     command = [sys.executable, "-m", "nvfp4.tuner.tune", str(submission.resolve())]

@@ -284,7 +284,9 @@ def find_files(names: Sequence[Path]) -> list[Path]:
     """
     if not any(map(os.path.lexists, names)):
         raise SetupError(f"{names[0]} does not exist", "Name files, or folders of submissions.")
-    found = [path for name in names for path in (_files_of(name) if name.is_dir() else [name])]
+    found = [
+        path for name in names for path in (_files_of(name) if os.path.isdir(name) else [name])
+    ]
     if not found:
         folders = ", ".join(map(str, names))
         raise SetupError(f"no file of {folders} ends in .py", "Name the folder of submissions.")

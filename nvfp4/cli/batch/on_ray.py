@@ -90,7 +90,7 @@ def _connected(address: str) -> Any:
     try:
         _reach(address)
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         hint = "ray start --head starts one; docs/cluster.md shows how."
         raise SetupError(f"there is no Ray cluster at {address}: {reason}", hint) from None
