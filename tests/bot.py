@@ -31,7 +31,7 @@ def problem() -> dict:
 
 def case(m: int = 128, k: int = 256, l: int = 1, seed: int = 1111, full: bool = False) -> str:
     """A line of a case file."""
-    return f"m: {m}; k: {k}; l: {l}; seed: {seed}" + ("; inputs: full" if full else "")
+    return f"m: {m}; k: {k}; l: {l}; seed: {seed}" + ("; full-range inputs" if full else "")
 
 
 @dataclass

@@ -109,7 +109,7 @@ def test_a_task_yml_is_a_problem_or_is_refused(
         "&a [*a]",
         "files: []\ntests: [{m: 1, k: 64, l: 1, seed: '1\\ncheck: pass'}]\nbenchmarks: []",
         "files: []\ntests: [{m: true, k: 64, l: 1, seed: 1}]\nbenchmarks: []",
-        "files: []\ntests: [{m: 1, k: 64, l: 1, seed: 1, inputs: full}]\nbenchmarks: []",
+        "files: []\ntests: [{m: 1, k: 64, l: 1, seed: 1, full-range inputs: 1}]\nbenchmarks: []",
         b"\xff\xfe\x00",
         "\x00",
         "",
@@ -160,7 +160,7 @@ def read_back(transcript: bytes) -> Verdict:
     got = ended.values
     verdict = Verdict(Submission("submission.py", ""), read_device(got), read_confinement(got))
     verdict.tests = [
-        read_test(got, i, each) for i, each in enumerate([line, line + "; inputs: full"])
+        read_test(got, i, each) for i, each in enumerate([line, line + "; full-range inputs"])
     ]
     verdict.benchmarks = [read_benchmark(got, 0, line)]
     return verdict

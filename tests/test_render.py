@@ -304,7 +304,7 @@ def test_a_verdict_warns_of_what_it_does_not_show(emulated: Verdict) -> None:
 
 def test_a_test_without_a_result_fails_whatever_its_inputs() -> None:
     verdict = Verdict(Submission("mine.py", "0" * 64))
-    lines = ("m: 128; k: 256; l: 1; seed: 1", "m: 128; k: 256; l: 1; seed: 1; inputs: full")
+    lines = ("m: 128; k: 256; l: 1; seed: 1", "m: 128; k: 256; l: 1; seed: 1; full-range inputs")
     values = {"test.0.status": "pass", "check": "pass"}
     verdict.tests = [read_test(values, index, line, no_result) for index, line in enumerate(lines)]
     assert not verdict.passed

@@ -33,35 +33,33 @@ class Case:
         return elements_of(dimensions(self.spec))
 
 
-full_range_suffix = "; inputs: full"
+full_range_suffix = "; full-range inputs"
+"""The end of a line; no argument has such a name."""
 
 _shown = 80
 _name = re.compile(r"[A-Za-z_]\w*")
 _whole = re.compile(r"[+-]?[0-9]+")
 _word = re.compile(r"[\w.+-]+")
 _list = re.compile(r"[\[(]\s*[+-]?[0-9]+(\s*,\s*[+-]?[0-9]+)*\s*,?\s*[\])]")
-_kinds = {"contest": False, "full": True}
 
 
 def parse_case(line: str) -> Case:
-    """Read ``m: 128; k: 256; seed: 1111``; ``inputs: full`` may follow.
+    """Read ``m: 128; k: 256; seed: 1111``; ``full-range inputs`` may follow.
 
     A value is a whole number, a list of them in brackets, or a word, True and False included, as
     the contest's runners read it. Raises CaseError.
     """
     fields: dict[str, str] = {}
-    for part in line.split(";"):
+    plain = line.strip().removesuffix(full_range_suffix)
+    for part in plain.split(";"):
         name, colon, value = (piece.strip() for piece in part.partition(":"))
         if not colon or not _name.fullmatch(name):
             raise CaseError(f"{part.strip()[:_shown]!r} is not 'name: value'")
         if name in fields:
             raise CaseError(f"{name[:_shown]!r} stands twice")
         fields[name] = value
-    kind = fields.pop("inputs", "contest")
-    if kind not in _kinds:
-        raise CaseError(f"inputs must be contest or full, not {kind[:_shown]!r}")
     arguments = {name: _value(name, value) for name, value in fields.items()}
-    return Case(line.strip(), arguments, _kinds[kind])
+    return Case(line.strip(), arguments, plain != line.strip())
 
 
 def _value(name: str, text: str) -> Any:
@@ -89,9 +87,9 @@ def case_line(arguments: dict[str, Any]) -> str:
 
 def dimensions(line: str) -> dict[str, str]:
     """Return the values of a line, without seed and kind of inputs, as text by name."""
-    pairs = (part.partition(":") for part in line.split(";"))
+    pairs = (part.partition(":") for part in line.removesuffix(full_range_suffix).split(";"))
     named = {name.strip(): value.strip() for name, _, value in pairs}
-    return {name: value for name, value in named.items() if name not in ("seed", "inputs")}
+    return {name: value for name, value in named.items() if name != "seed"}
 
 
 def elements_of(sizes: Mapping[str, str]) -> int:
