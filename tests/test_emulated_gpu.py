@@ -218,19 +218,22 @@ def test_a_fault_is_told_by_the_judge_at_its_line(judge: Judge) -> None:
     assert "launched at submission.py:" in str(raised.value)
 
 
-def test_an_executor_that_dies_is_no_verdict(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_server = workers.ForkServer(socket.socket())  # so it is a child, with an exit code
-    monkeypatch.setattr(workers, "_executors", [no_server])
+@pytest.mark.parametrize(("forked", "number"), [(False, 9), (True, 9), (True, signal.SIGABRT)])
+def test_an_executor_that_dies_is_no_verdict(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, forked: bool, number: int
+) -> None:
+    if not forked:  # it is a child, with an exit code
+        monkeypatch.setattr(workers, "_executors", [workers.ForkServer(socket.socket())])
 
     def kill(process: SubmissionProcess) -> None:
         assert process.gpu is not None
         assert process.gpu._process is not None
-        for pid in isolation.descendants(process.gpu._process.pid):
-            os.kill(pid, signal.SIGKILL)
+        os.kill(isolation.descendants(process.gpu._process.pid)[-1], number)
 
     with pytest.raises(SubmissionFailed, match="the emulated GPU is gone") as raised:
         judge(source_of(block_sum), kill)
-    assert raised.value.failure.code == "machine.limit"  # Linux does so where memory is short
+    code = "machine.limit" if number == 9 else "kernel.emulator_failed"
+    assert raised.value.failure.code == code  # Linux kills where memory is short
 
 
 @pytest.mark.parametrize("opens", [True, False])

@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 from nvfp4.executor import machine_code
+from nvfp4.records.messages import failed_name
 from nvfp4.records.processes import fork_for_requests
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.namespaces import close_all_but, open_files
@@ -35,13 +36,15 @@ def fork_for_judges(fd: int, folder: Path) -> int:
     request = json.loads(text)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     close_all_but([0, 1, 2, channel], open_files())
-    _end_with(request["judge"])
     isolation.move_to(Path(request["folder"]), request["environment"])
+    _end_with(request["judge"])
     return channel
 
 
 def _end_with(judge: int) -> None:
-    """Continue in a child, which ends when this process or the judge does."""
+    """Continue in a child, which ends when this process or the judge does. If the child ends
+    otherwise than by SIGKILL, its folder gets a file `failed_name`, as the judge, which is not the
+    parent, does not hear of its status."""
     isolation.die_with_parent()
     try:
         judge_ended = os.pidfd_open(judge)
@@ -49,7 +52,10 @@ def _end_with(judge: int) -> None:
         return
     child = os.fork()
     if child:
-        select.select([judge_ended, os.pidfd_open(child)], [], [])
+        if judge_ended not in select.select([judge_ended, os.pidfd_open(child)], [], [])[0]:
+            status = os.waitpid(child, 0)[1]
+            if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
+                Path(failed_name).touch()
         os._exit(0)
     isolation.die_with_parent()
     os.close(judge_ended)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.files import clear
-from nvfp4.records.messages import Ended, Failed, Greeting, pack, unpack
-from nvfp4.records.processes import Process
+from nvfp4.records.messages import Ended, Failed, Greeting, failed_name, pack, unpack
+from nvfp4.records.processes import ForkedProcess, Process
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import keep_missed
 from nvfp4.sandbox.workers import start_executor
@@ -110,7 +110,11 @@ class Executor:
     def _is_killed(self) -> bool:
         """Return whether SIGKILL has ended the process, which has closed its channel."""
         assert self._process is not None
+        assert self.folder is not None
         try:
-            return self._process.wait(timeout=5) == -signal.SIGKILL
+            status = self._process.wait(timeout=5)
+            if isinstance(self._process, ForkedProcess):  # by the server, its parent
+                return not (self.folder / failed_name).exists()
+            return status == -signal.SIGKILL
         except TimeoutExpired:
             return False

@@ -18,6 +18,9 @@ NOT_STARTED = 66
 explained_name = "explained.json"
 """The file that the executor leaves in its folder for the judge."""
 
+failed_name = "failed"
+"""The file in that folder of an executor which has ended otherwise than by SIGKILL."""
+
 
 @dataclass(frozen=True)
 class Load:
