@@ -55,6 +55,8 @@ class Asked:
     """Requests of shared memory."""
     passes: int = 0
     """Passes of shared memory and constants."""
+    local_lines: int = 0
+    """Lines of local memory, distinct within a request."""
     copied: int = 0
     """Bytes that the copy engine moved."""
     sampled: Sampled | None = None

@@ -65,6 +65,8 @@ class Access:
     """Bytes of all requests, in whole sectors."""
     lines: float = 1.0
     """Lines of 128 bytes in each request."""
+    local_lines: float = 0.0
+    """Lines of local memory in each request."""
     shared_requests: int = 0
     passes: int = 0
     """Passes of shared memory, all together."""
@@ -93,6 +95,7 @@ def access(asked: Asked) -> Access:
         else 0.0,
         asked=asked.sectors * SECTOR_BYTES,
         lines=sampled.lines,
+        local_lines=asked.local_lines / max(asked.requests, 1),
         shared_requests=asked.shared_requests,
         passes=asked.passes,
     )
@@ -155,11 +158,9 @@ def machine(
     uses = []
     for each in code.instructions:
         asked = accesses.get(each.statement, Access())
-        if each.name == "LDL":
-            fetched = 0.0 if local_fits else _WARP * _WORD_BYTES * _words(each)
-            use = Use(LOAD, LSU, 2, gpu.l1_latency, shared=fetched, busy=_words(each))
-        else:
-            use = _use(gpu, each, asked, executions.get(each.statement, 1.0), l2_share)
+        use = _use(gpu, each, asked, executions.get(each.statement, 1.0), l2_share)
+        if each.name == "LDL" and local_fits:
+            use = replace(use, shared=0.0)
         sets, reads = (-1 if b == NO_SCOREBOARD else b for b in (each.sets, each.reads))
         issue = gpu.unpack_issue if each.name == "F2FP" and "UNPACK" in each.opcode else 1.0
         stall, waits = max(1, each.stall), each.waits
@@ -182,10 +183,12 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         return Use(SHARED, LSU, 2, gpu.shared_latency, busy=passes + gpu.shared_passes)
     if name in _GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
         return _global_use(gpu, each, access, executions, l2_share)
-    if name == "STL":
+    if name in ("LDL", "STL"):
         # L1 keeps what it writes through to L2 (Khairy et al., Accel-Sim, ISCA 2020: Volta's L1).
-        written = _WARP * _WORD_BYTES * words
-        return Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=words)
+        lines = max(words, access.local_lines)
+        moved = max(_WARP * _WORD_BYTES * words, SECTOR_BYTES * lines)
+        kind = LOAD if name == "LDL" else STORE
+        return Use(kind, LSU, 2, gpu.l1_latency, shared=moved, busy=lines / gpu.l1_lines)
     if name == "SHFL":
         return Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
     if name in ("BAR", "UCGABAR_WAIT") and "ARV" not in each.opcode:
@@ -224,7 +227,8 @@ def _global_use(
     if past_l1 or each.name in _GLOBAL_STORES:
         requests = max(access.requests - access.memory_requests, 0.0)
         access = replace(access, l2=access.asked - access.memory, l2_requests=requests)
-    busy = max(_words(each), access.lines / gpu.l1_lines) * min(1.0, access.requests / executions)
+    lines = max(_words(each), (access.lines + access.local_lines) / gpu.l1_lines)
+    busy = lines * min(1.0, access.requests / executions)
     if each.name == "LDGSTS":
         busy = max(busy, access.passes / executions)
     if each.name in _GLOBAL_STORES:

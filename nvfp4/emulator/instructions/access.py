@@ -112,7 +112,8 @@ def _flat(ex: Execution, space: str, address: Array, chosen: Array | None) -> Ar
 
 
 def _locate_local(batch: Batch, access: access_shape.Access, address: Array, lanes: Array) -> Array:
-    """Host addresses of accesses to the lanes' local memory, checked."""
+    """Host addresses of accesses to the lanes' local memory, checked and counted: a line of 128
+    bytes holds the same word of a warp's 32 lanes."""
     address = in_window(address)
     offset, bad = batch.local.locate(address, lanes, access.nbytes)
     if bad >= 0:
@@ -121,6 +122,10 @@ def _locate_local(batch: Batch, access: access_shape.Access, address: Array, lan
             f"access of {access.nbytes} bytes at local address {int(address[bad]):#x}, outside "
             f"the thread's {batch.local.size} bytes of local memory",
         )
+    asked, warp = batch.launch.work.asked[access.site.instruction.start], lanes >> 5
+    asked.requests += np.unique(warp).size
+    words = np.unique(warp.astype(np.uint64) << 48 | address >> np.uint64(2)).size
+    asked.local_lines += words * max(1, access.nbytes // 4)
     return batch.local.host(offset)
 
 
