@@ -499,7 +499,8 @@ def test_a_case_that_ends_the_referee_leaves_the_others_judged(tmp_path: Path) -
 
 
 slow = """
-import torch, triton
+import os, torch, triton
+os.environ.update(TRITON_KERNEL_DUMP="1", TRITON_ALWAYS_COMPILE="1")  # into the home folder
 import triton.language as tl
 @triton.jit
 def scaled(x, y, out, scale, rows, size, steps):

@@ -21,6 +21,7 @@ def confine(closed: bool = False) -> dict[str, str]:
     # The user's own home folder is read-only, Python's packages in it stay where they are.
     home = next(iter(caches), Path.home())
     os.environ |= {"HOME": str(home), "PYTHONUSERBASE": site.getuserbase()}
+    os.environ["TRITON_HOME"] = str(home)  # Triton, which may be loaded, has kept the other one
     how = namespaces.enter({Path.cwd(): Path.cwd(), **caches}, private)
     writable = [Path.cwd(), *caches]
     isolation.die_with_parent()
