@@ -142,15 +142,10 @@ def test_a_broken_submission_is_one_line() -> None:
     code, output = run("kernels/none.py")
     assert code == 1
     codes = {line["submission"]["path"]: (failure_of(line) or [None])[0] for line in lines()}
-    assert codes == {
-        "kernels/a.py": None,
-        "kernels/b.py": "batch.crashed",
-        "kernels/deep/a.py": None,
-        "kernels/deep/c.py": "mistake.syntax",
-        "kernels/e.py": "setup",
-        "kernels/f.py": "setup.unreadable",
-        "kernels/none.py": "setup.unreadable",
-    }
+    assert codes.pop("kernels/a.py") is codes.pop("kernels/deep/a.py") is None
+    assert (codes.pop("kernels/b.py"), codes.pop("kernels/e.py")) == ("batch.crashed", "setup")
+    assert codes.pop("kernels/deep/c.py") == "mistake.syntax"
+    assert codes == dict.fromkeys(("kernels/f.py", "kernels/none.py"), "setup.unreadable")
     assert {line["passed"] for line in lines() if "error" in line} == {False}
     assert "nvfp4 eval could not be run: Cannot allocate memory" in output
     assert "7 files: 2 passed, 4 failed, 1 unclear" in output
@@ -401,13 +396,8 @@ def summary_of(tally: Tally) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-judged = [
-    ("a.py", "31.5"),
-    ("b.py", "25.25"),
-    ("c.py", "wrong"),
-    ("d.py", "mistaken"),
-    ("e.py", "wrong"),
-]
+judged = [("a.py", "31.5"), ("b.py", "25.25"), ("c.py", "wrong"), ("d.py", "mistaken")]
+judged.append(("e.py", "wrong"))
 
 
 def shown(show: Callable[[Console], None], width: int = 80) -> str:

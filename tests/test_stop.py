@@ -18,7 +18,9 @@ from kept import invoke
 from started import ENDLESS, start_command, started_judge, wait_until, wait_until_gone
 
 import nvfp4.cli.judging.bot
-from nvfp4.cli.judging.bot import read_activity
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.assess import judged
+from nvfp4.cli.judging.bot import ProcessResult, read_activity
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
 from nvfp4.sandbox.isolation import (
@@ -261,12 +263,9 @@ def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None
 
 
 def test_nobody_reads_the_output_any_more(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nvfp4", "selftest", "--list"],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    command = [sys.executable, "-m", "nvfp4", "selftest", "--list"]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=root, **pipes)
     assert process.stdout
     assert process.stderr
     process.stdout.close()
@@ -284,12 +283,18 @@ def test_output_that_finds_no_room_ends_with_2_and_a_sentence(arguments: list[st
     assert done.stderr == "error: the output cannot be written: No space left on device\n"
 
 
-@pytest.mark.parametrize("limit", ["-n 12", "-f 0"])
+@pytest.mark.parametrize("limit", ["-n 12", "-f 0", "-f 1"])
 def test_descriptors_or_files_that_the_system_refuses_are_told_in_a_sentence(limit: str) -> None:
     command = f"ulimit {limit}; exec '{sys.executable}' -m nvfp4 check submission.py"
     done = subprocess.run(["sh", "-c", command], cwd=root, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith("error: the judge cannot start: ")
+    told = "no room in the folder" if limit == "-f 1" else "the judge cannot start: "
+    assert (done.returncode, done.stderr[: len(told) + 7]) == (2, f"error: {told}")
+
+
+@pytest.mark.parametrize("errors", ["eval.py: no room\nlast", "No space left on device\nlast"])
+def test_a_judge_that_cannot_start_is_told_by_its_own_line(errors: str) -> None:
+    with pytest.raises(SetupError, match="no room"):
+        judged(ProcessResult(1, errors))
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])

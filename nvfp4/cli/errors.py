@@ -1,5 +1,6 @@
 """Errors that keep a command from judging, and how commands end: exit codes and signals."""
 
+import errno
 import json
 import os
 import signal
@@ -28,6 +29,10 @@ class SetupError(Exception):
         self.hint = hint
         self.code = code or self.code
 
+
+no_room = SetupError("no room in the folder for temporary files", "TMPDIR names another one.")
+
+no_room_codes = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 passed, failed, setup = 0, 1, 2
 """Exit codes; setup: nothing could be judged."""

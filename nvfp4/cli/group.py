@@ -10,7 +10,7 @@ import click
 from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError, print_error
 
-_no_room = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_no_room = (*exits.no_room_codes, errno.EIO)
 
 
 class Command(click.Command):

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nvfp4.cli.errors import SetupError
+from nvfp4.cli.errors import SetupError, no_room
 from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.judging.build_ahead import free_bytes
 from nvfp4.cli.judging.overlap import Abandoned, BesideTests
@@ -370,9 +370,11 @@ def judged(process: ProcessResult) -> ProcessResult:
         return process
     if process.killed or "benchmark-count" in process.values:
         return process
-    last_lines = process.stderr.splitlines()[-1:] or [f"eval.py ended with {process.exit_code}"]
-    reason = last_lines[0].removeprefix("eval.py: ")
-    hint = "nvfp4 info shows what is here."
+    lines = process.stderr.splitlines() or [f"eval.py ended with {process.exit_code}"]
+    told = [each.removeprefix("eval.py: ") for each in lines if each.startswith("eval.py: ")]
+    if not told and "No space left on device" in process.stderr:
+        raise no_room
+    reason, hint = (told or lines)[-1], "nvfp4 info shows what is here."
     if reason.startswith("the problem's own code"):
         hint = "docs/problems.md says what its folder must hold."
     raise SetupError(f"the judge could not start: {reason}", hint, "setup.judge")

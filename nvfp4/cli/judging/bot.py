@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from nvfp4.cli.errors import no_room, no_room_codes
 from nvfp4.cli.judging.processes import end, prepare, start, watched
 from nvfp4.cli.problem import Problem, package_path
 from nvfp4.cli.text import visible
@@ -269,14 +270,16 @@ class Bot:
         A second folder beside it takes temporary files, so that everything a run makes is deleted
         with it.
         """
-        both = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        with _room():
+            both = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         folder = both / "flat"
         try:
-            folder.mkdir()
-            (both / _temporary).mkdir()
-            (folder / "submission.py").write_bytes(self.submission)
-            for name, content in self.problem.files.items():
-                (folder / name).write_bytes(content)
+            with _room():
+                folder.mkdir()
+                (both / _temporary).mkdir()
+                (folder / "submission.py").write_bytes(self.submission)
+                for name, content in self.problem.files.items():
+                    (folder / name).write_bytes(content)
             yield folder
         finally:
             clear(both)
@@ -305,6 +308,15 @@ def read_activity(folder: Path) -> str | None:
             if _activity.fullmatch(word):
                 found[os.fstat(file.fileno()).st_mtime_ns] = word
     return found[max(found)] if found else None
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """Raise a SetupError if the folder for temporary files is full."""
+    try:
+        yield
+    except OSError as error:
+        raise no_room if error.errno in no_room_codes else error from None
 
 
 def _write_cases(folder: Path, cases: list[str]) -> Path:
