@@ -210,6 +210,7 @@ def test_a_leaderboard_that_a_file_names_decides(
         ({"yml": TASK.replace('"name": "reference.py"', '"name": "other.py"')}, "no reference.py"),
         ({"yml": TASK.replace('"rows": 4', '"columns": 4')}, "missing a required argument: 'rows'"),
         ({"reference": "raise OSError('no luck')"}, "reference.py raised OSError: no luck"),
+        ({"reference": REFERENCE.replace("return pairs,", "return 1j,")}, "does not hand on"),
         ({"reference": "x", "extras": f"a = {'-' * 99999}1"}, "NameError"),
         ({"reference": "def ref_kernel(data): pass"}, "defines no generate_input"),
     ],

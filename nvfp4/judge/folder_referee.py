@@ -158,7 +158,7 @@ class FolderReferee:
             self._start_again()
             raise RefereeFailed(f"the problem's own code ended its process: {last[0]}") from None
         if isinstance(found, Failed):
-            raise RefereeFailed(f"the problem's own code failed: {found.message}")
+            raise RefereeFailed(found.message)
         return found
 
     def _left_s(self) -> float:
@@ -270,4 +270,4 @@ def _tree(plain: dict[str, Any]) -> Any:
     try:
         return tree_of(plain)
     except TreeError as error:
-        raise RefereeFailed(f"the problem's data cannot be handed on: {error}") from None
+        raise RefereeFailed(f"nvfp4 does not hand on the problem's data: {error}") from None

@@ -54,6 +54,7 @@ class Service:
 
     def answer(self, request: Any, fd: int | None) -> object:
         """Carry out a request; what the problem's code raises becomes a Failed."""
+        from nvfp4.contract.tree import TreeError
         from nvfp4.referee.problem import ProblemFailed
 
         try:
@@ -68,7 +69,9 @@ class Service:
                 else self._check(request, fd)
             )
         except ProblemFailed as failed:
-            return Failed(str(failed), {})
+            return Failed(f"the problem's own code failed: {failed}", {})
+        except TreeError as error:
+            return Failed(f"nvfp4 does not hand on the problem's data: {error}", {})
 
     @cached_property
     def _problem(self) -> "FolderProblem":

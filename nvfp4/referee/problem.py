@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from nvfp4.contract import tree as data_tree
 from nvfp4.contract.tree import Tree, build, dtype_of, flatten, packed, same_bytes, tensors_of, view
 
 OnHost = Callable[[torch.Tensor], torch.Tensor]
@@ -24,7 +25,7 @@ class ProblemFailed(Exception):
 def _blaming(what: str) -> Iterator[None]:
     try:
         yield
-    except ProblemFailed:
+    except (ProblemFailed, data_tree.TreeError):  # we, not the problem, cannot hand data on
         raise
     except Exception as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
