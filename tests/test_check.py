@@ -12,6 +12,8 @@ from conftest import start_python, torch_source
 from kept import Judge, invoke, judged
 from recorded_verdicts import recorded_verdict
 
+from nvfp4.cli.judging.watch import repeatedly
+
 wrong_for_two_batches = """
 import torch
 
@@ -86,7 +88,9 @@ def test_a_shape_of_the_contest_decides_or_the_one_that_is_asked_for(
     code: str | None,
     words: list[str],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
     done = judged(tmp_path, source, "check", *options.split())
     content, decided = done.content, done.content["decided_by"]
     assert done.exit_code == (1 if code else 0), done.output
@@ -188,6 +192,11 @@ def test_watch_judges_again_when_an_editor_replaces_the_file(tmp_path: Path) -> 
         assert process.wait(30) == 1, "the last verdict's exit code"
     finally:
         process.kill()
+
+
+def test_an_interrupted_judgement_ends_the_watch(tmp_path: Path) -> None:
+    path, codes = write(tmp_path, "x"), iter([130])
+    assert repeatedly(lambda: path.write_text("changed") and next(codes), path) == 130
 
 
 @pytest.mark.parametrize("kind", ["torch", "cute", "cuda", "triton"])

@@ -206,6 +206,7 @@ def test_a_leaderboard_that_a_file_names_decides(
         ({"yml": "a: &a [1, 1]\ntests: [*a, *a]"}, "has aliases"),
         ({"yml": "tests: 3"}, "does not hold files and tests"),
         ({"yml": re.sub("(?s)tests:.*bench", "tests: []\nbench", TASK)}, "has no tests"),
+        ({"yml": f"{TASK}ranking_by: median"}, "ranking_by 'median', not last, mean or geom"),
         ({"yml": TASK.replace("../utils.py", "../none.py")}, "names ../none.py"),
         ({"yml": TASK.replace('"name": "reference.py"', '"name": "other.py"')}, "no reference.py"),
         ({"yml": TASK.replace('"rows": 4', '"columns": 4')}, "missing a required argument: 'rows'"),
@@ -313,6 +314,7 @@ def test_a_problem_that_is_not_there_is_told_with_those_that_are() -> None:
 
 def test_its_own_starter_is_the_template(tmp_path: Path) -> None:
     own, mine = make_problem(tmp_path, submission=RIGHT), tmp_path / "new.py"
+    assert "KIND and --from do" in invoke("new", "cute", "--problem", str(own)).output
     assert invoke("new", "--problem", str(own), "-o", str(mine)).exit_code == 0
     assert mine.read_text() == f"#!POPCORN leaderboard scaled_v2\n\n{RIGHT}"
 
@@ -488,6 +490,7 @@ def test_the_package_s_extras_are_those_of_a_contest_that_it_knows(tmp_path: Pat
     assert b"every group" in load_problem(own).files["extras.py"]
     (own / "extras.py").write_text("names = ()")
     assert load_problem(own).files["extras.py"] == b"names = ()"
+    assert load_problem(own.rename(own.with_name(".a b\n"))).name == "_a_b_"
 
 
 @without_a_gpu

@@ -66,16 +66,17 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
     if test.status == "pass":
         share = f"; {test.error_share:.1%} of the allowed error" if test.error_share else ""
         if verdict.passed:
-            console.print(Text(f"passed at {place}{share}", style="bold green"))
+            console.print(Text(f"passed at {place}{share}", style="bold green"), soft_wrap=True)
         return
     known = shape_of(test.spec) in map(shape_of, problem.tests + problem.benchmarks)
     if test.status == "fail" and not known and not render.returned_wrongly(test):
         shape = str(shape_of(problem.tests[-1])).replace(" x ", ",")
         hint = f"none of the contest's shapes, such as --shape {shape}"
-        console.print(Text(f"{shape_of(test.spec)} is valid, but {hint}", style="dim"))
+        text = Text(f"{shape_of(test.spec)} is valid, but {hint}", style="dim")
+        console.print(text, soft_wrap=True)
 
 
 def _show_message(console: Console, test: TestResult, heading: Text) -> None:
-    console.print(heading)
+    console.print(heading, soft_wrap=True)
     for line in first_lines(test.message or ""):
         console.print(Text(f"  {line}"), soft_wrap=True)

@@ -156,6 +156,8 @@ def new(kind: str | None, rung: str | None, output: Path, force: bool, problem: 
 
     found = find_problem(problem)
     if not found.is_bundled:
+        if kind or rung:
+            raise click.UsageError(f"KIND and --from do not go with the problem {found.name}.")
         text = problem_text(found)
     elif rung is None:
         text = template_text(kind or "torch")

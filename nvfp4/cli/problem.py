@@ -228,6 +228,9 @@ def load_problem(folder: Path | None = None) -> Problem:
         raise ProblemError(f"{path} names no reference.py")
     if extras and not bundled:
         files[_extras] = extras
+    ranking = str(content.get("ranking_by", "last"))
+    if ranking not in ("last", "mean", "geom"):
+        raise ProblemError(f"{path} has ranking_by {ranking[:80]!r}, not last, mean or geom")
     named = content.get("templates")
     starts = [folder / str(each) for each in (named.values() if isinstance(named, dict) else ())]
     return Problem(
@@ -236,7 +239,7 @@ def load_problem(folder: Path | None = None) -> Problem:
         benchmarks,
         name,
         files,
-        str(content.get("ranking_by", "last")),
+        ranking,
         next((path for path in (*starts, folder / "submission.py") if os.path.isfile(path)), None),
         bundled or "generate_second_input" in described,
         cases,
@@ -276,14 +279,15 @@ def _extra_case(case: Any) -> str:
 
 
 def leaderboard_of(folder: Path) -> str:
-    """Return a folder's name in the list of problems above it, or else the folder's own name."""
+    """Return a folder's name in the list of problems above it, or else the folder's own name, with
+    other signs as underscores."""
     folder = folder.resolve()
     for above in list(folder.parents)[:3]:
         for path in sorted(above.glob("*.yaml")):
             for entry in _listed(path):
                 if entry[1] == folder and _is_name.fullmatch(entry[0]):
                     return entry[0]
-    return folder.name
+    return re.sub(r"^\W|[^\w.+-]", "_", folder.name)[:100] or "_"
 
 
 @cache

@@ -24,6 +24,8 @@ def repeatedly(judge: Callable[[], int], path: Path) -> int:
     try:
         while True:
             code = _attempt(judge)
+            if code == exits.interrupted():
+                return code
             click.echo(visible(f"waiting for {path} to change; Ctrl-C ends"), err=True)
             seen = _changed(path, seen)
             code = interrupted_exit
