@@ -28,14 +28,9 @@ h100_ns = {"mean": 25105.0, "median": 24976.0, "std": 320.0, "err": 32.0, "best"
 h100_ns |= {"worst": 25984.0, "batched": 24785.0, "floor": 24497.0}
 """submission.py on an H100, m 7168, k 16384, l 1; see README.md."""
 
-rewritten = {
-    "kernel": "gemv",
-    "source": "sm_100a",
-    "target": "sm_90",
-    "instructions": 412,
-    "rewritten": {"cvt.rn.f16x2.e2m1x2": 32, "fma.rn.f32x2": 8},
-    "added": 310,
-}
+instructions = {"cvt.rn.f16x2.e2m1x2": 32, "fma.rn.f32x2": 8}
+rewritten = {"kernel": "gemv", "source": "sm_100a", "target": "sm_90", "instructions": 412}
+rewritten |= {"rewritten": instructions, "added": 310}
 
 
 def recorded(name: str) -> dict[str, Any]:

@@ -236,6 +236,17 @@ def test_an_executor_that_dies_is_no_verdict(
     assert raised.value.failure.code == code  # Linux kills where memory is short
 
 
+def test_where_numba_refuses_to_load_a_verdict_has_its_words(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numba.py").write_text("raise ImportError('Numba needs NumPy 2.4')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{root}")
+    monkeypatch.setattr(workers, "_executors", [workers.ForkServer(socket.socket())])
+    with pytest.raises(SubmissionFailed, match="Numba needs NumPy") as raised:
+        judge(source_of(block_sum))
+    assert raised.value.failure.code == "import.not_installed"
+
+
 @pytest.mark.parametrize("opens", [True, False])
 def test_what_imports_hears_of_an_executor_that_dies(opens: bool) -> None:
     ours, theirs = socket.socketpair()

@@ -3,16 +3,17 @@
 import atexit
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
-from subprocess import TimeoutExpired
 from typing import Any, TypeVar
 
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.files import clear
 from nvfp4.records.messages import Ended, Failed, Greeting, failed_name, pack, unpack
-from nvfp4.records.processes import ForkedProcess, Process
+from nvfp4.records.processes import ForkedProcess, Process, passed_on
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import keep_missed
 from nvfp4.sandbox.workers import start_executor
@@ -30,6 +31,14 @@ class ExecutorFailed(Exception):
     def __init__(self, message: str, code: str = "kernel.emulator_failed") -> None:
         super().__init__(message)
         self.code = code
+
+
+def _import_error() -> str:
+    """Return why the executor's modules cannot be loaded, such as Numba that refuses a NumPy; ""
+    if they can."""
+    command = [sys.executable, "-c", "import nvfp4.executor.__main__"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=passed_on())
+    return ended.stderr.strip().rpartition("\n")[2] if ended.returncode else ""
 
 
 class Executor:
@@ -100,7 +109,10 @@ class Executor:
             return found
         except (ChannelClosed, ChannelTimeout, BadMessage) as error:
             why, code = f"{type(error).__name__}: {error}", "kernel.emulator_failed"
-            if isinstance(error, ChannelClosed) and self._is_killed():
+            said = _import_error() if isinstance(error, ChannelClosed) and not self._greeted else ""
+            if said:
+                why, code = said, "import.not_installed"
+            elif isinstance(error, ChannelClosed) and self._is_killed():
                 why, code = "it was killed, as it is where memory is short", "machine.limit"
             elif self._greeted and isinstance(error, ChannelTimeout):
                 code = "kernel.too_slow"  # a submission has asked for more, and did not wait
@@ -116,5 +128,5 @@ class Executor:
             if isinstance(self._process, ForkedProcess):  # by the server, its parent
                 return not (self.folder / failed_name).exists()
             return status == -signal.SIGKILL
-        except TimeoutExpired:
+        except subprocess.TimeoutExpired:
             return False

@@ -256,10 +256,10 @@ class SubmissionProcess:
         self.greet(timeout_s)
         if self._load_failure:
             raise self._load_failure
-        if not self._loads:
-            self.begin_load(timeout_s)
-        self._loads = False
         try:
+            if not self._loads:
+                self.begin_load(timeout_s)
+            self._loads = False
             self.finish(messages.Done, timeout_s)
         except SubmissionFailed as failed:
             self._load_failure = failed
@@ -293,6 +293,7 @@ class SubmissionProcess:
                 self.gpu.stop(anew=True)
             raise ExecutorFailed("its addresses are those of the submission's process")
         except ExecutorFailed as error:
+            self._connected = False
             raise no_gpu(error) from None
 
     def answered(self, wait_s: float) -> bool:
