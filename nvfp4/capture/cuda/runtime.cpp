@@ -92,6 +92,10 @@ int attribute(cudaDeviceAttr which) {
 
 }  // namespace
 
+// Defines a function that asks Python, under a name, with these arguments.
+#define FORWARD(name, parameters, ...) \
+  cudaError_t name parameters { return ask(__VA_ARGS__); }
+
 extern "C" {
 
 // Functions that nvcc's host code calls by itself.
@@ -168,9 +172,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
 
 // Functions and their limits.
 
-cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute which, int value) {
-  return ask("cudaFuncSetAttribute", function, which, value);
-}
+FORWARD(cudaFuncSetAttribute, (const void *function, cudaFuncAttribute which, int value),
+        "cudaFuncSetAttribute", function, which, value)
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function) {
   std::memset(attributes, 0, sizeof *attributes);
   cudaError_t error = cudaSuccess;
@@ -190,97 +193,62 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *fu
   return error;
 }
 cudaError_t cudaFuncSetCacheConfig(const void *, cudaFuncCache) { return cudaSuccess; }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function,
-                                                          int threads, size_t shared) {
-  return ask("occupancy", blocks, function, threads, shared);
-}
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks,
-                                                                   const void *function,
-                                                                   int threads, size_t shared,
-                                                                   unsigned) {
-  return ask("occupancy", blocks, function, threads, shared);
-}
+FORWARD(cudaOccupancyMaxActiveBlocksPerMultiprocessor,
+        (int *blocks, const void *function, int threads, size_t shared),
+        "occupancy", blocks, function, threads, shared)
+FORWARD(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+        (int *blocks, const void *function, int threads, size_t shared, unsigned),
+        "occupancy", blocks, function, threads, shared)
 
 // Memory.
 
-cudaError_t cudaMalloc(void **address, size_t size) { return ask("cudaMalloc", address, size); }
-cudaError_t cudaMallocAsync(void **address, size_t size, cudaStream_t) {
-  return ask("cudaMalloc", address, size);
-}
-cudaError_t cudaMallocManaged(void **address, size_t size, unsigned) {
-  return ask("host_memory", address, size);
-}
-cudaError_t cudaMallocHost(void **address, size_t size) {
-  return ask("host_memory", address, size);
-}
-cudaError_t cudaHostAlloc(void **address, size_t size, unsigned) {
-  return ask("host_memory", address, size);
-}
+FORWARD(cudaMalloc, (void **address, size_t size), "cudaMalloc", address, size)
+FORWARD(cudaMallocAsync, (void **address, size_t size, cudaStream_t), "cudaMalloc", address, size)
+FORWARD(cudaMallocManaged, (void **address, size_t size, unsigned), "host_memory", address, size)
+FORWARD(cudaMallocHost, (void **address, size_t size), "host_memory", address, size)
+FORWARD(cudaHostAlloc, (void **address, size_t size, unsigned), "host_memory", address, size)
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
   *device = host;
   return cudaSuccess;
 }
-cudaError_t cudaFree(void *address) { return ask("cudaFree", address); }
-cudaError_t cudaFreeAsync(void *address, cudaStream_t) {
-  return ask("cudaFree", address);
-}
-cudaError_t cudaFreeHost(void *address) { return ask("cudaFree", address); }
-cudaError_t cudaMemset(void *address, int value, size_t size) {
-  return ask("cudaMemset", address, value, size);
-}
-cudaError_t cudaMemsetAsync(void *address, int value, size_t size, cudaStream_t) {
-  return ask("cudaMemset", address, value, size);
-}
-cudaError_t cudaMemcpy(void *to, const void *from, size_t size, cudaMemcpyKind kind) {
-  return ask("cudaMemcpy", to, from, size, kind);
-}
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind kind,
-                            cudaStream_t) {
-  return ask("cudaMemcpy", to, from, size, kind);
-}
-cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t size, size_t offset,
-                               cudaMemcpyKind) {
-  return ask("copy_to_symbol", symbol, from, size, offset);
-}
-cudaError_t cudaGetSymbolAddress(void **address, const void *symbol) {
-  return ask("symbol_address", address, symbol);
-}
-cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
-  return ask("cudaMemGetInfo", free, total);
-}
+FORWARD(cudaFree, (void *address), "cudaFree", address)
+FORWARD(cudaFreeAsync, (void *address, cudaStream_t), "cudaFree", address)
+FORWARD(cudaFreeHost, (void *address), "cudaFree", address)
+FORWARD(cudaMemset, (void *address, int value, size_t size), "cudaMemset", address, value, size)
+FORWARD(cudaMemsetAsync, (void *address, int value, size_t size, cudaStream_t),
+        "cudaMemset", address, value, size)
+FORWARD(cudaMemcpy, (void *to, const void *from, size_t size, cudaMemcpyKind kind),
+        "cudaMemcpy", to, from, size, kind)
+FORWARD(cudaMemcpyAsync,
+        (void *to, const void *from, size_t size, cudaMemcpyKind kind, cudaStream_t),
+        "cudaMemcpy", to, from, size, kind)
+FORWARD(cudaMemcpyToSymbol,
+        (const void *symbol, const void *from, size_t size, size_t offset, cudaMemcpyKind),
+        "copy_to_symbol", symbol, from, size, offset)
+FORWARD(cudaGetSymbolAddress, (void **address, const void *symbol),
+        "symbol_address", address, symbol)
+FORWARD(cudaMemGetInfo, (size_t *free, size_t *total), "cudaMemGetInfo", free, total)
 
 // Streams and events: all work is done when a call returns.
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream) { return ask("new_stream", stream, 0); }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
-  return ask("new_stream", stream, flags);
-}
+FORWARD(cudaStreamCreate, (cudaStream_t *stream), "new_stream", stream, 0)
+FORWARD(cudaStreamCreateWithFlags, (cudaStream_t *stream, unsigned flags),
+        "new_stream", stream, flags)
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return ask("synchronize_stream", stream);
-}
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return ask("synchronize_stream", stream);
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return ask("stream_waits", stream, event);
-}
+FORWARD(cudaStreamSynchronize, (cudaStream_t stream), "synchronize_stream", stream)
+FORWARD(cudaStreamQuery, (cudaStream_t stream), "synchronize_stream", stream)
+FORWARD(cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned),
+        "stream_waits", stream, event)
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID,
                                    const cudaLaunchAttributeValue *) {
   return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t *event) { return ask("new_handle", event); }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
-  return ask("new_handle", event);
-}
+FORWARD(cudaEventCreate, (cudaEvent_t *event), "new_handle", event)
+FORWARD(cudaEventCreateWithFlags, (cudaEvent_t *event, unsigned), "new_handle", event)
 cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return ask("record_event", event, stream);
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return ask("synchronize_event", event);
-}
-cudaError_t cudaEventQuery(cudaEvent_t event) { return ask("synchronize_event", event); }
+FORWARD(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), "record_event", event, stream)
+FORWARD(cudaEventSynchronize, (cudaEvent_t event), "synchronize_event", event)
+FORWARD(cudaEventQuery, (cudaEvent_t event), "synchronize_event", event)
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t, cudaEvent_t) {
   if (milliseconds) *milliseconds = std::nanf("");  // for callers that ignore the error
   return ask("no_time");
@@ -296,13 +264,12 @@ cudaError_t cudaGetDevice(int *device) {
   *device = 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return ask("cudaSetDevice", device); }
-cudaError_t cudaDeviceSynchronize() { return ask("cudaDeviceSynchronize"); }
+FORWARD(cudaSetDevice, (int device), "cudaSetDevice", device)
+FORWARD(cudaDeviceSynchronize, (), "cudaDeviceSynchronize")
 cudaError_t cudaProfilerStart() { return cudaSuccess; }
 cudaError_t cudaProfilerStop() { return cudaSuccess; }
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int) {
-  return ask("cudaDeviceGetAttribute", value, which);
-}
+FORWARD(cudaDeviceGetAttribute, (int *value, cudaDeviceAttr which, int),
+        "cudaDeviceGetAttribute", value, which)
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
   const cudaError_t error = ask("cudaSetDevice", device);
   if (error != cudaSuccess) return error;
@@ -340,8 +307,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
 
 // Errors.
 
-cudaError_t cudaGetLastError() { return ask("cudaGetLastError"); }
-cudaError_t cudaPeekAtLastError() { return ask("cudaPeekAtLastError"); }
+FORWARD(cudaGetLastError, (), "cudaGetLastError")
+FORWARD(cudaPeekAtLastError, (), "cudaPeekAtLastError")
 const char *cudaGetErrorString(cudaError_t error) {
   const char *text = "";
   ask("error_text", &text, error);
