@@ -406,6 +406,10 @@ def test_a_region_in_whose_place_a_case_was_is_no_memory_any_more() -> None:
         os.ftruncate(file, nbytes)
         gpu.begin(Begin(base, [], nbytes, 0, 0, time.monotonic() + 60), file)
     assert isinstance(gpu.answer(gpu_messages.Read(here, 8, []), None), gpu_messages.Fault)
+    full = os.open("/dev/full", os.O_WRONLY)
+    gpu._operations[gpu_messages.Read] = lambda *_: os.write(full, b"0")  # type: ignore[assignment]
+    fault: Any = gpu.answer(gpu_messages.Read(here, 8, []), None)
+    assert fault.failure["code"] == "machine.limit"
     gpu._memory.drop()
 
 

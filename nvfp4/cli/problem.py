@@ -15,7 +15,7 @@ from typing import Any
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.records.cases import CaseError, case_line, dimensions, elements_of, label, parse_case
-from nvfp4.records.files import open_plain_file, write_whole
+from nvfp4.records.files import read_whole, write_whole
 
 leaderboard = "nvfp4_gemv"
 """The contest's name for the problem that comes with the package."""
@@ -176,12 +176,7 @@ def _sentence(error: Exception) -> str:
 def read_file(path: Path) -> bytes:
     """Return a submission or a file of a problem, which links may lead to. Raises OSError, also for
     a pipe, a device or a large file, and ValueError."""
-    folder, name = os.path.split(os.path.realpath(path))
-    with open_plain_file(Path(folder), name) as file:
-        content = file.read(_largest_file_bytes + 1)
-    if len(content) > _largest_file_bytes:
-        raise OSError(f"it has more than {_largest_file_bytes >> 20} MiB")
-    return content
+    return read_whole(path, _largest_file_bytes)
 
 
 def _read_yaml(path: Path) -> Any:

@@ -93,10 +93,11 @@ def examine(ptx: str, kernel: str) -> None:
 
 @contextmanager
 def _own_failures() -> Iterator[None]:
-    """Raise EmulatorFailed in place of exceptions that are the emulator's own defects."""
+    """Raise EmulatorFailed in place of exceptions that are the emulator's own defects, as no lack
+    of memory or files is."""
     try:
         yield
-    except (EmulatorError, CaptureError, MemoryError):
+    except (EmulatorError, CaptureError, MemoryError, OSError):
         raise
     except Exception as error:
         raise EmulatorFailed(

@@ -42,6 +42,7 @@ from nvfp4.records.gpu_messages import Answer, Fault, Found, Started, longest_ou
 from nvfp4.records.launch import Buffer, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CodedError, MachineLimit
 from nvfp4.records.ranges import ADDRESSES
+from nvfp4.records.refusals import code_of_others
 from nvfp4.records.source import SourceLine, show_as
 from nvfp4.records.texts import short_name
 
@@ -229,12 +230,12 @@ class Gpu:
             return self._fault(unknown if self._call.sampled else error, request)
         except NotMappable as error:
             return self._fault(EmulatorFailed(f"memory cannot be mapped: {error}"), request)
-        except MemoryError as error:
-            return self._fault(MachineLimit(f"memory of the emulated GPU: {error}"), request)
         except (Malformed, NotShareable) as error:
             return self._fault(EmulatorError(str(error)), request)
         except Exception as error:
-            return self._fault(EmulatorFailed(f"{type(error).__name__}: {error}"), request)
+            limited = code_of_others(error, emulated=True) == "machine.limit"
+            kind = MachineLimit if limited else EmulatorFailed
+            return self._fault(kind(f"{type(error).__name__}: {error}"), request)
         finally:
             if fd is not None:
                 os.close(fd)

@@ -1,13 +1,12 @@
 """Case files, and seeds combined with a secret one."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from nvfp4.judge.protocol import Exit, SetupError
 from nvfp4.records.cases import Case, CaseError, parse_case
-from nvfp4.records.files import open_plain_file
+from nvfp4.records.files import read_whole
 
 _most_bytes = 4 << 20
 
@@ -34,13 +33,8 @@ def read_cases(
 
     Raises CaseFileError, also for a file without cases, as passing no test proves nothing.
     """
-    folder, name = os.path.split(os.path.realpath(path))
     try:
-        with open_plain_file(Path(folder), name) as file:
-            content = file.read(_most_bytes + 1)
-        if len(content) > _most_bytes:
-            raise OSError(f"it has more than {_most_bytes >> 20} MiB")
-        lines = content.decode("utf-8").splitlines()
+        lines = read_whole(path, _most_bytes).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CaseFileError(f"cannot read the case file {path}: {error}") from error
     if not lines:

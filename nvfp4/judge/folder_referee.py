@@ -156,6 +156,8 @@ class FolderReferee:
         except (ChannelClosed, BadMessage) as error:
             last = (self._errors.text() or self._out.text()).splitlines()[-1:] or [repr(error)]
             self._start_again()
+            if last[0].startswith("it was stopped: "):  # by what watches its memory
+                raise CaseFailed("machine.limit", f"the problem's process: {last[0]}") from None
             raise RefereeFailed(f"the problem's own code ended its process: {last[0]}") from None
         if isinstance(found, Failed):
             raise RefereeFailed(found.message)

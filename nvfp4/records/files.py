@@ -58,6 +58,17 @@ def read_plain_file(folder: Path, name: str, most_bytes: int) -> bytes | None:
         return None
 
 
+def read_whole(path: Path, most_bytes: int) -> bytes:
+    """Return a file's content; links may lead to it. Raises OSError, also for a pipe, a device or a
+    larger file, and ValueError."""
+    folder, name = os.path.split(os.path.realpath(path))
+    with open_plain_file(Path(folder), name) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(f"it has more than {most_bytes >> 20} MiB")
+    return content
+
+
 def kilobytes(path: str) -> dict[str, int]:
     """Return the figures of a file of /proc, in bytes, by name."""
     with suppress(OSError), open(path) as file:
