@@ -5,13 +5,7 @@ from typing import TypedDict
 import torch
 
 input_t = tuple[
-    torch.Tensor,
-    torch.Tensor,
-    torch.Tensor,
-    torch.Tensor,
-    torch.Tensor,
-    torch.Tensor,
-    torch.Tensor,
+    torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor
 ]
 """What ``custom_kernel`` receives: ``(a, b, sfa, sfb, sfa_permuted, sfb_permuted, c)``.
 

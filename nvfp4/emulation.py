@@ -145,9 +145,7 @@ def install(arch: str = "sm_100a", check: bool = True) -> Emulation:
 
 
 def install_stand_in(
-    submission: Path | None = None,
-    arch: str = "sm_100a",
-    check: bool = True,
+    submission: Path | None = None, arch: str = "sm_100a", check: bool = True
 ) -> Emulation:
     """`install`, and a stand-in for a CUDA device for torch, whose tensors say that they are CUDA.
 

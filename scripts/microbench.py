@@ -283,10 +283,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
     bench = Bench()
-    found: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(),
-        "sms": bench.sms,
-    }
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "sms": bench.sms}
     parts: dict[str, Callable[[Bench], Any]] = {
         "clock_mhz": clock_mhz,
         "launches_us": launches,

@@ -18,13 +18,7 @@ from bot import root
 from started import wait_until_gone
 
 from nvfp4.cli.batch import eval_process, this_machine
-from nvfp4.cli.batch.eval_process import (
-    BatchOptions,
-    Candidate,
-    EvalProcesses,
-    Stopped,
-    TakeTurn,
-)
+from nvfp4.cli.batch.eval_process import BatchOptions, Candidate, EvalProcesses, Stopped, TakeTurn
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import build_ahead
 from nvfp4.cli.judging.bot import Bot

@@ -204,10 +204,7 @@ def test_a_secret_seed_changes_the_inputs_and_not_the_spec(stage: Stage) -> None
 
 @pytest.mark.parametrize(
     ("cases", "why"),
-    [
-        (b"m: 128; k: 100; l: 1; seed: 1", "multiple of 64"),
-        (None, "cannot read the case file"),
-    ],
+    [(b"m: 128; k: 100; l: 1; seed: 1", "multiple of 64"), (None, "cannot read the case file")],
 )
 def test_a_bad_case_file_ends_with_113_and_one_sentence(
     cases: bytes | None, why: str, stage: Stage
@@ -248,9 +245,7 @@ def test_a_wrong_call_ends_with_its_code_and_a_sentence(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a real CUDA error needs no pretence")
-def test_a_lost_cuda_device_ends_with_110_and_the_next_case_has_a_new_process(
-    stage: Stage,
-) -> None:
+def test_a_lost_cuda_device_ends_with_110_and_the_next_case_has_a_new_process(stage: Stage) -> None:
     """The worker is made to answer as it does where a CUDA context is lost."""
     source = (submissions / "right.py").read_text() + (
         "\nfrom nvfp4.records.messages import Failed\nfrom nvfp4.worker import runner\n"

@@ -7,13 +7,7 @@ from typing import Any
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines, kernel_notes
 from nvfp4.cli.explain.listing import Shown, costly_sentences, kernel_heading, listing, short_count
 from nvfp4.cli.problem import shape_of
-from nvfp4.records.costs import (
-    AccessCost,
-    Code,
-    Kernel,
-    LineCost,
-    ReadCost,
-)
+from nvfp4.records.costs import AccessCost, Code, Kernel, LineCost, ReadCost
 
 SHAPE = shape_of("m: 128; k: 1536; l: 1")
 

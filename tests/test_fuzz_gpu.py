@@ -19,13 +19,7 @@ from typing import Any
 import torch
 
 from gemv import plan_of, sizes
-from nvfp4.gpu.buffers import (
-    SharedBuffers,
-    create_buffers,
-    mapped_bytes,
-    offsets,
-    output_name,
-)
+from nvfp4.gpu.buffers import SharedBuffers, create_buffers, mapped_bytes, offsets, output_name
 from nvfp4.judge.executor import Executor, ExecutorFailed
 from nvfp4.judge.opened_case import described
 from nvfp4.records import gpu_messages

@@ -308,10 +308,7 @@ def test_what_ends_the_tests_ends_benchmarks_that_wait_for_them(error: BaseExcep
     run, verdict = Run(), Verdict(Submission("mine.py", ""))
 
     def judge() -> None:
-        with (
-            side_by_side(2) as pool,
-            BesideTests(pool, run, verdict, Observer()) as benchmarks,
-        ):
+        with side_by_side(2) as pool, BesideTests(pool, run, verdict, Observer()) as benchmarks:
             benchmarks.start(False)
             assert run.started.wait(5)
             raise error

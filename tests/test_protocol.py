@@ -265,9 +265,7 @@ def test_a_record_of_another_kind_or_type_is_refused(message: dict[str, object],
         unpack(message, Profiled, Failed)
 
 
-def test_an_endless_message_is_refused_and_not_kept(
-    ends: tuple[Channel, socket.socket],
-) -> None:
+def test_an_endless_message_is_refused_and_not_kept(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
 
     def flood() -> None:

@@ -23,12 +23,7 @@ from nvfp4.cli.judging.assess import judged
 from nvfp4.cli.judging.bot import ProcessResult, read_activity
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
-from nvfp4.sandbox.isolation import (
-    adopt_orphans,
-    descendants,
-    kill_tree,
-    stop_tree,
-)
+from nvfp4.sandbox.isolation import adopt_orphans, descendants, kill_tree, stop_tree
 
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
 

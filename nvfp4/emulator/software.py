@@ -14,10 +14,7 @@ from nvfp4.records.source import SourceLine, SourceLines, shown
 CODE = "software_conversion"
 
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\w+)", re.MULTILINE)
-_HEADERS = {
-    "100": re.compile(r"/cuda_fp[46]\.hpp$"),
-    "75": re.compile(r"/cuda_fp[468]\.hpp$"),
-}
+_HEADERS = {"100": re.compile(r"/cuda_fp[46]\.hpp$"), "75": re.compile(r"/cuda_fp[468]\.hpp$")}
 """Headers that convert in software, by the default architectures of torch and nvcc on a B200."""
 _OWN = "100a"
 HINT = f'extra_cuda_cflags=["-gencode=arch=compute_{_OWN},code=sm_{_OWN}"]'

@@ -25,9 +25,7 @@ def combine_seed(case_seed: int, secret_seed: int) -> int:
 
 
 def read_cases(
-    path: Path,
-    secret_seed: int | None = None,
-    refuse: Callable[[Case], None] = lambda case: None,
+    path: Path, secret_seed: int | None = None, refuse: Callable[[Case], None] = lambda case: None
 ) -> list[Case]:
     """Read a case file. refuse: raises CaseError for a case outside the problem.
 

@@ -20,14 +20,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from nvfp4.judge.protocol import (
-    Exit,
-    PipeLost,
-    Request,
-    ResultPipe,
-    SetupError,
-    streamed_bytes,
-)
+from nvfp4.judge.protocol import Exit, PipeLost, Request, ResultPipe, SetupError, streamed_bytes
 from nvfp4.records.options import Options, called_by_the_command, options_of_environment
 from nvfp4.records.processes import Process, give_way
 from nvfp4.sandbox import isolation

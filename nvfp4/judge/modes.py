@@ -314,12 +314,7 @@ class Judge:
             return
 
     def _time(
-        self,
-        opened: OpenedCase,
-        data: Drawn,
-        index: int,
-        measured: "_Measured",
-        attempts: int = 3,
+        self, opened: OpenedCase, data: Drawn, index: int, measured: "_Measured", attempts: int = 3
     ) -> Stats:
         """Time calls, after a first one on ``data``; again if a busy CPU delays answers."""
         fresh_contents = measured.fresh_contents

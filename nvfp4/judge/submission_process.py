@@ -281,13 +281,7 @@ class SubmissionProcess:
                     self._send(messages.Connect(), theirs.fileno())
                     taken = self.finish(messages.Connected, timeout_s).taken
                     path, text, options = str(self.submission), self.source.text, self.options
-                    session = messages.OpenSession(
-                        taken,
-                        path,
-                        self._name,
-                        text,
-                        options.check,
-                    )
+                    session = messages.OpenSession(taken, path, self._name, text, options.check)
                     if self.gpu.ask(session, messages.Opened, timeout_s, ours.fileno()).possible:
                         return
                 self.gpu.stop(anew=True)

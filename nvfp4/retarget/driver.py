@@ -136,12 +136,7 @@ class Kernel:
         self._allowed_shared_bytes = _DEFAULT_SHARED_BYTES
 
     def launch(
-        self,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        parameters: Sequence[bytes],
-        stream: int,
+        self, grid: Dim3, block: Dim3, shared_bytes: int, parameters: Sequence[bytes], stream: int
     ) -> None:
         """Queue the kernel on a stream."""
         with self._lock:

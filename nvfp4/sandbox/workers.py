@@ -13,13 +13,7 @@ import sys
 from pathlib import Path
 
 from nvfp4.records.options import Options
-from nvfp4.records.processes import (
-    ForkedProcess,
-    ForkServer,
-    Process,
-    passed_on,
-    start_session,
-)
+from nvfp4.records.processes import ForkedProcess, ForkServer, Process, passed_on, start_session
 from nvfp4.sandbox import caches, isolation
 from nvfp4.sandbox.namespaces import uses_gpu
 

@@ -16,13 +16,7 @@ from typing import Any
 import torch
 
 from nvfp4.contract.tree import Tree, build, parts, tensors_of, tree_of
-from nvfp4.gpu.buffers import (
-    SharedBuffers,
-    host_sizes_of,
-    open_buffers,
-    output_name,
-    sizes_of,
-)
+from nvfp4.gpu.buffers import SharedBuffers, host_sizes_of, open_buffers, output_name, sizes_of
 from nvfp4.gpu.timing import CallTimer, CudaTimer, call_timer, flushes, wait_until_idle
 from nvfp4.records import messages
 from nvfp4.records.failures import Failure
@@ -207,10 +201,7 @@ class Runner:
             with torch.cuda.nvtx.range("custom_kernel") if on_cuda else contextlib.nullcontext():
                 self._hand_over(self.kernel(data))
             return messages.Profiled("", self.output.to_plain())
-        with (
-            torch.profiler.profile() as profiler,
-            torch.profiler.record_function("custom_kernel"),
-        ):
+        with torch.profiler.profile() as profiler, torch.profiler.record_function("custom_kernel"):
             output = self.kernel(data)
             wait_until_idle(self.device)
         self._hand_over(output)

@@ -83,7 +83,5 @@ def approximation_errors(op: Op, columns: list[Array], got: Array, want: Array) 
         absolute = np.abs(g - w)[usable]
         relative = np.abs((g - w) / w)[usable]
     return Errors(
-        int(ulp.max(initial=0)),
-        float(relative.max(initial=0.0)),
-        float(absolute.max(initial=0.0)),
+        int(ulp.max(initial=0)), float(relative.max(initial=0.0)), float(absolute.max(initial=0.0))
     )

@@ -2,12 +2,7 @@
 
 import pytest
 
-from nvfp4.capture.cuda.architectures import (
-    Image,
-    advice,
-    nvccs_images,
-    torchs_options,
-)
+from nvfp4.capture.cuda.architectures import Image, advice, nvccs_images, torchs_options
 
 B200, H100 = (10, 0), (9, 0)
 G = "-gencode=arch=compute_"

@@ -96,9 +96,7 @@ def test_two_kernels_of_one_function_arrive_in_order(launches: list[Launch]) -> 
     assert len(second.parameters) == 2
 
 
-def test_a_compiled_function_is_called_again_with_other_tensors(
-    emulation: Emulation,
-) -> None:
+def test_a_compiled_function_is_called_again_with_other_tensors(emulation: Emulation) -> None:
     compiled = cute.compile(by_pointer, pointer(torch.zeros(1)), pointer(torch.zeros(1)), 1)
     for n in (5, 40, 100):
         source, target = torch.arange(float(n)), torch.zeros(n)

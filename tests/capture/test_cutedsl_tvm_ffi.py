@@ -48,9 +48,7 @@ def compiled_for(*tensors: torch.Tensor) -> Any:
     return cute.compile(shifted, *given, 0, driver.CUstream(0), options=OPTIONS)
 
 
-def test_tensors_of_the_stand_in_are_passed_directly(
-    emulated: emulation.Emulation,
-) -> None:
+def test_tensors_of_the_stand_in_are_passed_directly(emulated: emulation.Emulation) -> None:
     x, y = tensors()
     compiled = compiled_for(x, y)
     for start in (0.0, 5.0):

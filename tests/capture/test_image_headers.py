@@ -126,11 +126,7 @@ OF_CUTLASS = [
 @pytest.mark.parametrize("error", OF_CUTLASS)
 @pytest.mark.parametrize(("minor", "missing"), [(2, True), (5, True), (6, False), (None, False)])
 def test_a_name_that_a_later_cutlass_may_have_is_no_fault(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    minor: int | None,
-    missing: bool,
-    error: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minor: int | None, missing: bool, error: str
 ) -> None:
     if minor is not None:
         monkeypatch.setenv("CUTLASS_PATH", str(checkout(tmp_path, minor)))

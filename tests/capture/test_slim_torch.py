@@ -79,13 +79,9 @@ def test_facts_of_a_tensor(built: Any, x: torch.Tensor) -> None:
 
 
 def test_methods_of_tensors(built: Any, x: torch.Tensor) -> None:
-    expected = [
-        *(x[1:3], x[0], x[2], x[2, 1], x.t(), x.view(2, 6).t().flatten()),
-    ]
+    expected = [*(x[1:3], x[0], x[2], x[2, 1], x.t(), x.view(2, 6).t().flatten())]
     assert all(same(a, b) for a, b in zip(built.shapes(x), expected, strict=True))
-    expected = [
-        *(x.half(), x.int(), x.bool(), x, x.view(torch.int32), x, x.cpu(), x),
-    ]
+    expected = [*(x.half(), x.int(), x.bool(), x, x.view(torch.int32), x, x.cpu(), x)]
     assert all(same(a, b) for a, b in zip(built.converted(x), expected, strict=True))
     assert built.converted(x)[3] is x
 

@@ -28,11 +28,7 @@ INTEGRAL: dict[str, Callable[[Fraction], int]] = {
 
 
 def convert(
-    source: sf.Binary,
-    target: sf.Binary,
-    bits: int,
-    mode: str = "rn",
-    saturate: bool = False,
+    source: sf.Binary, target: sf.Binary, bits: int, mode: str = "rn", saturate: bool = False
 ) -> int:
     value = source.value(bits)
     negative = source.negative(bits)

@@ -146,14 +146,9 @@ def ordered(form: sf.Binary, name: str) -> Callable[[int, int], bool]:
         if unordered:
             return name.endswith("u")
         base = name.removesuffix("u") if name != "equ" else "eq"
-        return {
-            "eq": x == y,
-            "ne": x != y,
-            "lt": x < y,
-            "le": x <= y,
-            "gt": x > y,
-            "ge": x >= y,
-        }[base]
+        return {"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}[
+            base
+        ]
 
     return oracle
 

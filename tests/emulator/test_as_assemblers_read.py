@@ -37,8 +37,7 @@ def test_a_directive_ends_where_its_arguments_do(body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [".loc 1 1 ret;", ".loc 1 1 0, ret;", ".file 1 2;", '.pragma "x" ret;', ".version ret;"],
+    "body", [".loc 1 1 ret;", ".loc 1 1 0, ret;", ".file 1 2;", '.pragma "x" ret;', ".version ret;"]
 )
 def test_a_directive_with_other_arguments_is_refused(body: str) -> None:
     with pytest.raises(errors.PtxSyntaxError):

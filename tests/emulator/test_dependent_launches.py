@@ -59,10 +59,7 @@ CASES = {
     "what is read before the trigger": ([f"{LOAD} {TRIGGER} {STORE}", OVERWRITE], ""),
     "one thread waits for its block": ([first(), f"{BY_ONE} bar.sync 0; {LOAD} {STORE}"], ""),
     "one thread waits without a barrier": ([first(), f"{BY_ONE} {LOAD} {STORE}"], "early_access"),
-    "a launch between that never waits": (
-        [first(), f"{TRIGGER} {IDLE}", f"{LOAD} {STORE}"],
-        EARLY,
-    ),
+    "a launch between that never waits": ([first(), f"{TRIGGER} {IDLE}", f"{LOAD} {STORE}"], EARLY),
     "a launch between that never waits, and a wait": (
         [first(), f"{TRIGGER} {IDLE}", f"{WAIT} {LOAD} {STORE}"],
         EARLY,

@@ -92,8 +92,7 @@ def test_a_warp_multiplies_its_matrices(
 
 
 @pytest.mark.parametrize(
-    "form",
-    [".s32.s4.s8.s32", ".f32.f16.f16.f32", ".s32.u8.s8.f32", ".s32.u8.s8.s32.extra"],
+    "form", [".s32.s4.s8.s32", ".f32.f16.f16.f32", ".s32.u8.s8.f32", ".s32.u8.s8.s32.extra"]
 )
 def test_other_forms_are_refused_by_name(form: str) -> None:
     words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)

@@ -35,10 +35,7 @@ def test_a_cpp_name_is_demangled(mangled: str, name: str) -> None:
     assert short_name(mangled) == demangled(mangled) == name
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["_Z", "_Z4ab", "_ZN1a", "_Z1fIS9_E"],
-)
+@pytest.mark.parametrize("name", ["_Z", "_Z4ab", "_ZN1a", "_Z1fIS9_E"])
 def test_a_name_that_is_not_understood_stays(name: str) -> None:
     assert demangled(name) == short_name(name) == name
 

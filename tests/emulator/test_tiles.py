@@ -87,8 +87,7 @@ def test_a_nan_fill() -> None:
 
 
 @pytest.mark.parametrize(
-    ("swizzle", "span"),
-    [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)],
+    ("swizzle", "span"), [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)]
 )
 def test_a_swizzle_moves_16_byte_pieces_by_the_row(swizzle: Swizzle, span: int) -> None:
     """Piece j of 16 bytes of 128-byte line i goes to j xor (i mod span / 16)."""
@@ -115,8 +114,7 @@ def test_a_swizzle_in_atoms_moves_32_bytes_as_a_whole() -> None:
 
 @pytest.mark.parametrize("lines", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize(
-    ("swizzle", "span"),
-    [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)],
+    ("swizzle", "span"), [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)]
 )
 def test_a_swizzle_goes_by_the_bits_of_the_shared_address(
     swizzle: Swizzle, span: int, lines: int

@@ -106,8 +106,7 @@ def reads(a_turn: int) -> str:
 def exchanged(stride_words: int) -> str:
     """Each warp reads a column of shared memory, again and again."""
     turn = loop(
-        64,
-        "ld.shared.u32 %r11, [%r10];\nadd.u32 %r100, %r100, %r11;\nst.shared.u32 [%r10], %r100;",
+        64, "ld.shared.u32 %r11, [%r10];\nadd.u32 %r100, %r100, %r11;\nst.shared.u32 [%r10], %r100;"
     )
     begin = f"""
         and.b32 %r9, %r0, 31;

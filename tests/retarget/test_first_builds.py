@@ -407,8 +407,7 @@ MISTAKES = {
     ),
     "ptxas": (
         built(
-            "cuda_sources",
-            '__global__ void k(int *p) {\n  asm("mov.b48 %0, 1;" : "=r"(p[0]));\n}',
+            "cuda_sources", '__global__ void k(int *p) {\n  asm("mov.b48 %0, 1;" : "=r"(p[0]));\n}'
         ),
         *("submission.py:+4: error: Unexpected instruction types", "the PTX manual"),
     ),

@@ -273,9 +273,7 @@ def test_torch_is_told_what_to_call(start: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("retarget", "capability"),
-    [("auto", (7, 5)), ("never", (9, 0))],
-    ids=["too old", "never"],
+    ("retarget", "capability"), [("auto", (7, 5)), ("never", (9, 0))], ids=["too old", "never"]
 )
 def test_nothing_is_offered(retarget: str, capability: tuple[int, int], start: Any) -> None:
     assert start(retarget, capability=capability)[0] is None

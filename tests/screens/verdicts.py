@@ -8,14 +8,7 @@ from bot import problem
 from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.judging.assess import Observer
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.verdict import (
-    BenchmarkResult,
-    Device,
-    Submission,
-    TestResult,
-    Verdict,
-    Warning,
-)
+from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict, Warning
 from nvfp4.records.cases import case_line, full_range_suffix
 
 cpu = Device("cpu", "x86_64", torch="2.13.0", emulates="sm_100a")

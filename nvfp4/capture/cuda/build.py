@@ -204,10 +204,7 @@ class _Compilation:
 
     def _compile(self, number: int, source: Source, path: Path) -> Path:
         target = self.work / f"{number}_{path.name}.o"  # there may be two of a name
-        defines = [
-            f"-DTORCH_EXTENSION_NAME={self.request.name}",
-            "-DTORCH_API_INCLUDE_EXTENSION_H",
-        ]
+        defines = [f"-DTORCH_EXTENSION_NAME={self.request.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         folders = [f"-I{folder}" for folder in self.request.include_paths]
         common = [*defines, *folders, *self._system_includes(), str(path)]
         compiled = ["-c", "-o", str(target)]

@@ -128,12 +128,7 @@ def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str
     """Run a compiler in the folder `work` and return its output. Raises CompileError about `what`,
     and UnsupportedCall for a library that is not installed."""
     ended = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=work,
-        env=tools.environment,
-        errors="replace",
+        command, capture_output=True, text=True, cwd=work, env=tools.environment, errors="replace"
     )
     said = ended.stderr + ended.stdout
     missing = _NO_LIBRARY.search(said) if ended.returncode else None

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator
 
 ARCHITECTURES = {
-    *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
+    *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code")
 }
 """Options that choose an architecture; see `architectures`."""
 # Options that say what ptxas and the linker of device code do: no machine code is made. Some take

@@ -53,9 +53,7 @@ _FAMILIES = (
         "folder of a checkout",
     ),
     _Family(
-        "CCCL",
-        re.compile(r"(?:thrust|cub)/.+|cuda/(?:std/)?(?:\w+|__.+)|nv/target"),
-        _TOOLKIT,
+        "CCCL", re.compile(r"(?:thrust|cub)/.+|cuda/(?:std/)?(?:\w+|__.+)|nv/target"), _TOOLKIT
     ),
     _Family(
         "the CUDA toolkit",

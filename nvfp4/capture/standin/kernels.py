@@ -37,13 +37,7 @@ _ALLOCATING = ("empty", "new_empty", "resize_", "set_")
 """Operators that only allocate and put no work into a stream."""
 
 # These take tensors of other devices.
-_INDEXING = (
-    "index.Tensor",
-    "index.Tensor_out",
-    "_index_put_impl_",
-    "index_put_",
-    "_unsafe_index",
-)
+_INDEXING = ("index.Tensor", "index.Tensor_out", "_index_put_impl_", "index_put_", "_unsafe_index")
 _ACROSS_DEVICES = (*_INDEXING, "_foreach_copy_")
 
 # cuBLAS has none for integers.

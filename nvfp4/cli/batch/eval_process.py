@@ -303,9 +303,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
         yield from (Path(here, name) for name in sorted(files) if name.endswith(".py"))
 
 
-def read_candidates(
-    paths: Sequence[Path],
-) -> tuple[list[Candidate], list[tuple[Path, SetupError]]]:
+def read_candidates(paths: Sequence[Path]) -> tuple[list[Candidate], list[tuple[Path, SetupError]]]:
     """Return the contents in the order of their first files, and the files that cannot be read."""
     found: dict[str, Candidate] = {}
     unreadable = []

@@ -169,10 +169,7 @@ def _mark_tests_without_kernels(verdict: Verdict) -> None:
 def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     pace = Pace()
     run_benchmarks = partial(_run_benchmarks, bot, plan, pace)
-    with (
-        side_by_side(2) as pool,
-        BesideTests(pool, run_benchmarks, verdict, observer) as beside,
-    ):
+    with side_by_side(2) as pool, BesideTests(pool, run_benchmarks, verdict, observer) as beside:
         alone = pool.submit(_run_alone, bot) if plan.run_alone else None
         if plan.tests:
             on_device = beside.start if plan.benchmarks else None

@@ -234,11 +234,7 @@ class Bot:
         return whole
 
     def run_comparison(
-        self,
-        files: Sequence[bytes],
-        rounds: int,
-        cases: list[str],
-        on_result: OnResult,
+        self, files: Sequence[bytes], rounds: int, cases: list[str], on_result: OnResult
     ) -> ProcessResult:
         """See ``judge.comparison``. files: the submissions. The time limit
         is that of a round.

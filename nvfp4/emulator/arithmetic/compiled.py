@@ -270,8 +270,7 @@ as_u64 = _unary(
     types.float64, types.uint64, lambda make, value: make.bitcast(value, ir.IntType(64))
 )
 from_half = _unary(
-    *(types.uint16, types.float32),
-    lambda make, half: make.fpext(make.bitcast(half, _HALF), _FLOAT),
+    *(types.uint16, types.float32), lambda make, half: make.fpext(make.bitcast(half, _HALF), _FLOAT)
 )
 """The float32 value of f16 bits."""
 to_half = _unary(

@@ -14,14 +14,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.compiler.lower import Lowered
-from nvfp4.emulator.compiler.values import (
-    Shadows,
-    Values,
-    call,
-    conditional,
-    execution,
-    guard_of,
-)
+from nvfp4.emulator.compiler.values import Shadows, Values, call, conditional, execution, guard_of
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInstruction
 from nvfp4.emulator.instructions import control
 from nvfp4.emulator.instructions.action import Action, Site

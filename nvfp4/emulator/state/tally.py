@@ -162,12 +162,7 @@ class Tally:
         site.tensor_cycles += cycles
 
     def shared_access(
-        self,
-        instruction: Instruction,
-        nbytes: int,
-        address: Array,
-        lanes: Array,
-        visited: Visited,
+        self, instruction: Instruction, nbytes: int, address: Array, lanes: Array, visited: Visited
     ) -> None:
         """Record accesses to shared memory by these lanes of the batch, and the passes they
         took."""

@@ -142,11 +142,7 @@ class GatedClock:
         return max(0.0, statistics.quantiles(alone, n=4)[0] - self._empty_alone_ns)
 
     def _judged(
-        self,
-        opened: OpenedCase,
-        sets: list[SharedBuffers],
-        seeds: list[int],
-        fd: int | None,
+        self, opened: OpenedCase, sets: list[SharedBuffers], seeds: list[int], fd: int | None
     ) -> _Clocked:
         """Clock calls on the contents of every seed. Raises SubmissionFailed unless all outputs are
         correct.

@@ -13,18 +13,10 @@ It has several batches; three tiles of 128 rows; ten groups of four scales and 2
 elements, so that power-of-two tiles do not divide it; c and the scales fill no whole page.
 """
 
-_speed_of_light_us = {
-    (7168, 16384, 1): 8.622,
-    (4096, 7168, 8): 17.275,
-    (7168, 2048, 4): 4.317,
-}
+_speed_of_light_us = {(7168, 16384, 1): 8.622, (4096, 7168, 8): 17.275, (7168, 2048, 4): 4.317}
 """The contest's published times of its benchmarks on a B200 at 1.5 GHz."""
 
-_contest_floor_us = {
-    (7168, 16384, 1): 14.9,
-    (4096, 7168, 8): 27.2,
-    (7168, 2048, 4): 8.7,
-}
+_contest_floor_us = {(7168, 16384, 1): 14.9, (4096, 7168, 8): 27.2, (7168, 2048, 4): 8.7}
 """About the least that the contest's clock can show: measured by others on a B200, as reads after a
 flush that leaves the L2 to be written back (5.35 TB/s), plus an empty kernel."""
 

@@ -69,16 +69,14 @@ def launch(
     a = cute.make_tensor(
         a_ptr,
         cute.make_layout(
-            (m, cute.assume(k, 32), l),
-            stride=(cute.assume(k, 32), 1, cute.assume(m * k, 32)),
+            (m, cute.assume(k, 32), l), stride=(cute.assume(k, 32), 1, cute.assume(m * k, 32))
         ),
     )
     n = 128
     b = cute.make_tensor(
         b_ptr,
         cute.make_layout(
-            (n, cute.assume(k, 32), l),
-            stride=(cute.assume(k, 32), 1, cute.assume(n * k, 32)),
+            (n, cute.assume(k, 32), l), stride=(cute.assume(k, 32), 1, cute.assume(n * k, 32))
         ),
     )
     c = cute.make_tensor(c_ptr, cute.make_layout((m, 1, l), stride=(1, 1, m)))

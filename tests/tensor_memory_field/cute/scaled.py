@@ -102,9 +102,7 @@ def kernel(
             source = copy.get_slice(0).partition_S(compact)
             descriptors = tcgen05.get_s2t_smem_desc_tensor(copy, source)
             cute.copy(
-                copy,
-                descriptors[None, None, None, None, 0],
-                copy.get_slice(0).partition_D(target),
+                copy, descriptors[None, None, None, None, 0], copy.get_slice(0).partition_D(target)
             )
         for k in cutlass.range_constexpr(K // 64):
             tiled_mma.set(tcgen05.Field.ACCUMULATE, k > 0)
