@@ -330,9 +330,9 @@ def log(most: int, as_json: bool) -> None:
 
 @main.command(epilog="nvfp4 problems\nnvfp4 problems add ~/reference-kernels")
 @click.argument("action", metavar="[add", type=click.Choice(["add"]), required=False)
-@click.argument("folder", metavar="FOLDER]", default="")
+@click.argument("folder", metavar="FOLDER]", required=False)
 @parameters.json_option
-def problems(action: str | None, folder: str, as_json: bool) -> None:
+def problems(action: str | None, folder: str | None, as_json: bool) -> None:
     """Lists the problems that are known, or adds every one below FOLDER.
 
     From then on a file that says #!POPCORN leaderboard NAME is judged by that problem.

@@ -89,10 +89,8 @@ def show_counts(console: Console, labels: Sequence[str], verdicts: Sequence[Verd
         cells = [_count(each[index].emulation, name) for each, name in rows]
         total = totals[index]
         cells.append(microseconds(total.us) if total and total.us else "-")
-        mark = (
-            "\n(unverified)" if any(each.unverified for each in verdicts[index].benchmarks) else ""
-        )
-        columns.append(Column(f"{label}{mark}", cells))
+        unverified = any(each.unverified for each in verdicts[index].benchmarks)
+        columns.append(Column(label + "\n(unverified)" * unverified, cells))
     show_table(console, "Counts of emulated calls", columns)
     for label, total in zip(labels, totals, strict=True):
         if total and totals[0]:
@@ -136,12 +134,11 @@ def compare_and_show(paths: Sequence[Path], rounds: int, judging: Invocation) ->
         why = "could not be judged" if wrong.verdict.unclear else "is wrong"
         say(comparing.console, f"{wrong.label} {why}, so nothing is compared", "bold red")
     if judging.as_json:
+        listed = [{"label": label, **asdict(each)} for label, (each, _) in files.items()]
         content = {
             "schema": json_schema,
             "passed": "failed" not in found,
-            "files": [
-                {"label": label, **asdict(submission)} for label, (submission, _) in files.items()
-            ],
+            "files": listed,
             "device": asdict(comparing.device) if comparing.device else None,
             "elapsed_s": time.monotonic() - started_s,
             **dict.fromkeys(("verdict", "rounds", "comparisons", "counts", "failed")),
@@ -247,10 +244,8 @@ class _Comparing:
             raise self._wrong(failed[0], specs)
         if len(rounds) < self.rounds:
             last = ended.stderr.splitlines()[-1:] or [f"it ended with {ended.exit_code}"]
-            why = ended.values.get("error", last[0])
-            raise SetupError(
-                f"the files could not be timed: {why}", "nvfp4 eval says more of each."
-            )
+            why = f"the files could not be timed: {ended.values.get('error', last[0])}"
+            raise SetupError(why, "nvfp4 eval says more of each.")
         return [list(of_file) for of_file in zip(*rounds, strict=True)]
 
     def _wrong(self, failed: dict[str, Any], specs: list[str]) -> _Wrong:
