@@ -276,8 +276,11 @@ def test_resume_judges_what_is_another_file_or_judged_otherwise(fake: Fake) -> N
     assert (code, fake.judged) == (1, [])
     assert output.splitlines()[-1].startswith("6 files: 4 passed, 2 failed")
     run("--resume", "--strict", "--jobs", "1")
-    run("--resume", "--strict", "--jobs", "1", "--problem", str(make_problem(Path())))
-    assert fake.judged == ["a.py", "b.py", "c.py"] * 2
+    own = make_problem(Path())
+    for changed in ("#", "#", "##"):
+        (own / "reference.py").write_text(changed)
+        run("--resume", "--strict", "--jobs", "1", "--problem", str(own))
+    assert fake.judged == ["a.py", "b.py", "c.py"] * 3
     assert lines()[-1]["options"]["problem"] == os.path.abspath("problems/mine/scaled_py")
 
 

@@ -31,8 +31,7 @@ def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
     paths = find_files(names)
     # Judgements run in another folder, some on other machines.
     problem = problem_named(options.judging["problem"])
-    if problem:
-        find_problem(problem)  # a folder that is none ends the batch
+    said = {"problem_sha256": find_problem(problem).sha256} if problem else {}
     options = replace(options, judging={**options.judging, "problem": problem})
     judges = _judges(options)
     console = new_console()
@@ -42,7 +41,8 @@ def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
     with closing(file) if file else nullcontext():
         with shown(console, tally) as show:
             try:
-                _judge(paths, file, judges, options.identity(judges.kind), tally, show)
+                identity = options.identity(judges.kind) | said
+                _judge(paths, file, judges, identity, tally, show)
             except KeyboardInterrupt:
                 stopped = True
         summarise(console, tally, options.jsonl, stopped)
