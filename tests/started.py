@@ -36,15 +36,17 @@ def wait_until_gone(scratch: Path, limit_s: float = 30) -> None:
     wait_until(gone, scratch, limit_s)
 
 
-def start_command(folder: Path, source: str, *arguments: str) -> subprocess.Popen[str]:
-    """`nvfp4 test` of a submission that makes a file `started`, once it has. Its scratch folders
-    lie in the folder's `scratch`.
+def start_command(
+    folder: Path, source: str, *arguments: str, until: str = "started"
+) -> subprocess.Popen[str]:
+    """`nvfp4 test` of a submission that makes a file `started`, once there is that file or
+    another one. Its scratch folders lie in the folder's `scratch`.
     """
     (folder / "mine.py").write_text(source)
     command = ["-m", "nvfp4", "test", str(folder / "mine.py"), *arguments]
     variables = {**os.environ, "TMPDIR": str(_scratch(folder))}
     process = start_python(*command, cwd=root, env=variables, start_new_session=True)
-    _wait_until_started(folder / "scratch", process)
+    _wait_until_started(folder / "scratch", process, until)
     return process
 
 
@@ -74,6 +76,8 @@ def _scratch(folder: Path) -> Path:
     return folder / "scratch"
 
 
-def _wait_until_started(scratch: Path, process: subprocess.Popen[str]) -> None:
-    wait_until(lambda: is_below(scratch, "started") or process.poll() is not None, scratch)
+def _wait_until_started(
+    scratch: Path, process: subprocess.Popen[str], until: str = "started"
+) -> None:
+    wait_until(lambda: is_below(scratch, until) or process.poll() is not None, scratch)
     assert process.poll() is None, process.communicate()

@@ -63,11 +63,13 @@ def test_a_stopped_judge_keeps_its_results_and_takes_its_worker_and_all_it_start
     assert str(scratch) not in Path("/proc/self/mountinfo").read_text()
 
 
+@pytest.mark.parametrize("until", ["started", "cases.txt"])
 @pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGKILL])
 def test_a_stopped_command_leaves_neither_folder_nor_process(
-    how: signal.Signals, tmp_path: Path
+    how: signal.Signals, until: str, tmp_path: Path
 ) -> None:
-    process = start_command(tmp_path, ENDLESS)
+    process = start_command(tmp_path, ENDLESS, until=until)
+    time.sleep(0.3)  # until the folder is watched, before torch is loaded
     process.send_signal(how)
     process.communicate(timeout=30)
     clears_away = how != signal.SIGKILL

@@ -63,11 +63,9 @@ class Service:
             if isinstance(request, asked.Draw):
                 return self._draw(request)
             assert fd is not None
-            return (
-                self._put(request, fd)
-                if isinstance(request, asked.Put)
-                else self._check(request, fd)
-            )
+            if isinstance(request, asked.Put):
+                return self._put(request, fd)
+            return self._check(request, fd)
         except ProblemFailed as failed:
             return Failed(f"the problem's own code failed: {failed}", {})
         except TreeError as error:

@@ -190,10 +190,11 @@ class EvalProcesses:
             command += ["--device", device, *self._arguments]
             over = False
             with (
+                watched(Path(folder)) as watch,
                 Turn() as its_turn,
                 self._started(command, environment, its_turn, output, errors) as process,
-                watched(process, Path(folder)),
             ):
+                watch(process)
                 try:
                     with take_turn(False), spent:
                         its_turn.give()

@@ -350,34 +350,36 @@ def _run(
     its_turn = Turn()
     files = {"POPCORN_FD": write_fd} if on_result else {}
     files |= {VARIABLE: its_turn.fd} if turn else {}
-    try:
-        process = start(command, folder, environment, files)
-    finally:
-        os.close(write_fd)
-    _running.add(process)
-    assert process.stderr
-    errors = Tail(process.stderr)
-    ended = ProcessResult(exit_code=-1, stderr="")
-    try:
-        with its_turn, watched(process, folder.parent):
-            try:
-                with turn or nullcontext():
-                    its_turn.give()
-                    deadline = time.monotonic() + timeout_s
-                    wrote_all = ended.take_all(read_fd, deadline, on_result, look)
-                if wrote_all:
-                    process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                ended.killed = True
-            finally:
-                if process.poll() is None:
-                    end([process], stop_s)  # it may clear away
-    finally:
-        os.close(read_fd)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        _running.discard(process)
+    with watched(folder.parent) as watch:  # before the wait for a server that loads torch
+        try:
+            process = start(command, folder, environment, files)
+        finally:
+            os.close(write_fd)
+        _running.add(process)
+        assert process.stderr
+        errors = Tail(process.stderr)
+        ended = ProcessResult(exit_code=-1, stderr="")
+        try:
+            watch(process)
+            with its_turn:
+                try:
+                    with turn or nullcontext():
+                        its_turn.give()
+                        deadline = time.monotonic() + timeout_s
+                        wrote_all = ended.take_all(read_fd, deadline, on_result, look)
+                    if wrote_all:
+                        process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    ended.killed = True
+                finally:
+                    if process.poll() is None:
+                        end([process], stop_s)  # it may clear away
+        finally:
+            os.close(read_fd)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            _running.discard(process)
     ended.exit_code = process.wait()
     ended.stderr = visible(errors.text())
     return ended

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
@@ -153,32 +153,34 @@ def start(
 
 
 _wait = """
-read -r said && exit 0
-kill -TERM "$1"
+read -r pid && read -r said && exit 0
+kill -TERM "$pid"
 tries=0
-while kill -0 "$1" && [ $tries -lt 30 ]; do sleep 0.1; tries=$((tries + 1)); done
-kill -KILL -"$1"
-chmod -R u+rwx "$2"
-rm -rf "$2"
+while kill -0 "$pid" && [ $tries -lt 30 ]; do sleep 0.1; tries=$((tries + 1)); done
+kill -KILL -"$pid"
+chmod -R u+rwx "$1"
+rm -rf "$1"
 """
-"""Shell command that waits for the end of a pipe: a command that is killed closes it without
-writing to it."""
+"""Shell command that reads a process's ID, once it has started, and waits for the end of the pipe:
+a command that is killed closes it without another line."""
 
 
 @contextmanager
-def watched(process: Process, folder: Path) -> Iterator[None]:
-    """Make sure that the process's session and the folder are removed if this command is killed
-    inside the block."""
+def watched(folder: Path) -> Iterator[Callable[[Process], object]]:
+    """Make sure that the folder, and the session of the process that the block names by what it
+    gets, are removed if this command is killed inside the block."""
     janitor = subprocess.Popen(
-        ["sh", "-c", _wait, "sh", str(process.pid), str(folder)],
+        ["sh", "-c", _wait, "sh", str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
         start_new_session=True,
     )
+    said = janitor.stdin
+    assert said
     try:
-        yield
+        yield lambda process: os.write(said.fileno(), b"%d\n" % process.pid)
     finally:
         janitor.communicate(b"done\n")
 
