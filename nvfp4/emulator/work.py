@@ -55,6 +55,8 @@ class Asked:
     """Requests of shared memory."""
     passes: int = 0
     """Passes of shared memory and constants."""
+    turns: int = 0
+    """Turns of atomics on shared memory: the most lanes of each request that meet at one word."""
     local_lines: int = 0
     """Lines of local memory, distinct within a request."""
     copied: int = 0

@@ -24,9 +24,11 @@ _PACKED = frozenset(("FFMA2", "FMUL2", "FADD2"))
 _HALF = frozenset(("HFMA2", "HMUL2", "HADD2"))
 _IMAD = frozenset(("IMAD", "IDP", "IDP4A", "IMUL"))
 _XU = frozenset(
-    ("MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV", "I2I", "REDUX", "CREDUX")
+    ("MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV", "I2I", "REDUX", "CREDUX", "MATCH")
 )
 _TENSOR = frozenset(("HMMA", "IMMA", "BMMA", "QMMA", "OMMA", "DMMA"))
+_TENSOR_MEMORY = frozenset(("LDTM", "STTM", "UTCCP"))
+"""They move 32 words a cycle at most, as many as the registers of a scheduler take or give."""
 _NONE = frozenset(("NOP", "BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "RET", "CALL", "BREAK"))
 _GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
 _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
@@ -65,6 +67,8 @@ class Access:
     """Bytes of all requests, in whole sectors."""
     lines: float = 1.0
     """Lines of 128 bytes in each request."""
+    turns: float = 1.0
+    """Turns of each request of atomics on shared memory, as lanes meet at one word."""
     local_lines: float = 0.0
     """Lines of local memory in each request."""
     shared_requests: int = 0
@@ -95,6 +99,7 @@ def access(asked: Asked) -> Access:
         else 0.0,
         asked=asked.sectors * SECTOR_BYTES,
         lines=sampled.lines,
+        turns=max(1.0, asked.turns / max(asked.shared_requests, 1)),
         local_lines=asked.local_lines / max(asked.requests, 1),
         shared_requests=asked.shared_requests,
         passes=asked.passes,
@@ -180,7 +185,10 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
     generic = name in ("LD", "ST") and access.shared_requests > access.requests
     if name in _SHARED or generic:
         passes = max(access.passes / executions, words if access.passes else 0.0)
-        return Use(SHARED, LSU, 2, gpu.shared_latency, busy=passes + gpu.shared_passes)
+        # Atomics that no machine instruction does are a load and a compare-and-swap in each turn.
+        turns = access.turns if name == "LDS" or ".CAS" in each.opcode else 1.0
+        busy, latency = turns * (passes + gpu.shared_passes), round(turns * gpu.shared_latency)
+        return Use(SHARED, LSU, 2, latency, busy=busy)
     if name in _GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
         return _global_use(gpu, each, access, executions, l2_share)
     if name in ("LDL", "STL"):
@@ -273,6 +281,11 @@ def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, float]:
         return XU, gpu.xu
     if name in _TENSOR:
         return TENSOR, gpu.tensor
+    if name in _TENSOR_MEMORY:
+        usual = ".128dp256bit" if name == "UTCCP" else ".32dp32bit"
+        (lanes, bits), *_ = re.findall(r"(\d+)dp(\d+)bit", each.opcode + usual)
+        times, *_ = re.findall(r"\.x(\d+)", each.opcode + ".x1")
+        return TENSOR, int(lanes) * int(bits) * int(times) / 1024
     if name in _SLOW_READS or name.startswith("U"):
         return UNIFORM, _SLOW_READ
     return ALU, gpu.alu

@@ -7,6 +7,7 @@ compiler may unroll, peel, copy or join code; a flow holds whatever it did. Load
 and barriers weigh most: a compiler neither invents nor joins them.
 """
 
+import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -180,6 +181,8 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
 
 def _pieces(ptx: str, each: Instruction) -> float:
     """Return how many machine instructions one memory access of the PTX becomes."""
+    if ".CAST" in each.opcode:
+        return math.inf  # of an atomic on shared memory, whose load is counted
     if each.name not in _WIDE:
         return 1.0
     wide = _PTX_WIDTH.search(ptx, each.statement, each.statement + 200)

@@ -1,5 +1,6 @@
 """Kernels that a model which looks at samples or at code alone takes for fast, or cannot sample."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -8,7 +9,7 @@ import pytest
 from model_kernels import MISSING, count
 from twins import HEADER, kernel, loop, of_warps
 
-from nvfp4.model import prediction
+from nvfp4.model import machine, prediction
 from nvfp4.model.assembly import assembled
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.multiprocessor import simulate
@@ -162,36 +163,19 @@ mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0, 1000000; mov.u32 %r100, 1;
 """
 
 RING = f"""
-shr.u32 %r8, %r0, 5;
-setp.ne.u32 %p1, %r0, 0;
-@%p1 bra READY;
-st.volatile.shared.u32 [ticket], 0;
-READY:
-bar.sync 0;
-POLL:
-ld.volatile.shared.u32 %r7, [ticket];
-setp.ne.u32 %p2, %r7, %r8;
-@%p2 bra POLL;
+shr.u32 %r8, %r0, 5; setp.ne.u32 %p1, %r0, 0; @!%p1 st.volatile.shared.u32 [ticket], 0; bar.sync 0;
+POLL: ld.volatile.shared.u32 %r7, [ticket]; setp.ne.u32 %p2, %r7, %r8; @%p2 bra POLL;
 {WORK}
-add.u32 %r8, %r8, 1;
-st.volatile.shared.u32 [ticket], %r8;
+add.u32 %r8, %r8, 1; st.volatile.shared.u32 [ticket], %r8;
 """
 
 EXCHANGE = kernel(
     """
-    mov.u32 %r8, room;
-    mul.wide.u32 %d2, %r3, 4;
-    add.u64 %d3, %d0, %d2;
-    ld.global.u32 %r9, [%d3];
-    st.shared.u32 [%r8], %r9;
-    barrier.cluster.arrive.aligned;
-    barrier.cluster.wait.aligned;
-    mov.u32 %r10, %cluster_ctarank;
-    xor.b32 %r10, %r10, 1;
-    mapa.shared::cluster.u32 %r11, %r8, %r10;
-    ld.shared::cluster.u32 %r100, [%r11];
-    barrier.cluster.arrive.aligned;
-    barrier.cluster.wait.aligned;
+    mov.u32 %r8, room; mul.wide.u32 %d2, %r3, 4; add.u64 %d3, %d0, %d2; ld.global.u32 %r9, [%d3];
+    st.shared.u32 [%r8], %r9; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    mov.u32 %r10, %cluster_ctarank; xor.b32 %r10, %r10, 1;
+    mapa.shared::cluster.u32 %r11, %r8, %r10; ld.shared::cluster.u32 %r100, [%r11];
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
     """,
     directives=".reqnctapercluster 2, 1, 1",
     before=".shared .align 4 .b8 room[4];",
@@ -407,13 +391,33 @@ def test_thread_blocks_of_few_instructions_that_wait_take_as_long_beside_those_o
     assert beside > 0.9 * alone
 
 
-def test_copies_of_threads_to_one_bank_come_one_after_the_other() -> None:
-    strided = us(count(kernel(STRIDED, before=ROOM), 148, 64))
-    assert strided > 300 * 64 / GPUS["B200"].cycles_per_ns / 1e3
+MEETING = f"""
+mov.f32 %f1, 0f3f800000; mov.u32 %r8, room; st.shared.f32 [%r8], %f1; bar.sync 0;
+{loop(100, "red.shared.add.f32 [%r8], %f1;")} mov.u32 %r100, 1;
+"""
 
 
-def test_a_maximum_over_a_warp_takes_as_long_as_a_sum() -> None:
-    reduced = "redux.sync.{} %r100, %r100, -1; add.u32 %r100, %r100, %r0;"
-    texts = (of_warps(reduced.format(op)) for op in ("add.u32", "max.s32"))
+@pytest.mark.parametrize(
+    ("body", "warps", "cycles"),
+    [(STRIDED, 2, 300 * 64), (MEETING, 1, 100 * 32 * 46)],
+    ids=["copies to one bank", "float atomics on one word"],
+)
+def test_what_comes_one_after_the_other_takes_so_long(body: str, warps: int, cycles: int) -> None:
+    launch = count(kernel(body, before=ROOM), 148, 32 * warps)
+    assert us(launch) > cycles / GPUS["B200"].cycles_per_ns / 1e3
+
+
+@pytest.mark.parametrize("op", ["redux.sync.max.s32", "match.any.sync.b32"])
+def test_what_compares_a_warp_s_lanes_takes_as_long_as_a_sum(op: str) -> None:
+    compared = "{} %r100, %r100, -1; add.u32 %r100, %r100, %r0;"
+    texts = (of_warps(compared.format(each)) for each in ("redux.sync.add.u32", op))
     added, largest = (us(count(text, 148, 1024)) for text in texts)
     assert largest > 0.9 * added
+
+
+@pytest.mark.parametrize(
+    ("opcode", "words"), [("LDTM.x32", 32), ("STTM.16dp256bit.x2", 8), ("UTCCP.T.S", 32)]
+)
+def test_tensor_memory_moves_32_words_a_cycle(opcode: str, words: int) -> None:
+    some = assembled(honest().ptx, "k", "sm_100a").instructions[0]
+    assert machine._pipe(GPUS["B200"], replace(some, opcode=opcode))[1] == words

@@ -118,6 +118,10 @@ def apply(
     batch.traffic.atomics += address.size
     if space == "shared":
         offset = shared_access.locate(batch, what, address, lanes, WRITTEN)
+        meeting = np.unique((lanes >> 5).astype(np.uint64) << 48 | offset, return_counts=True)
+        first = np.unique(meeting[0] >> np.uint64(48), return_index=True)[1]
+        turns = np.maximum.reduceat(meeting[1], first).sum()
+        batch.launch.work.asked[what.site.instruction.start].turns += int(turns)
         if batch.shared.checked:
             if "exch" not in what.site.parts:
                 _check_written(batch, what, offset, lanes)
