@@ -59,6 +59,8 @@ def parse_case(line: str) -> Case:
             raise CaseError(f"{name[:_shown]!r} stands twice")
         fields[name] = value
     arguments = {name: _value(name, value) for name, value in fields.items()}
+    if not isinstance(arguments.get("seed", 0), int):
+        raise CaseError("seed must be a whole number")
     return Case(line.strip(), arguments, plain != line.strip())
 
 

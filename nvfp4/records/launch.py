@@ -7,6 +7,16 @@ from typing import Protocol
 
 Dim3 = tuple[int, int, int]
 
+_GPCS, _MULTIPROCESSORS_OF_A_GPC = 8, 20
+"""At most, on a B200."""
+
+
+def resident_ctas(multiprocessors: int, each: int, cluster: int) -> int:
+    """Return how many CTAs in clusters of this size a GPU holds at most, with ``each`` on a
+    multiprocessor; all CTAs of a cluster lie in one GPC."""
+    by_gpcs = _GPCS * (_MULTIPROCESSORS_OF_A_GPC * each // cluster)
+    return min(multiprocessors * each // cluster, by_gpcs) * cluster
+
 
 @dataclass(frozen=True)
 class View:

@@ -20,6 +20,7 @@ import runpy
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -107,15 +108,17 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
     # that waits for a core spins.
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
     sys.argv = ["nvfp4.judge", *request["arguments"]]
+    code: object = 1
     try:
         runpy.run_module("nvfp4.judge", run_name="__main__")
     except SystemExit as ended:
-        if isinstance(ended.code, int):
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(ended.code)
-        raise
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def _become_server_of_workers(fd: int) -> None:

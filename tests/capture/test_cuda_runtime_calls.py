@@ -74,7 +74,16 @@ std::vector<int64_t> cooperative(torch::Tensor t) {
     cudaLaunchCooperativeKernel((void*)rank_in_grid, dim3(blocks), dim3(1024), arguments, 0, 0);
     return cudaGetLastError();
   };
-  return {launch(t.numel()), launch(t.numel()), launch(fit + 1)};
+  cudaFuncSetAttribute(rank_in_grid, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  cudaLaunchAttribute asked[2];
+  asked[0].id = cudaLaunchAttributeCooperative;
+  asked[0].val.cooperative = 1;
+  asked[1].id = cudaLaunchAttributeClusterDimension;
+  asked[1].val.clusterDim = {16, 1, 1};
+  cudaLaunchConfig_t config = {dim3(fit / 16 * 16), dim3(1024), 0, 0, asked, 2};
+  cudaLaunchKernelExC(&config, (void*)rank_in_grid, arguments);
+  const int in_clusters = cudaGetLastError();
+  return {launch(t.numel()), launch(t.numel()), launch(fit + 1), in_clusters};
 }
 __global__ void ranks(int* out) {
   cg::cluster_group cluster = cg::this_cluster();
@@ -234,7 +243,7 @@ def test_a_function_that_is_not_emulated_is_refused_by_name(module: Any, functio
 def test_a_cooperative_launch_must_fit_on_the_device(module: Any) -> None:
     out = torch.zeros(20, device="cuda")
     too_large = 720
-    assert module.cooperative(out) == [0, 0, too_large]
+    assert module.cooperative(out) == [0, 0, too_large, too_large]
     assert out.tolist() == [float(i) for i in range(20)]
 
 

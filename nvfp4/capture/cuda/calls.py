@@ -20,7 +20,7 @@ from nvfp4.capture.kernel import (
     kernel_attributes,
 )
 from nvfp4.capture.torch_memory import put_noise
-from nvfp4.records.launch import Buffer, Dim3
+from nvfp4.records.launch import Buffer, Dim3, resident_ctas
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.records.tensormap import encode_tensor_map
 
@@ -82,15 +82,17 @@ def launch_cooperative(
     function: int,
     grid: int,
     block: int,
+    cluster: int,
     arguments: int,
     shared_bytes: int,
     stream: int,
 ) -> None:
     """Launch a kernel whose blocks all run at once."""
-    blocks, threads = _dim3_at(grid), _dim3_at(block)
+    blocks, threads, asked = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     kernel, device = runtime.kernel(function), runtime.device
     each = blocks_per_multiprocessor(kernel, device, math.prod(threads), shared_bytes)
-    most = each * device.attributes[_MULTIPROCESSORS]
+    size = math.prod(asked if asked != (1, 1, 1) else kernel.cluster or asked)
+    most = resident_ctas(device.attributes[_MULTIPROCESSORS], each, max(1, size))
     if math.prod(blocks) > most:
         raise CudaError(
             Code.COOPERATIVE_LAUNCH_TOO_LARGE,
@@ -101,7 +103,7 @@ def launch_cooperative(
     cleared = _workspace_bytes.to_bytes(4, "little") + bytes(_workspace_bytes - 4)
     graphs.do(lambda: host_access.put(workspace, cleared))
     registers = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
-    dims = blocks, threads, (1, 1, 1)
+    dims = blocks, threads, asked
     runtime.launch(function, *dims, arguments, shared_bytes, stream, registers)
 
 

@@ -148,26 +148,28 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
 }
 cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block,
                                         void **arguments, size_t shared, cudaStream_t stream) {
-  return ask("launch_cooperative", function, &grid, &block, arguments, shared, stream);
+  dim3 cluster(1, 1, 1);
+  return ask("launch_cooperative", function, &grid, &block, &cluster, arguments, shared, stream);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function,
                                 void **arguments) {
-  dim3 cluster(1, 1, 1);
-  bool programmatic = false;
+  dim3 grid = config->gridDim, block = config->blockDim, cluster(1, 1, 1);
+  bool programmatic = false, cooperative = false;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute &each = config->attrs[i];
     if (each.id == cudaLaunchAttributeClusterDimension) {
       cluster = dim3(each.val.clusterDim.x, each.val.clusterDim.y, each.val.clusterDim.z);
     } else if (each.id == cudaLaunchAttributeProgrammaticStreamSerialization) {
       programmatic = each.val.programmaticStreamSerializationAllowed;
-    } else if (each.id == cudaLaunchAttributeCooperative && each.val.cooperative) {
-      dim3 grid = config->gridDim, block = config->blockDim;
-      return ask("launch_cooperative", function, &grid, &block, arguments,
-                 config->dynamicSmemBytes, config->stream);
+    } else if (each.id == cudaLaunchAttributeCooperative) {
+      cooperative = each.val.cooperative;
     }
   }
-  return launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
-                config->stream, cluster, programmatic);
+  if (cooperative)
+    return ask("launch_cooperative", function, &grid, &block, &cluster, arguments,
+               config->dynamicSmemBytes, config->stream);
+  return launch(function, grid, block, arguments, config->dynamicSmemBytes, config->stream, cluster,
+                programmatic);
 }
 
 // Functions and their limits.

@@ -175,11 +175,14 @@ class History:
 
     def whole(self, sha256: str, problem_sha256: str | None) -> Record | None:
         """Return the last judgement of a file's contents by a problem that has both tests and
-        benchmarks and was not interrupted; None where there is none.
+        benchmarks, was not interrupted, has judged the first test and checked kernels; None where
+        there is none.
         """
         return self._newest(
             "sha256 = ? AND tests > 0 AND benchmarks != '' AND outcome != 'interrupted' "
-            "AND json_valid(verdict) AND json_extract(verdict, '$.problem_sha256') IS ?",
+            "AND json_valid(verdict) AND json_extract(verdict, '$.problem_sha256') IS ? "
+            "AND json_extract(verdict, '$.tests[0].status') != 'skipped' "
+            "AND json_extract(verdict, '$.options.check') IS NOT 0",
             *(sha256, problem_sha256),
         )
 

@@ -36,7 +36,7 @@ from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footprint
 from nvfp4.emulator.state.witness import Witness
 from nvfp4.emulator.work import WorkCounter
-from nvfp4.records.launch import Buffer, Launch
+from nvfp4.records.launch import Buffer, Launch, resident_ctas
 from nvfp4.records.texts import short_name
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
@@ -399,7 +399,8 @@ def _resident(state: LaunchState) -> int:
         _THREADS_OF_A_MULTIPROCESSOR // math.prod(state.asked.block),
         _SHARED_BYTES_OF_A_MULTIPROCESSOR // state.shared_bytes,
     )
-    return _whole_clusters(state, MULTIPROCESSORS * max(1, per_multiprocessor))
+    size = math.prod(state.cluster)
+    return max(size, resident_ctas(MULTIPROCESSORS, max(1, per_multiprocessor), size))
 
 
 def is_starved(state: LaunchState) -> bool:
