@@ -322,6 +322,43 @@ def test_its_own_starter_is_the_template(tmp_path: Path) -> None:
 # Verdicts
 
 
+VARIED = """
+import torch
+from utils import make_match_reference
+
+def custom_kernel(data):
+    kind, scale, x = data
+    return [scale * (x[x > 0] if kind == "count" else x)]
+
+def generate_input(kind, seed):
+    draw = torch.Generator(device="cuda").manual_seed(5 if kind == "same" else seed)
+    size = (1 + seed % 97) * 5000 if kind == "length" else 64
+    scale = torch.rand(1, device="cuda", generator=draw).item() if kind == "scale" else 2.0
+    return kind, scale, torch.randn(size, device="cuda", generator=draw)
+
+ref_kernel = custom_kernel
+check_implementation = make_match_reference(ref_kernel)
+"""
+
+
+@without_a_gpu
+def test_values_and_sizes_may_depend_on_the_seed_and_inputs_that_do_not_are_marked(
+    tmp_path: Path,
+) -> None:
+    kinds = ["scale", "count", "length", "same"]
+    tests = "".join(f'  - {{"kind": {kind}, "seed": 1}}\n' for kind in kinds)
+    yml = f"{TASK.partition('tests:')[0]}tests:\n{tests}"
+    own = make_problem(tmp_path, reference=VARIED, yml=yml)
+    mine = VARIED.partition("def generate")[0].replace("from utils", "# ")
+    found = judged(tmp_path, mine, "test", "--problem", str(own)).content["tests"]
+    assert [each["status"] for each in found] == ["pass"] * 4, found
+    marks = [each["unverified"] or "" for each in found]
+    assert [mark.partition(" in every")[0] for mark in marks] == [
+        *[""] * 3,
+        "the problem draws the same inputs",
+    ]
+
+
 NESTED = """
 import os
 for _ in range(1500):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, Published
-from nvfp4.contract.tree import TreeError, parts, places, room_for, tree_of
+from nvfp4.contract.tree import Tree, TreeError, parts, places, room_for, tree_of
 from nvfp4.gpu.buffers import (
     SharedBuffers,
     Sizes,
@@ -23,7 +23,7 @@ from nvfp4.gpu.buffers import (
 )
 from nvfp4.gpu.device_memory import default_device
 from nvfp4.gpu.timing import wait_until_idle
-from nvfp4.judge.opened_case import OutOfTime
+from nvfp4.judge.opened_case import DrawnWithPlan, OutOfTime
 from nvfp4.judge.submission_process import CaseFailed
 from nvfp4.records.cases import Case
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
@@ -76,10 +76,14 @@ class FolderReferee:
         self._lock = threading.RLock()  # inputs are drawn ahead in a thread of their own
         self._numbers = itertools.count()
         self._requests = 0
-        self._ready: tuple[Case, Draw, CaseDrawn] | None = None
+        self._ready: tuple[Case, Draw, CasePlan] | None = None
         self._there: set[int] = set()
         """Numbers of the draws that the referee's process holds."""
         self._plans: dict[tuple[str, bool], CasePlan] = {}
+        self._repeats: dict[tuple[str, bool], bool] = {}
+        """Whether a case has the same inputs for every seed, as its first two draws tell."""
+        self._first: dict[tuple[str, bool], tuple[int, str]] = {}
+        """A case's seed, or the draw's number if it has none, and what identifies the inputs."""
         self._published: dict[str, Published] = {}
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for name, content in files.items():
@@ -166,7 +170,7 @@ class FolderReferee:
     def _left_s(self) -> float:
         return max(0.1, self._deadline - time.monotonic())
 
-    def _draw(self, case: Case, seed: int) -> tuple[Draw, CaseDrawn]:
+    def _draw(self, case: Case, seed: int) -> tuple[Draw, CasePlan]:
         arguments = dict(case.arguments)
         if "seed" in arguments and seed != case.seed:
             arguments["seed"] = _near(case.seed, seed)
@@ -175,7 +179,7 @@ class FolderReferee:
         self._there.add(request.number)
         plan = _plan(found, self.published(case).least_bytes)
         self._plans.setdefault((case.spec, case.full_range), plan)
-        return request, found
+        return request, plan
 
     def plan(self, case: Case) -> CasePlan:
         with self._lock:
@@ -187,11 +191,11 @@ class FolderReferee:
     def draw(self, case: Case, seed: int) -> Drawn:
         with self._lock:
             if self._ready is not None and self._ready[0] == case and seed == case.seed:
-                _, request, found = self._ready
+                _, request, plan = self._ready
                 self._ready = None
             else:
-                request, found = self._draw(case, seed)
-            tree, device = _tree(found.inputs), default_device()
+                request, plan = self._draw(case, seed)
+            tree, device = plan.inputs, default_device()
             held: dict[str, torch.Tensor] = {}
             for host, sizes in ((False, sizes_of(tree, 0)), (True, host_sizes_of(tree))):
                 if not sizes:
@@ -199,9 +203,26 @@ class FolderReferee:
                 buffers = self._shared(sizes, torch.device("cpu") if host else device)
                 self._ask(Put(request.number, host), Done, buffers.fd)
                 held |= {name: each.clone() for name, each in buffers.tensors.items()}
-            return Drawn(tree, [held[name] for name in tree.names], request)
+            storages = [held[name] for name in tree.names]
+            repeats = self._are_repeated(case, request, plan, storages)
+            return DrawnWithPlan(tree, storages, request, plan=plan, repeats=repeats)
 
     redraw = draw
+
+    def _are_repeated(
+        self, case: Case, request: Draw, plan: CasePlan, storages: list[torch.Tensor]
+    ) -> bool:
+        """Return whether the inputs of a case are known to be the same for every seed."""
+        key = case.spec, case.full_range and self.draws_full_range
+        if key not in self._repeats:
+            seed = request.arguments.get("seed", request.number)
+            set_ones = [each for n, each in enumerate(storages) if n not in plan.noise]
+            digest = _digest(plan.inputs, set_ones)
+            other, before = self._first.setdefault(key, (seed, digest))
+            if seed == other:
+                return False
+            self._repeats[key] = digest == before and any(map(len, set_ones))
+        return self._repeats[key]
 
     def _shared(self, sizes: Sizes, device: torch.device) -> SharedBuffers:
         """Return memory that the referee's process opens, the same one for the same sizes.
@@ -252,6 +273,18 @@ def _near(seed: int, other: int) -> int:
     """
     offset = 1 + other % _SEEDS
     return seed + offset if seed + offset < 2**31 else seed - offset
+
+
+def _digest(tree: Tree, storages: Sequence[torch.Tensor]) -> str:
+    """Return a text that is another one for other inputs, except by accident."""
+    sums: list[int] = []
+    for storage in storages:
+        words = storage[: len(storage) // 4 * 4].view(torch.int32)
+        for part in words.split(1 << 22):
+            places_of = torch.arange(1, 1 + len(part), device=part.device)
+            sums.append(int((part * places_of).sum()))
+        sums += storage[words.nbytes :].tolist()
+    return f"{tree} {sums}"
 
 
 def _plan(found: CaseDrawn, least_bytes: int) -> CasePlan:

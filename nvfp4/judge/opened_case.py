@@ -6,15 +6,16 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
 
 from nvfp4.contract.referee import CasePlan, Drawn, Output, Referee
-from nvfp4.contract.tree import TreeError, is_like, is_packed, parts, same_bytes, tree_of
+from nvfp4.contract.tree import TreeError, is_like, is_packed, parts, places, same_bytes, tree_of
 from nvfp4.gpu.buffers import (
     SharedBuffers,
+    Sizes,
     create_buffers,
     host_sizes_of,
     mapped_bytes,
@@ -81,6 +82,19 @@ class CaseSetup:
     """Whether to look for the cause of a wrong output."""
 
 
+@dataclass(frozen=True)
+class DrawnWithPlan(Drawn):
+    """Inputs of a case whose values, shapes and sizes may depend on the seed."""
+
+    plan: CasePlan = field(kw_only=True)
+    """The plan of this draw."""
+    repeats: bool = field(kw_only=True)
+    """Whether the case has the same inputs for every seed."""
+
+
+_kept = "the problem draws the same inputs in every call, so that a result may have been kept"
+
+
 class OpenedCase:
     """A case that is open in the worker."""
 
@@ -102,6 +116,8 @@ class OpenedCase:
         """Whether counts decide."""
         self.unverified: str | None = None
         """Why counts may leave out work; None if they do not."""
+        self._repeats = False
+        """Whether all calls get the same inputs."""
         self.ended: messages.Ended | None = None
         """The emulated GPU's account of the last call."""
         self.predicted: dict[str, Any] = {}
@@ -120,16 +136,46 @@ class OpenedCase:
         self._output = torch.empty(0)
         self._process = setup.process
         self._deadline = setup.deadline
-        self._sizes = sizes_of(self.plan.inputs, self.plan.room_bytes)
-        _refuse_too_large(sum(self._sizes.values()), setup.device)
-        self.buffers: SharedBuffers = create_buffers(self._sizes, setup.device)
-        host = host_sizes_of(self.plan.inputs)
-        self._host = create_buffers(host, torch.device("cpu")) if host else SharedBuffers({})
+        self._device = setup.device
+        self._sizes, self._host_sizes = self._sizes_of(self.plan)
+        self._create_buffers()
         try:
             self.resume()
         except (SubmissionFailed, OutOfTime):
             self.close()
             raise
+
+    def _sizes_of(self, plan: CasePlan) -> tuple[Sizes, Sizes]:
+        """Return the sizes of the buffers on the device and on the host. Raises NotEnoughMemory."""
+        sizes = sizes_of(plan.inputs, plan.room_bytes)
+        _refuse_too_large(sum(sizes.values()), self._device)
+        return sizes, host_sizes_of(plan.inputs)
+
+    def _create_buffers(self) -> None:
+        self.buffers: SharedBuffers = create_buffers(self._sizes, self._device)
+        host = self._host_sizes
+        self._host = create_buffers(host, torch.device("cpu")) if host else SharedBuffers({})
+
+    def _follow(self, drawn: Drawn) -> None:
+        """Tell the worker the trees of a draw that differ from those before, with other buffers if
+        their sizes differ. Raises SubmissionFailed, OutOfTime and NotEnoughMemory."""
+        if not isinstance(drawn, DrawnWithPlan):
+            return
+        self._repeats |= drawn.repeats
+        before, plan = self.plan, drawn.plan
+        # Not by ==: True equals 1.0, and NaN not itself.
+        if repr((plan.inputs, plan.expected)) == repr((before.inputs, before.expected)):
+            return
+        if places(plan.expected)[-1] <= before.room_bytes:
+            plan = replace(plan, room_bytes=before.room_bytes)
+        sizes = self._sizes_of(plan)
+        self.plan = plan
+        if sizes != (self._sizes, self._host_sizes):
+            self.close()
+            self._sizes, self._host_sizes = sizes
+            self._create_buffers()
+            self._number = next(_numbers)  # no address is used for two cases
+        self.resume()
 
     def resume(self) -> None:
         """Return to this case after another one. Raises SubmissionFailed, OutOfTime."""
@@ -158,13 +204,14 @@ class OpenedCase:
         self._host.close()
 
     def mark(self) -> dict[str, str]:
-        """Return the mark of counts that may leave out work.
+        """Return the mark of counts that may leave out work, or of inputs that repeat.
 
-        It is empty without kernels: then there are only outputs and times, which the judge checks
-        and measures.
+        There are no counts without kernels: then there are only outputs and times, which the judge
+        checks and measures.
         """
-        said = self.is_benchmark and self.unverified and self._launched
-        return {"unverified": str(self.unverified)} if said else {}
+        counts = self.unverified if self.is_benchmark and self._launched else None
+        said = counts or (_kept if self._repeats else None)
+        return {"unverified": said} if said else {}
 
     def judged_call(self, data: Drawn, check: bool = True) -> tuple[messages.Called, float]:
         """Make a call on ``data``, check inputs and output, and return its nanoseconds by the
@@ -175,6 +222,7 @@ class OpenedCase:
         self, data: Drawn, request: object, answer: type[T], check: bool = True
     ) -> tuple[T, float]:
         """Do the same as ``judged_call`` for any request that calls custom_kernel once."""
+        self._follow(data)
         if self._emulates:
             self.begin()  # before the inputs are there: what reads them belongs to this call
         self.fill(self.buffers, data)
