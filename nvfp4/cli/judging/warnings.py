@@ -97,7 +97,7 @@ def _unverified(verdict: Verdict) -> Iterator[Warning]:
             "unverified",
             f"{subject} unverified: {reasons[0]}",
             "The judge counts kernels alone, which is complete if host code reads no device memory "
-            "and there is time for several calls.",
+            "and there is time for several calls, whose inputs differ.",
         )
 
 
