@@ -8,7 +8,7 @@ import re
 import sys
 import weakref
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -632,14 +632,48 @@ def test_a_wrong_output_of_any_strides_is_judged(
     assert problem.never_written(output) == f"never written: 1 elements, first output{last}"
 
 
-def test_an_empty_output_is_wrong_whatever_a_checker_says_that_broadcasts_it() -> None:
-    problem = FolderProblem.__new__(FolderProblem)
-    problem._on_host = lambda tensor: tensor
-    problem._check = lambda data, output: (True, "")
-    inputs: Any = SimpleNamespace(expected=torch.ones(4))
-    assert problem.check(inputs, torch.ones(4)[:0]) == (False, "the output has no elements")
-    exact = torch.ones(4, dtype=torch.float64)
-    assert _within_rounding(torch.ones(4).to(torch.uint16), inputs.expected, exact) is None
+IN_PLACE = """
+import torch
+def generate_input(beta, seed):
+    {makes}
+    return torch.randn(4), c, beta or seed
+def ref_kernel(data):
+    a, c, beta = data
+    return c.copy_(a + beta * c if beta and {takes_c} else a)
+def check_implementation(data, output):
+    error = ref_kernel(data).sub_(output)
+    output.zero_(), data[0].zero_()
+    return error.abs().max().item() < 1e-5
+"""
+
+
+def test_rounding_explains_no_output_of_a_dtype_that_torch_does_not_promote() -> None:
+    ones = torch.ones(4)
+    assert _within_rounding(ones.to(torch.uint16), ones, ones.double()) is None
+
+
+@pytest.mark.parametrize(
+    ("makes", "noise"),
+    [
+        ("c = torch.empty(4)", {1}),
+        ("c = torch.ones(4)", set()),
+        ("c = torch.empty(4); c.data.normal_()", set()),
+        ("c = torch.empty(4); c.numpy()[:] = range(4)", set()),
+        ("with torch.inference_mode(): c = torch.empty(4).normal_()", set()),
+    ],
+)
+def test_what_is_noise(monkeypatch: pytest.MonkeyPatch, makes: str, noise: set[int]) -> None:
+    """The checker writes to all that it gets."""
+    reference = ModuleType("reference")
+    exec(IN_PLACE.format(makes=makes, takes_c=not noise), vars(reference))
+    monkeypatch.setitem(sys.modules, "reference", reference)
+    problem = FolderProblem(lambda tensor: tensor, lambda tensor, device: tensor)
+    drawn = [problem.draw({"beta": b, "seed": s}, False) for b, s in ((0, 0), (1, 0), (0, 1))]
+    assert [each.noise for each in drawn] == [{1}, noise, noise]
+    for share, passes in ((0.5, False), (0.5, False), (2.0, False), (1.0, True), (1.0, True)):
+        output = drawn[1].expected * share
+        assert (problem.check(drawn[1], output)[0], bool(output.any())) == (passes, True)
+    assert problem.check(drawn[1], output[:0]) == (False, "the output has no elements")
 
 
 def test_nested_data_free_their_storages_without_a_search_for_garbage() -> None:

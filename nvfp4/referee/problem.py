@@ -62,7 +62,7 @@ class FolderProblem:
         self._kernel = self._needed("ref_kernel")
         self._check = self._needed("check_implementation")
         self._known: list[tuple[Any, Any]] = []
-        self._noise: dict[str, bool] = {}
+        self._noise: dict[tuple[str, str], bool] = {}
         self._remember_results()
 
     def _needed(self, name: str) -> Callable[..., Any]:
@@ -89,7 +89,7 @@ class FolderProblem:
         def remembered(kernel: Callable[[Any], Any]) -> Callable[[Any], Any]:
             def call(data: Any) -> Any:
                 known = [result for inputs, result in self._known if inputs is data]
-                return known[0] if known else kernel(data)
+                return self._copied(known[0]) if known else kernel(data)
 
             return call
 
@@ -106,7 +106,7 @@ class FolderProblem:
     def draw(self, arguments: dict[str, Any], full_range: bool) -> Inputs:
         """Draw inputs and compute the reference's output. Raises ProblemFailed."""
         generate = self.second if full_range and self.second else self.generate
-        with _blaming("generate_input"), _noting_unset() as unset:
+        with _blaming("generate_input"), _noting_unset(self._on_host) as unset:
             data = generate(**arguments)
             tree, storages = flatten(data, on_host=self._on_host)
             names = getattr(self._extras, "names", ())
@@ -117,11 +117,13 @@ class FolderProblem:
             never_set = {
                 leaf.storage
                 for leaf, tensor in zip(tree.leaves, tensors_of(data), strict=True)
-                if any(tensor is each for each in unset) and tensor._version == 0
+                if any(tensor is each for each in unset)
+                and bool((storages[leaf.storage] == _unset_byte).all())
             }
         expected, written = self._compute(tree, storages)
         found = Inputs(tree, storages, written | never_set, expected)
-        found.noise = never_set | {n for n in written if self._is_noise(found, n)}
+        case = str(({**arguments, "seed": full_range}, tree.skeleton))
+        found.noise = never_set | {n for n in written - never_set if self._is_noise(found, n, case)}
         return found
 
     def _compute(self, tree: Tree, storages: list[torch.Tensor]) -> tuple[Any, set[int]]:
@@ -137,24 +139,29 @@ class FolderProblem:
         kept = [each.clone() for each in result_storages]
         return build(result_tree, kept, self._adopt), written
 
-    def _is_noise(self, inputs: Inputs, number: int) -> bool:
+    def _is_noise(self, inputs: Inputs, number: int, case: str) -> bool:
         """Return whether the reference's result is independent of a storage's earlier contents;
-        this is determined once."""
-        name = inputs.tree.names[number]
-        if name not in self._noise:
+        this is determined once for the plain values of a case, whatever its seed."""
+        key = inputs.tree.names[number], case
+        if key not in self._noise:
             spoilt = list(inputs.storages)
             other = torch.full_like(spoilt[number], 0xFF)
             spoilt[number] = other.masked_fill_(spoilt[number] == 0xFF, 0)
             try:
                 result, _ = self._compute(inputs.tree, spoilt)
                 pairs = zip(self._flat(result), self._flat(inputs.expected), strict=True)
-                self._noise[name] = all(same_bytes(*pair) for pair in pairs)
+                self._noise[key] = all(same_bytes(*pair) for pair in pairs)
             except (ProblemFailed, ValueError):
-                self._noise[name] = False
-        return self._noise[name]
+                self._noise[key] = False
+        return self._noise[key]
 
     def _flat(self, data: Any) -> list[torch.Tensor]:
         return flatten(data, on_host=self._on_host)[1]
+
+    def _copied(self, output: Any) -> Any:
+        """Return a copy of an output, for code of the problem's that may write to it."""
+        tree, storages = flatten(output, "output", self._on_host)
+        return build(tree, [each.clone() for each in storages], self._adopt)
 
     def expected_tree(self, inputs: Inputs) -> Tree:
         """Return the tree that custom_kernel is to return."""
@@ -177,14 +184,17 @@ class FolderProblem:
         ProblemFailed."""
         if _elements(inputs.expected) and not _elements(output):
             return False, "the output has no elements"  # torch broadcasts it, and nothing differs
-        data = build(inputs.tree, [each.clone() for each in inputs.storages], self._adopt)
-        self._known = [(data, inputs.expected)]
-        try:
+
+        def checked(output: Any) -> Any:
+            data = build(inputs.tree, [each.clone() for each in inputs.storages], self._adopt)
+            self._known = [(data, inputs.expected)]
             with _blaming("check_implementation"):
-                said = self._check(data, output)
+                return self._check(data, self._copied(output))
+
+        try:
+            said = checked(output)
         except ProblemFailed as failed:
-            with _blaming("check_implementation"):  # or else the output is why
-                self._check(data, inputs.expected)
+            checked(inputs.expected)  # or else the output is why
             return False, str(failed)
         finally:
             self._known = []
@@ -276,16 +286,21 @@ def _optional(name: str) -> ModuleType | None:
 
 _unset_makers = ("empty", "empty_like", "empty_strided")
 
+_unset_byte = 0xA5
+"""Finite in every float type. A tensor whose bytes all hold it has not been set since."""
+
 
 @contextmanager
-def _noting_unset() -> Iterator[list[torch.Tensor]]:
-    """Collect the tensors that the block creates without contents."""
+def _noting_unset(on_host: OnHost) -> Iterator[list[torch.Tensor]]:
+    """Collect the tensors that the block creates without contents, and mark their memory."""
     found: list[torch.Tensor] = []
     kept = {name: getattr(torch, name) for name in _unset_makers}
 
     def noting(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def made(*sizes: Any, **options: Any) -> torch.Tensor:
             found.append(make(*sizes, **options))
+            if found[-1].layout == torch.strided and not found[-1].is_meta:
+                on_host(found[-1]).untyped_storage().fill_(_unset_byte)
             return found[-1]
 
         return made
