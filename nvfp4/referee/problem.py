@@ -204,7 +204,8 @@ class FolderProblem:
 
     def never_written(self, output: Any, noise: int = 0xFF) -> str:
         """Return a line that counts the elements of an output that still hold the noise from before
-        the call in each byte, and names the first; "" if there are none."""
+        the call in each byte, and names the first; "" if there are none, or few that may be
+        numbers."""
         tree, storages = flatten(output, "output", self._on_host)
         for leaf in tree.leaves:
             is_number = noise == 0xFF and not dtype_of(leaf.dtype).is_floating_point
@@ -213,7 +214,8 @@ class FolderProblem:
             flat = view(leaf, storages[leaf.storage]).reshape(-1)
             raw = flat.clone(memory_format=torch.contiguous_format).view(torch.uint8)
             unset = (raw.reshape(-1, leaf.itemsize) == noise).all(dim=1)
-            if unset.any():
+            least = 1 if noise == 0xFF else len(unset) / 8  # the noise is a number, too
+            if unset.sum() >= least:
                 first = torch.unravel_index(unset.nonzero()[0, 0], leaf.shape)
                 place = [int(each) for each in first]
                 return f"never written: {int(unset.sum())} elements, first {leaf.path}{place}"
