@@ -58,6 +58,10 @@ class Kernel:
     large_clusters: bool = False
     """Whether host code has allowed non-portable cluster sizes."""
 
+    def clusters(self, asked: Dim3) -> Dim3:
+        """Return the clusters of a launch that asks for these; (1, 1, 1) if it asks for none."""
+        return asked if asked != (1, 1, 1) else self.cluster or asked
+
 
 def find_kernel(
     texts: tuple[str, ...],
@@ -165,7 +169,7 @@ def refuse_clusters(kernel: Kernel, device: Device, grid: Dim3, asked: Dim3) -> 
     asked: the clusters of the launch; (1, 1, 1) if it asks for none. Source: cuLaunchKernelEx and
     cuLaunchKernel on an H100, driver 580, 2026-11-23.
     """
-    cluster = asked if asked != (1, 1, 1) else kernel.cluster or asked
+    cluster = kernel.clusters(asked)
     invalid, name = Code.INVALID_CLUSTER_SIZE, kernel.name
     if kernel.cluster is not None and cluster != kernel.cluster:
         raise CudaError(invalid, f"{name}: clusters of {cluster}; it asks for {kernel.cluster}")

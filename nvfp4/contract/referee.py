@@ -50,6 +50,10 @@ class Drawn:
     """Flat uint8 tensors on the device where the judge computes."""
     contents: Any = None
     """Data of the referee about these inputs."""
+    plan: CasePlan | None = None
+    """The plan of this draw, if values, shapes and sizes may depend on the seed."""
+    repeats: bool = False
+    """Whether the case has the same inputs for every seed."""
 
     @property
     def data(self) -> Any:

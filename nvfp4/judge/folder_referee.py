@@ -23,7 +23,7 @@ from nvfp4.gpu.buffers import (
 )
 from nvfp4.gpu.device_memory import default_device
 from nvfp4.gpu.timing import wait_until_idle
-from nvfp4.judge.opened_case import DrawnWithPlan, OutOfTime
+from nvfp4.judge.opened_case import OutOfTime
 from nvfp4.judge.submission_process import CaseFailed
 from nvfp4.records.cases import Case
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
@@ -205,7 +205,7 @@ class FolderReferee:
                 held |= {name: each.clone() for name, each in buffers.tensors.items()}
             storages = [held[name] for name in tree.names]
             repeats = self._are_repeated(case, request, plan, storages)
-            return DrawnWithPlan(tree, storages, request, plan=plan, repeats=repeats)
+            return Drawn(tree, storages, request, plan, repeats)
 
     redraw = draw
 

@@ -91,8 +91,8 @@ def launch_cooperative(
     blocks, threads, asked = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     kernel, device = runtime.kernel(function), runtime.device
     each = blocks_per_multiprocessor(kernel, device, math.prod(threads), shared_bytes)
-    size = math.prod(asked if asked != (1, 1, 1) else kernel.cluster or asked)
-    most = resident_ctas(device.attributes[_MULTIPROCESSORS], each, max(1, size))
+    size = max(1, math.prod(kernel.clusters(asked)))
+    most = resident_ctas(device.attributes[_MULTIPROCESSORS], each, size)
     if math.prod(blocks) > most:
         raise CudaError(
             Code.COOPERATIVE_LAUNCH_TOO_LARGE,
