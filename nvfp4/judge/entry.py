@@ -22,17 +22,13 @@ from typing import NoReturn
 
 from nvfp4.judge.protocol import Exit, PipeLost, Request, ResultPipe, SetupError, streamed_bytes
 from nvfp4.records.options import Options, called_by_the_command, options_of_environment
-from nvfp4.records.processes import Process, give_way
+from nvfp4.records.processes import Process
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.namespaces import uses_gpu
 from nvfp4.sandbox.workers import start_alone
 
 _look_s = 0.2
 
 _bot_modes = ("test", "benchmark", "leaderboard", "profile")
-
-_NICENESS = 2
-"""Without a GPU, that of judges beside the tests, which take longest one after another."""
 
 _least_arguments = {
     **dict.fromkeys((*_bot_modes, "info", "alone"), 1),
@@ -59,8 +55,6 @@ def main(arguments: list[str]) -> int:
     if least is None or len(rest) < least or (mode in _bot_modes and len(rest) > 1):
         print(f"usage: eval.py {'|'.join(_bot_modes)} CASEFILE", file=sys.stderr)
         return Exit.USAGE
-    if mode in ("leaderboard", "alone") and not uses_gpu():
-        give_way(_NICENESS)
     try:
         pipe = ResultPipe(os.open(os.devnull, os.O_WRONLY)) if mode in _without_results else _pipe()
         options = _options()

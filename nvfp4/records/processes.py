@@ -58,19 +58,6 @@ def start_session(
     )
 
 
-_LEAST_NICE = 20
-"""Added to niceness, so that it fits into a byte."""
-
-
-def give_way(niceness: int) -> None:
-    """Let other processes have a larger share of busy cores. Linux divides them among sessions, and
-    each session's share among its processes."""
-    if niceness > 0:
-        os.nice(niceness)
-        with suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(niceness))
-
-
 class ForkServer:
     """The socket of a fork server, which runs `fork_for_requests`, for the process that asks."""
 
@@ -81,9 +68,8 @@ class ForkServer:
         """Request a process with these files, and return before it has started. Raises OSError if
         the server has ended."""
         told, tell = os.pipe()
-        niceness = bytes([os.getpriority(os.PRIO_PROCESS, 0) + _LEAST_NICE])
         try:
-            socket.send_fds(self._socket, [niceness, request], [*fds, tell])
+            socket.send_fds(self._socket, [request], [*fds, tell])
         except OSError:
             os.close(told)
             raise
@@ -102,16 +88,15 @@ def fork_for_requests(
     """Fork a process for each request over a socket, with the request's files; see
     ``ForkServer.fork``.
 
-    Returns in each forked process, with its request. A forked process leads a session, is as nice
-    as the one that asked, and writes its pid into the last file. adopted: it is a child of this
-    process's parent, otherwise of this process. before: called before each fork, and with an empty
-    request when the other end of the socket is closed and this process ends.
+    Returns in each forked process, with its request. A forked process leads a session and writes
+    its pid into the last file. adopted: it is a child of this process's parent, otherwise of this
+    process. before: called before each fork, and with an empty request when the other end of the
+    socket is closed and this process ends.
     """
     parent = os.getppid()
     with socket.socket(fileno=fd) as asked:
         while True:
             text, fds, _, _ = socket.recv_fds(asked, REQUEST_BYTES, MOST_FILES)
-            niceness, text = text[:1], text[1:]
             before(text)
             if not text:
                 os._exit(0)
@@ -133,7 +118,6 @@ def fork_for_requests(
             time.sleep(0.0005)
     gc.enable()
     os.setsid()
-    give_way(niceness[0] - _LEAST_NICE - os.getpriority(os.PRIO_PROCESS, 0))
     tell = fds.pop()
     os.write(tell, str(os.getpid()).encode())
     os.close(tell)
