@@ -135,7 +135,7 @@ def test_the_judge_does_not_import_the_worker() -> None:
 
 def test_records_import_the_standard_library_alone() -> None:
     for name in members("records"):
-        assert not public_imports(name), name
+        assert public_imports(name) <= {"typing_extensions"}, name  # for type checkers, in base.py
 
 
 def test_capture_and_emulator_meet_in_one_place() -> None:

@@ -4,9 +4,10 @@ Bytes travel in a window of memory that both map. ``place`` is the line and colu
 that makes the request; empty if none does.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Dim3
 from nvfp4.records.messages import Done
 
@@ -22,21 +23,18 @@ longest_output = 1 << 16
 """Limit on the text that a kernel prints; its last characters are passed on."""
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Record):
     """The executor's first message, which no request asks for, with the descriptor of the
     window."""
 
 
-@dataclass(frozen=True)
-class AddText:
+class AddText(Record):
     """Take the PTX of a module from the window. Texts are numbered in their order."""
 
     nbytes: int
 
 
-@dataclass(frozen=True)
-class SetRegions:
+class SetRegions(Record):
     """Report memory that launches may touch besides the case's buffers, and memory that was
     freed."""
 
@@ -44,24 +42,21 @@ class SetRegions:
     freed: list[Region]
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Record):
     """Map a sealed file, whose descriptor is sent along, as memory of host and device."""
 
     address: int
     nbytes: int
 
 
-@dataclass(frozen=True)
-class Write:
+class Write(Record):
     """Set the (address, nbytes) of each span from the window, where their contents follow each
     other."""
 
     spans: list[tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(Record):
     """Copy bytes of device memory into the window, as host code needs them."""
 
     address: int
@@ -69,8 +64,7 @@ class Read:
     place: list[int]
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(Record):
     """Copy within device memory."""
 
     to: int
@@ -78,8 +72,7 @@ class Copy:
     nbytes: int
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(Record):
     """Run a kernel; the fields are those of ``Launch``."""
 
     text: int
@@ -100,32 +93,28 @@ class Start:
     """Number of the text for the architecture with its suffix; None if there is none."""
 
 
-@dataclass(frozen=True)
-class FindVariable:
+class FindVariable(Record):
     """Say where a variable of a module lies."""
 
     text: int
     name: str
 
 
-@dataclass(frozen=True)
-class Examine:
+class Examine(Record):
     """Fail if a kernel cannot be emulated, whatever its launch."""
 
     text: int
     kernel: str
 
 
-@dataclass(frozen=True)
-class AddNote:
+class AddNote(Record):
     """Add a finding to the last launch of a kernel, or to the last one of all."""
 
     kernel: str
     note: Told
 
 
-@dataclass(frozen=True)
-class HandOver:
+class HandOver(Record):
     """Take a tensor as a part of the call's output."""
 
     address: int
@@ -138,24 +127,21 @@ class HandOver:
     place: list[int]
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Record):
     """Where a variable lies."""
 
     address: int
     nbytes: int
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(Record):
     """The kernel has run."""
 
     output: str
     """Text that it printed."""
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(Record):
     """The request failed."""
 
     text: str

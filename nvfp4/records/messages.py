@@ -5,9 +5,10 @@ On the channel a record is a JSON object with the name of its class under "is".
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
+from nvfp4.records.base import Record
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, Message, NotPlain, record
 
 T = TypeVar("T")
@@ -22,13 +23,11 @@ failed_name = "failed"
 """The file in that folder of an executor which has ended otherwise than by SIGKILL."""
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Record):
     """Import the submission."""
 
 
-@dataclass(frozen=True)
-class OpenCase:
+class OpenCase(Record):
     """Ask the worker to open a case's buffers, whose descriptor is sent along; without a GPU there
     are no buffers."""
 
@@ -42,41 +41,34 @@ class OpenCase:
     """Identifies the case."""
 
 
-@dataclass(frozen=True)
-class OpenHost:
+class OpenHost(Record):
     """Open the case's buffers that lie in host memory; their descriptor is sent along."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Record):
     """Call custom_kernel once, time it, and hand the output over."""
 
 
-@dataclass(frozen=True)
-class HandOverAgain:
+class HandOverAgain(Record):
     """Hand the last output over once more, now that the device is idle."""
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Record):
     """Call custom_kernel once under a profiler."""
 
 
-@dataclass(frozen=True)
-class Greeting:
+class Greeting(Record):
     """The worker's first message, which no request asks for."""
 
     confined: dict[str, str]
     """Description of each mechanism; "none: ..." if it is missing."""
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Record):
     """The request was carried out."""
 
 
-@dataclass(frozen=True)
-class Called:
+class Called(Record):
     """The call was made; the times are those of ``timing.CallTime``."""
 
     call_ns: float
@@ -88,8 +80,7 @@ class Called:
     """Reports of emulated launches."""
 
 
-@dataclass(frozen=True)
-class Profiled:
+class Profiled(Record):
     """The call was profiled."""
 
     report: str
@@ -98,8 +89,7 @@ class Profiled:
     """See ``Called``."""
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(Record):
     """The request failed."""
 
     message: str
@@ -133,53 +123,45 @@ def serve(channel: Channel, answer: Callable[[Any, int | None], object], *kinds:
             channel.send({**pack(answered), "id": request["id"]})
 
 
-@dataclass(frozen=True)
-class OpenGate:
+class OpenGate(Record):
     """Open the gate's memory, whose descriptor comes with it."""
 
 
-@dataclass(frozen=True)
-class OpenSets:
+class OpenSets(Record):
     """Open a set of buffers for each call, all by the descriptor that is sent along; without a
     descriptor, use the case's buffers for one call."""
 
     count: int
 
 
-@dataclass(frozen=True)
-class QueueCalls:
+class QueueCalls(Record):
     """Queue a call on each set behind the gate."""
 
     wait: bool
     """Whether to wait for the device before the answer."""
 
 
-@dataclass(frozen=True)
-class AwaitQueue:
+class AwaitQueue(Record):
     """Wait until the device is idle."""
 
 
-@dataclass(frozen=True)
-class CloseQueue:
+class CloseQueue(Record):
     """Forget the sets of buffers."""
 
 
-@dataclass(frozen=True)
-class Connect:
+class Connect(Record):
     """To a worker without a GPU: use the executor behind the socket that is sent along as the GPU.
     This must be the first request."""
 
 
-@dataclass(frozen=True)
-class Connected:
+class Connected(Record):
     """The worker is connected to the emulated GPU."""
 
     taken: list[list[int]]
     """Ranges of addresses [start, end] that the worker's memory occupies."""
 
 
-@dataclass(frozen=True)
-class CaseOpened:
+class CaseOpened(Record):
     """The worker has opened the case."""
 
     base: int
@@ -187,8 +169,7 @@ class CaseOpened:
     buffers."""
 
 
-@dataclass(frozen=True)
-class OpenSession:
+class OpenSession(Record):
     """To the executor: forget everything, and be the GPU of the worker behind the socket that comes
     with it."""
 
@@ -204,16 +185,14 @@ class OpenSession:
     """See ``Options``."""
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(Record):
     """Answer to a request to open a case."""
 
     possible: bool
     """Whether the worker's addresses are free in this process."""
 
 
-@dataclass(frozen=True)
-class Begin:
+class Begin(Record):
     """To the executor: the worker's next launches belong to a call. The descriptor of the case's
     buffers is sent along."""
 
@@ -242,13 +221,11 @@ class Begin:
     limit."""
 
 
-@dataclass(frozen=True)
-class End:
+class End(Record):
     """To the executor: the call has ended."""
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(Record):
     """The executor's account of a call."""
 
     reports: list[Any]

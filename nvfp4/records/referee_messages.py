@@ -1,27 +1,25 @@
 """Requests of the judge to a referee's process and their answers."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from nvfp4.records.base import Record
 
-@dataclass(frozen=True)
-class Prepare:
+
+class Prepare(Record):
     """Import the problem's files."""
 
     cases: list[dict[str, Any]]
     """All cases that will be asked for; each must be valid."""
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(Record):
     """Figures of each case; see ``contract.referee.Published``."""
 
     least_bytes: list[int]
     figures: list[dict[str, float]]
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(Record):
     """Draw the inputs of a case and compute the expected output."""
 
     arguments: dict[str, Any]
@@ -30,8 +28,7 @@ class Draw:
     """Identifies the draw in later requests."""
 
 
-@dataclass(frozen=True)
-class CaseDrawn:
+class CaseDrawn(Record):
     """The drawn case."""
 
     inputs: dict[str, Any]
@@ -45,8 +42,7 @@ class CaseDrawn:
     """Those of `outputs` whose contents do not matter."""
 
 
-@dataclass(frozen=True)
-class Put:
+class Put(Record):
     """Copy inputs into the buffers whose descriptor is sent along."""
 
     number: int
@@ -54,8 +50,7 @@ class Put:
     """Whether to copy only to the buffers in host memory."""
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Record):
     """Check an output whose packed storages are in memory that is sent along."""
 
     number: int
@@ -65,8 +60,7 @@ class Check:
     """See ``contract.referee.Output``."""
 
 
-@dataclass(frozen=True)
-class OutputChecked:
+class OutputChecked(Record):
     """The result of a check; see ``contract.referee.Checked``."""
 
     passed: bool

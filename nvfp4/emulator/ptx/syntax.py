@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from nvfp4.records.base import Record
 from nvfp4.records.source import SourceLine, SourceLines
 
 # The first KiB of shared memory belongs to the system on sm_90 and later.
@@ -18,38 +19,33 @@ RESERVED_FOR_GROUPS = 640
 driver chooses it. Multiple of 128."""
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(Record):
     """A register, variable, label, function or special register; `_` is the bit bucket."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Integer:
+class Integer(Record):
     """An integer literal."""
 
     value: int
 
 
-@dataclass(frozen=True)
-class Real:
+class Real(Record):
     """A floating-point literal: its bits as f32 (`0f`) or f64 (`0d`, decimal)."""
 
     bits: int
     width: int
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(Record):
     """`name + bytes`, outside brackets."""
 
     name: str
     offset: int
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(Record):
     """`[base + offset]`; `coordinates` are the braced list of a tensor address."""
 
     base: "Name | Integer | Register | SymbolAddress | LocalAddress"
@@ -57,16 +53,14 @@ class Memory:
     coordinates: "tuple[Operand, ...] | None" = None
 
 
-@dataclass(frozen=True)
-class OperandList:
+class OperandList(Record):
     """Operands in braces, in a `p|q` pair, or in the parentheses of a call."""
 
     items: tuple["Operand", ...]
     marks: str = "{}"
 
 
-@dataclass(frozen=True)
-class Not:
+class Not(Record):
     """`!p` as an operand."""
 
     operand: "Name | Register"
@@ -75,8 +69,7 @@ class Not:
 # --- what names are, once the kernel is linked ---------------------------------------------
 
 
-@dataclass(frozen=True)
-class Register:
+class Register(Record):
     """A virtual register: index into the register file; cls is pred, b8, b16, b32 or b64."""
 
     index: int
@@ -84,20 +77,17 @@ class Register:
     name: str
 
 
-@dataclass(frozen=True)
-class Sink:
+class Sink(Record):
     """The `_` operand."""
 
 
-@dataclass(frozen=True)
-class Special:
+class Special(Record):
     """A special register, without its percent sign: `tid.x`."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class SymbolAddress:
+class SymbolAddress(Record):
     """Address of a parameter, global, constant or shared variable, known when the launch or module
     is set up."""
 
@@ -107,15 +97,13 @@ class SymbolAddress:
     """Offset of a shared variable from the start of the CTA's shared memory."""
 
 
-@dataclass(frozen=True)
-class LocalAddress:
+class LocalAddress(Record):
     """Byte offset in the thread's local memory."""
 
     offset: int
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Record):
     """A label's number; `Program.labels` says where the label is."""
 
     label: int
@@ -138,8 +126,7 @@ Operand: TypeAlias = (
 )
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(Record):
     """An instruction."""
 
     opcode: str
@@ -168,16 +155,14 @@ class Instruction:
         return self.source.users() if self.source else None
 
 
-@dataclass(frozen=True)
-class Label:
+class Label(Record):
     """A place in a function's code."""
 
     name: str
     line: int
 
 
-@dataclass(frozen=True)
-class Registers:
+class Registers(Record):
     """A declaration such as `.reg .b32 %r<10>, a;`. Its names are (prefix, count), with count None
     for a single register."""
 
@@ -186,8 +171,7 @@ class Registers:
     line: int
 
 
-@dataclass(frozen=True, eq=False)
-class Variable:
+class Variable(Record, eq=False):
     """A variable in `space`. Variables compare by identity."""
 
     space: str
@@ -202,8 +186,7 @@ class Variable:
     line: int
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(Record):
     """Statements in braces, with names of their own."""
 
     body: tuple["Statement", ...]
@@ -212,8 +195,7 @@ class Scope:
 Statement: TypeAlias = Instruction | Label | Registers | Variable | Scope
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(Record):
     """An `.entry` or a `.func`; body is None for a declaration.
 
     results and parameters are Variables of space `param`, or `reg` for register arguments.
