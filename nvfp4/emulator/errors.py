@@ -118,12 +118,15 @@ class EmulatorError(Exception):
     """
 
     code: ClassVar[str] = "emulator_error"
-    """The kind of error, for programs."""
+    """The kind of error, for programs; each class names its own, or has its base's."""
     refusal: ClassVar[bool] = False
     """Whether the error is about something that is not emulated rather than about the kernel; see
     docs/emulator.md."""
     rule: ClassVar[str | None] = None
     """The manual's section and its rule in our words; None if no rule applies."""
+
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        cls.code = code or cls.code
 
     def __init__(
         self,
@@ -188,127 +191,104 @@ class EmulatorError(Exception):
         return self.rendered()
 
 
-class PtxSyntaxError(EmulatorError):
+class PtxSyntaxError(EmulatorError, code="ptx_syntax"):
     """PTX that this front end cannot parse although the assembler accepts it."""
 
-    code = "ptx_syntax"
     refusal = True
 
 
-class UnsupportedInstruction(EmulatorError):
+class UnsupportedInstruction(EmulatorError, code="unsupported_instruction"):
     """A PTX instruction, modifier or special register that is not emulated."""
 
-    code = "unsupported_instruction"
     refusal = True
 
 
-class EmulatorFailed(EmulatorError):
+class EmulatorFailed(EmulatorError, code="emulator_failed"):
     """A fault in the emulator itself, which should be reported."""
 
-    code = "emulator_failed"
     refusal = True
 
 
-class LaunchError(EmulatorError):
+class LaunchError(EmulatorError, code="launch_refused"):
     """Grid, block, parameters or shared memory that no device would accept."""
-
-    code = "launch_refused"
 
 
 class NotAdmitted(LaunchError):
     """A launch that the driver would refuse by the judge's own check."""
 
 
-class MemoryFault(EmulatorError):
+class MemoryFault(EmulatorError, code="memory_fault"):
     """Base of the errors about an address."""
 
-    code = "memory_fault"
 
-
-class OutOfBounds(MemoryFault):
+class OutOfBounds(MemoryFault, code="out_of_bounds"):
     """An access outside every live tensor, or outside the CTA's shared or local memory."""
 
-    code = "out_of_bounds"
 
-
-class Misaligned(MemoryFault):
+class Misaligned(MemoryFault, code="misaligned"):
     """An address that is not a multiple of the access's size."""
 
-    code = "misaligned"
 
-
-class ReadOnlyMemory(MemoryFault):
+class ReadOnlyMemory(MemoryFault, code="read_only_memory"):
     """A write to constant memory, to parameters or to a tensor that cannot be written."""
 
-    code = "read_only_memory"
 
-
-class UninitialisedShared(MemoryFault):
+class UninitialisedShared(MemoryFault, code="unwritten_shared"):
     """A read of shared memory that no thread has written."""
 
-    code = "unwritten_shared"
     rule = _INITIAL_VALUES
 
 
-class TensorMemoryFault(MemoryFault):
+class TensorMemoryFault(MemoryFault, code="tensor_memory"):
     """Tensor memory that is not the CTA's or the warp's own, or that is never given back."""
 
-    code = "tensor_memory"
 
-
-class TensorDescriptorFault(MemoryFault):
+class TensorDescriptorFault(MemoryFault, code="tensor_descriptor"):
     """A descriptor of a tensor core instruction that contradicts it, or the memory it names."""
 
-    code = "tensor_descriptor"
 
-
-class UnwrittenTensor(UninitialisedShared):
+class UnwrittenTensor(UninitialisedShared, code="unwritten_tensor"):
     """A read of tensor memory that nothing has written."""
 
-    code = "unwritten_tensor"
     rule = "PTX ISA, Tensor Memory Allocation: allocated columns are not initialised"
 
 
-class TensorRace(MemoryFault):
+class TensorRace(MemoryFault, code="tensor_race"):
     """Memory that a tensor core uses is accessed while its operation may still be under way, as no
     thread has waited for it."""
 
-    code = "tensor_race"
     rule = (
         "PTX ISA, Memory Consistency Model for 5th generation of TensorCore operations: "
         "asynchronous operations are complete only after a wait for them"
     )
 
 
-class MissingTensorFence(MemoryFault):
+class MissingTensorFence(MemoryFault, code="tensor_fence"):
     """Operations on tensor memory by different threads have only a barrier between them, which
     needs tcgen05.fence before and after it."""
 
-    code = "tensor_fence"
     rule = (
         "PTX ISA, Canonical synchronization patterns of tcgen05: a barrier orders operations of "
         "different threads only between two fences"
     )
 
 
-class MismatchedSwizzle(MemoryFault):
+class MismatchedSwizzle(MemoryFault, code="tensor_swizzle"):
     """A tensor core reads shared memory with a different swizzle than it was written with."""
 
-    code = "tensor_swizzle"
     rule = (
         "PTX ISA, Shared memory descriptor: bits 61-63 are the swizzling mode in which the matrix "
         "lies in shared memory"
     )
 
 
-class SharedRace(MemoryFault):
+class SharedRace(MemoryFault, code="shared_race"):
     """Two threads touched one shared byte, one of them writing, with no barrier between."""
 
-    code = "shared_race"
     rule = _DATA_RACES
 
 
-class MissingProxyFence(MemoryFault):
+class MissingProxyFence(MemoryFault, code="proxy_fence"):
     """Threads and the copy engine access the same shared memory without fence.proxy.async in
     between.
 
@@ -316,76 +296,68 @@ class MissingProxyFence(MemoryFault):
     kernel has changed.
     """
 
-    code = "proxy_fence"
     rule = (
         "PTX ISA, Async Proxy: bulk copies access memory through their own proxy; "
         "fence.proxy.async is required to order them with accesses of threads"
     )
 
 
-class ExitedPeer(MemoryFault):
+class ExitedPeer(MemoryFault, code="exited_peer"):
     """A CTA accesses shared memory of another CTA in its cluster that may have ended."""
 
-    code = "exited_peer"
     rule = (
         "CUDA C++ Programming Guide, Distributed Shared Memory: a block must not exit before "
         "all accesses to its shared memory are done"
     )
 
 
-class GlobalRace(MemoryFault):
+class GlobalRace(MemoryFault, code="global_race"):
     """Two threads touched one byte of global memory, one of them writing, in no order."""
 
-    code = "global_race"
     rule = _DATA_RACES
 
 
-class UnwaitedStore(MemoryFault):
+class UnwaitedStore(MemoryFault, code="unwaited_store"):
     """A bulk copy out of shared memory that its thread never waits for."""
 
-    code = "unwaited_store"
     rule = (
         "PTX ISA, Completion Mechanisms for Asynchronous Copy Operations: no thread may change "
         "the source of a copy until a thread has waited for its completion"
     )
 
 
-class EarlyAccess(MemoryFault):
+class EarlyAccess(MemoryFault, code="early_access"):
     """A launch that may begin early accesses what the previous launch in the stream writes, without
     waiting for that."""
 
-    code = "early_access"
     rule = (
         "PTX ISA, griddepcontrol: only behind griddepcontrol.wait are the launches before this one "
         "complete and what they have written visible"
     )
 
 
-class MissingFence(MemoryFault):
+class MissingFence(MemoryFault, code="missing_fence"):
     """A CTA reads what another CTA wrote without a fence between the write and the atomic or flag
     that announces it."""
 
-    code = "missing_fence"
     rule = (
         "PTX ISA, Release and Acquire Patterns: earlier writes are visible to a thread that "
         "sees the atomic only if that is a release, or a fence comes before it"
     )
 
 
-class ReadOnlyLoad(MemoryFault):
+class ReadOnlyLoad(MemoryFault, code="read_only_load"):
     """ld.global.nc reads what the same launch has written."""
 
-    code = "read_only_load"
     rule = (
         "PTX ISA, ld.global.nc: it may use a cache that is not coherent, so what it reads should "
         "be read-only for the whole kernel"
     )
 
 
-class UninitialisedRegister(EmulatorError):
+class UninitialisedRegister(EmulatorError, code="unset_register"):
     """A register was read before any instruction set it."""
 
-    code = "unset_register"
     rule = _INITIAL_VALUES
 
 
@@ -398,33 +370,26 @@ class InactiveSource(UninitialisedRegister):
     )
 
 
-class Deadlock(EmulatorError):
+class Deadlock(EmulatorError, code="deadlock"):
     """No thread can go on: all wait at barriers that no thread can complete."""
 
-    code = "deadlock"
 
-
-class BarrierMisuse(EmulatorError):
+class BarrierMisuse(EmulatorError, code="barrier_misuse"):
     """A barrier or mbarrier used against its rules (counts, divergence, uninitialised)."""
 
-    code = "barrier_misuse"
 
-
-class NoArrivals(BarrierMisuse):
+class NoArrivals(BarrierMisuse, code="no_arrivals"):
     """An mbarrier initialised with a count of 0: a B200 accepts it, but no manual says when its
     phases end."""
 
-    code = "no_arrivals"
 
-
-class MissingWarpSync(BarrierMisuse):
+class MissingWarpSync(BarrierMisuse, code="warp_sync"):
     """Lanes of a warp rely on running in lockstep.
 
     Either a lane is missing from the member mask of an instruction that it executes, or a lane
     reads what another one wrote with no __syncwarp in between.
     """
 
-    code = "warp_sync"
     rule = (
         "PTX ISA, shfl.sync, and likewise vote.sync, match.sync, redux.sync and bar.warp.sync: "
         "undefined if the executing thread is not in membermask"
@@ -440,42 +405,34 @@ class UnorderedLanes(MissingWarpSync):
     )
 
 
-class OrderDependence(EmulatorError):
+class OrderDependence(EmulatorError, code="order_dependent"):
     """The result depends on the order in which warps and CTAs run.
 
     The reason is that the values which threads see through atomics or barriers depend on it.
     """
 
-    code = "order_dependent"
     rule = (
         "CUDA C++ Programming Guide, Thread Hierarchy: thread blocks may run in any order, in "
         "parallel or in series"
     )
 
 
-class DeviceTrap(EmulatorError):
+class DeviceTrap(EmulatorError, code="trap"):
     """The kernel executed `trap` or called `__assertfail`."""
 
-    code = "trap"
 
-
-class RunawayKernel(EmulatorError):
+class RunawayKernel(EmulatorError, code="runaway_kernel"):
     """The launch executed more instructions than its limit allows.
 
     starved: whether its CTAs wait forever for CTAs that have not started.
     """
 
-    code = "runaway_kernel"
     starved = False
 
 
-class TooSlow(RunawayKernel):
+class TooSlow(RunawayKernel, code="too_slow"):
     """The remaining CTAs would exceed the time limit, judging by those that have run."""
 
-    code = "too_slow"
 
-
-class TensorMapError(EmulatorError):
+class TensorMapError(EmulatorError, code="tensor_map"):
     """A tensor map (TMA descriptor) that breaks the rules of its encode call."""
-
-    code = "tensor_map"
