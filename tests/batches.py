@@ -5,7 +5,7 @@ from typing import Any
 from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict
-from nvfp4.records.failures import Failure
+from nvfp4.records.failures import BY_SUBMISSION, Failure
 
 no_options: dict[str, Any] = {"device": "cpu", "limit_s": None}
 
@@ -21,7 +21,9 @@ def verdict_of(content: bytes, device: str = "cpu") -> dict[str, Any]:
     problem = load_problem()
     failures = {
         "wrong": Failure("output.mismatch", "3 of 128 elements are wrong"),
-        "unclear": Failure("not_judged.not_emulated", "not judged: not emulated: tcgen05"),
+        "unclear": Failure(
+            "not_judged.not_emulated", "not emulated: tcgen05", told_by=BY_SUBMISSION
+        ),
     }
     status = {"wrong": "fail", "unclear": "skipped"}.get(text, "pass")
     failure = failures.get(text)

@@ -132,7 +132,8 @@ def test_the_exit_code_says_whether_all_passed_and_what_is_unclear_has_not_faile
     assert found == code
     assert output.splitlines()[-1].startswith(last)
     assert "Failures" not in output
-    assert ("unclear  kernels/b.py  not_judged.not_emulated" in output) is ("unclear" in texts)
+    told = "unclear  kernels/b.py  not_judged.not_emulated: its own process says: not emulated"
+    assert (told in output) is ("unclear" in texts)
 
 
 def test_a_broken_submission_is_one_line() -> None:
@@ -434,11 +435,13 @@ def test_without_a_gpu_the_summary_ranks_by_the_bound_and_shows_predicted_times(
         verdict["score"]["predicted"] = {"gpu": gpu, "us": 28.91}
         for each in verdict["benchmarks"]:
             each["emulation"] = {"b200_memory_us": memory_us, "b200_issue_us": issue_us}
+            each["unverified"] = "host code reads c" if name == "a.py" else None
         lines[name] = line_for(name, verdict)
         tally.add(lines[name])
     rows = summary_of(tally)
-    first, second = ["1", "b.py", "16.000", "28.9", "(H100)"], ["2", "a.py", "25.000", "28.9"]
-    assert rows.index(first) < rows.index(second)
+    first, second = ["1", "b.py", "16.000", "28.9"], ["2", "a.py", "(unverified)", "25.000"]
+    ranked = [row[:4] for row in rows]
+    assert ranked.index(first) < ranked.index(second)
     assert "28.9 us predicted for a H100" in result_line(lines["b.py"]).plain
 
 

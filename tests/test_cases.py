@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gemv import plan_of, referee
 from nvfp4.cli.problem import shape_of
 from nvfp4.judge.cases import CaseFileError, combine_seed, read_cases
-from nvfp4.records.cases import Case, CaseError, case_line, full_range_suffix, label, parse_case
+from nvfp4.records.cases import CaseError, case_line, full_range_suffix, label, parse_case
 
 sizes = st.integers(1, 10**6)
 seeds = st.integers(0, 2**63 - 1)
@@ -65,6 +65,7 @@ def test_a_case_has_a_measure_of_its_work_and_a_short_name(
         ("m: 128; m: 128; k: 256; l: 1; seed: 1", "stands twice"),
         ("m: many; k: 256; l: 1; seed: 1", "must be a whole number"),
         ("m: 0; k: 256; l: 1; seed: 1", "at least 1"),
+        (f"m: {2**31}; k: 256; l: 1; seed: 1", "at most 2147483647"),
         ("m: 128; k: 256; l: -1; seed: 1", "at least 1"),
         ("m: 128; k: 100; l: 1; seed: 1", "multiple of 64"),
         ("m: 128; k: 0; l: 1; seed: 1", "multiple of 64"),
@@ -143,18 +144,6 @@ def test_any_file_holds_valid_cases_or_is_refused_in_one_sentence(
         assert k % 64 == 0
         assert 0 <= case.seed < 2**63
         assert 0 < referee.plan(case).least_bytes / 2**30 < math.inf
-
-
-@given(st.tuples(*[st.integers(-(2**70), 2**70)] * 4), st.booleans())
-def test_a_case_is_taken_as_it_stands_or_refused(numbers: tuple[int, ...], full: bool) -> None:
-    m, k, l, seed = numbers
-    text = bot.case(m, k, l, seed, full)
-    if all(1 <= each < 2**31 for each in (m, k, l)) and k % 64 == 0 and 0 <= seed < 2**63:
-        assert parse_case(text) == Case(text, {"m": m, "k": k, "l": l, "seed": seed}, full)
-        referee.refuse(parse_case(text))
-    else:
-        with pytest.raises(CaseError):
-            referee.refuse(parse_case(text))
 
 
 @pytest.mark.parametrize(

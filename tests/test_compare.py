@@ -19,7 +19,7 @@ from nvfp4.cli.invocation import Invocation
 from nvfp4.cli.judging.assess import Plan
 from nvfp4.cli.judging.bot import Bot, ProcessResult
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict, Warning
 
 counts = {
     "warp_instructions_total": 1_000_000,
@@ -47,6 +47,7 @@ class Fake:
         self.asked.append((path.name, len(plan.tests), len(plan.benchmarks)))
         status = "fail" if "wrong" in words else "pass"
         verdict.interrupted = "interrupted" in words
+        verdict.warnings = [Warning("full_range", "not always right", "")] * ("high" in words)
         verdict.tests = [TestResult(line, status, "no luck") for line in plan.tests]
         for line in plan.benchmarks:
             grown = {name: int(each * float(factor)) for name, each in counts.items()}
@@ -170,7 +171,8 @@ def test_an_interrupt_ends_it(on_gpu: Fake) -> None:
 
 
 def test_counts_are_side_by_side_without_a_gpu(emulated: Fake) -> None:
-    done = compare(["1", "1.5 unverified", "1 torch"])
+    done = compare(["1", "1.5 unverified", "1 torch high"])
+    assert "C is not always right" in done.output
     assert done.exit_code == 0
     assert emulated.asked == [(f"{name}.py", 10, 3) for name in "abc"]
     lines = [" ".join(line.split()) for line in done.output.splitlines()]

@@ -21,6 +21,7 @@ from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.problems.nvfp4_gemv.contents import draw
 from nvfp4.problems.nvfp4_gemv.layout import layouts
+from nvfp4.records.failures import BY_JUDGE, BY_SUBMISSION, Failure
 
 case = make_case(128, 256, 1)
 shapes = ((128, 256, 1), (130, 512, 3), (1500, 64, 2))
@@ -59,9 +60,13 @@ class Opened:
         if not self._is_right(len(self.calls), full):
             raise self._failed
 
+    def call_alone(self, full: Any) -> None:
+        if not self._is_right(0, full):
+            raise self._failed
+
 
 def judged(
-    opened: Opened, left_s: float = 60.0, call_s: float = 0.0, ahead: bool = False
+    opened: Opened, left_s: float = 60.0, call_s: float = 0.0, ahead: bool = False, full: int = 0
 ) -> dict[str, str]:
     """What is reported of one case, whose inputs are only their kind, or why it failed."""
     told: dict[str, str] = {}
@@ -78,7 +83,7 @@ def judged(
             told.update(code=failed.failure.code, error=str(failed))
 
     kind: Any = bool
-    calls = LaterCalls(case, kind, opening, call_s, 2, wants_full_range=True)
+    calls = LaterCalls(case, kind, opening, call_s, 2, full_range_call=full)
     make_all({0: calls}, time.monotonic() + left_s, reporting, Ahead(ahead))
     return told
 
@@ -104,17 +109,12 @@ def test_without_a_case_that_passed_there_is_no_later_call() -> None:
     make_all({}, time.monotonic() + 60, reporting, Ahead(False))
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_a_right_case_has_one_call_on_full_range_inputs(ahead: bool) -> None:
+@pytest.mark.parametrize(("ahead", "full"), [(False, 0), (True, 0), (False, 1), (True, 1)])
+def test_a_right_case_has_one_call_on_full_range_inputs(ahead: bool, full: int) -> None:
     opened = Opened(lambda number, full: True)
-    assert judged(opened, ahead=ahead) == {"full_range": "pass"}
-    assert len(opened.calls) >= 2
-    assert opened.calls.count(True) == 1
-    assert opened.calls[0]
-
-
-def test_what_is_wrong_on_full_range_inputs_alone_only_warns() -> None:
-    assert judged(Opened(lambda number, full: not full)) == {"full_range": "fail"}
+    assert judged(opened, call_s=40.0, ahead=ahead, full=full) == {"full_range": "pass"}
+    assert len(opened.calls) >= 2, "a first call that took long may have compiled"
+    assert [number for number, is_full in enumerate(opened.calls) if is_full] == [full]
 
 
 @pytest.mark.parametrize("code", ["kernel.emulator_failed", "machine.limit", "process.killed"])
@@ -124,16 +124,24 @@ def test_a_call_for_which_memory_was_short_says_nothing_of_what_calls_leave(code
     assert judged(opened)["code"] == code
 
 
-@pytest.mark.parametrize("right_calls", [0, 1])
-def test_what_is_wrong_from_some_call_on_fails(right_calls: int) -> None:
-    said = judged(Opened(lambda number, full: number <= right_calls))
-    assert said["code"] == "output.mismatch"
-    assert said["error"].endswith("(in another call with other inputs of the same shape)")
-
-
-def test_what_is_right_again_on_the_same_full_range_inputs_keeps_state() -> None:
-    said = judged(Opened(lambda number, full: number != 1))
-    assert said["code"] == "output.state"
+@pytest.mark.parametrize(
+    ("is_right", "code"),
+    [
+        (lambda number, full: not full, None),
+        (lambda number, full: number == 0, "output.mismatch"),
+        (lambda number, full: number < 2, "output.mismatch"),
+        (lambda number, full: number != 1, "output.state"),
+        (lambda number, full: number not in (1, 3), "output.state"),
+    ],
+)
+def test_what_is_wrong_by_its_full_range_inputs_alone_only_warns(
+    is_right: Callable[[int, bool], bool], code: str | None
+) -> None:
+    said = judged(Opened(is_right))
+    assert said.get("code") == code
+    assert code or said == {"full_range": "fail"}
+    more = "(in another call with other inputs of the same shape)"
+    assert code != "output.mismatch" or said["error"].endswith(more)
 
 
 def test_a_kernel_without_time_on_full_range_inputs_keeps_no_state() -> None:
@@ -167,12 +175,6 @@ def test_a_case_whose_later_call_takes_long_has_no_more(monkeypatch: pytest.Monk
     assert repetition.choose(cases, long=range(4), digest=1) == []
 
 
-def test_a_first_call_that_took_long_may_have_compiled() -> None:
-    opened = Opened(lambda number, full: True)
-    assert judged(opened, call_s=40.0) == {"full_range": "pass"}
-    assert len(opened.calls) >= 2
-
-
 def test_a_slow_call_that_does_not_end_in_time_once_more_is_left_out() -> None:
     opened = Opened(lambda number, full: True, ends=False)
     said = judged(opened, call_s=40.0)
@@ -182,19 +184,21 @@ def test_a_slow_call_that_does_not_end_in_time_once_more_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "call_s", "says"),
+    ("code", "call_s", "told_by", "says"),
     [
-        ("kernel.runaway_kernel", 10.0, "once only"),
-        ("kernel.too_slow", 10.0, "once only"),
-        ("kernel.too_slow", 40.0, "once only"),  # on a busy machine
-        ("kernel.too_slow", 0.0, "it made progress until then"),
+        ("runaway_kernel", 10.0, BY_JUDGE, "once only"),
+        ("too_slow", 10.0, BY_JUDGE, "once only"),
+        ("too_slow", 40.0, BY_JUDGE, "once only"),  # on a busy machine
+        ("too_slow", 0.0, BY_JUDGE, "it made progress until then"),
+        ("too_slow", 10.0, BY_SUBMISSION, "it made progress until then"),
     ],
 )
 def test_a_later_call_that_the_end_of_all_time_cuts_short_fails_nothing(
-    code: str, call_s: float, says: str, monkeypatch: pytest.MonkeyPatch
+    code: str, call_s: float, told_by: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def is_right(number: int, full: bool) -> bool:
-        raise SubmissionFailed(code, "it made progress until then")
+        failure = Failure(f"kernel.{code}", told_by=told_by)
+        raise SubmissionFailed.of(failure, "it made progress until then")
 
     monkeypatch.setattr("nvfp4.judge.later_calls.longest_call_s", 60.0 if call_s < 40 else 0.0)
     assert says in str(judged(Opened(is_right), call_s=call_s))
@@ -250,13 +254,11 @@ def test_scales_are_drawn_as_often_as_the_contest_draws_them() -> None:
 @pytest.mark.parametrize(
     ("failed", "excused"),
     [
-        (SubmissionFailed("kernel.too_slow", "the 648 CTAs of k would take 32 s here"), True),
+        (SubmissionFailed.of(Failure("kernel.too_slow"), ""), True),
+        (SubmissionFailed.of(Failure("kernel.too_slow", told_by=BY_SUBMISSION), ""), False),
         (SubmissionFailed("timeout.call", "", Exit.TIMED_OUT, seconds=0.1), True),
         (SubmissionFailed("timeout.call", "", Exit.TIMED_OUT, seconds=60), False),
-        (
-            SubmissionFailed("timeout.import", "", Exit.TIMED_OUT, seconds=90, not_its_own_s=89),
-            True,
-        ),
+        (SubmissionFailed("timeout.call", "", Exit.TIMED_OUT, seconds=90, not_its_own_s=89), True),
     ],
 )
 def test_a_fresh_process_that_is_too_slow_fails_nothing(

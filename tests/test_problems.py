@@ -379,56 +379,51 @@ def test_a_right_submission_passes_and_its_verdict_names_problem_and_cases(tmp_p
     assert found.content["tests"][1]["case"] == {"rows": "8", "sizes": "[2, 16]", "kind": "normal"}
 
 
-BODIES: dict[str, tuple[str, str]] = {
-    "right": ("return answered(pairs)", ""),
-    "another scale": ("return [2 * x + y for x, y, _ in pairs]", "output.mismatch"),
-    "one tensor of two": ("return pairs[0][2]", "contract.returned"),
-    "a part of each": ("return [out[:1] for *_, out in pairs]", "contract.returned"),
-    "nothing": ("pass", "contract.returned"),
-    "another dtype": ("return [each.half() for each in answered(pairs)]", "output.mismatch"),
-    "what the outputs held is added": (
-        "for x, y, out in pairs: out += y\nreturn [out for *_, out in pairs]",
-        "output.mismatch",
-    ),
-    "nothing for some elements": (
-        "for x, y, out in pairs: out[1:, 2:] = (3 * x + y)[1:, 2:]\n"
-        "return [out for *_, out in pairs]",
-        "output.mismatch",
-    ),
-    "answers from memory": (
-        "kept.setdefault(rows, answered(pairs))\nreturn kept[rows]",
-        "output.mismatch",
-    ),
-    "leaves the outputs as they are": ("return [out for *_, out in pairs]", "output.mismatch"),
-    "returns an input as the output": ("return [x for x, *_ in pairs]", "output.mismatch"),
-    "zeroes the inputs, of which zero is the right answer": (
-        "for each in pairs: [tensor.zero_() for tensor in each]\nreturn [out for *_, out in pairs]",
-        "output.mismatch",
-    ),
-    "draws the inputs of the public seeds instead of reading them": (
-        'draw = torch.Generator(device="cuda")\n'
-        "draw.manual_seed(rows)\n"
-        'both = [torch.randn(2, *x.shape, device="cuda", generator=draw) for x, *_ in pairs]\n'
-        "return [3 * x + y for x, y in both]",
-        "output.mismatch",
-    ),
-    "computes a corner and copies the rest from the first call": (
-        "first = kept.setdefault(rows, answered(pairs))\n"
-        "for each, (x, y, _) in zip(first, pairs): each[:2, :2] = (3 * x + y)[:2, :2]\n"
-        "return first",
-        "output.mismatch",
-    ),
-    "writes to another input": ("pairs[0][0].zero_()\nreturn found", ""),
-    "looks for the referee": (
-        'assert "reference" not in sys.modules\n'
-        "numbers = filter(str.isdigit, os.listdir('/proc'))\n"
-        "names = [open(f'/proc/{number}/cmdline').read() for number in numbers]\n"
-        "assert not any('nvfp4.referee' in name for name in names), names\n"
-        "return found",
-        "",
-    ),
+BODIES: dict[str, dict[str, str]] = {
+    "": {
+        "right": "return answered(pairs)",
+        "writes to another input": "pairs[0][0].zero_()\nreturn found",
+        "looks for the referee": (
+            'assert "reference" not in sys.modules\n'
+            "numbers = filter(str.isdigit, os.listdir('/proc'))\n"
+            "names = [open(f'/proc/{number}/cmdline').read() for number in numbers]\n"
+            "assert not any('nvfp4.referee' in name for name in names), names\n"
+            "return found"
+        ),
+    },
+    "contract.returned": {
+        "one tensor of two": "return pairs[0][2]",
+        "a part of each": "return [out[:1] for *_, out in pairs]",
+        "nothing": "pass",
+    },
+    "output.mismatch": {
+        "another scale": "return [2 * x + y for x, y, _ in pairs]",
+        "another dtype": "return [each.half() for each in answered(pairs)]",
+        "what the outputs held is added": "for x, y, out in pairs: out += y\nreturn outputs",
+        "nothing for some elements": (
+            "for x, y, out in pairs: out[1:, 2:] = (3 * x + y)[1:, 2:]\nreturn outputs"
+        ),
+        "answers from memory": "return kept.setdefault(rows, answered(pairs))",
+        "leaves the outputs as they are": "return outputs",
+        "returns an input as the output": "return [x for x, *_ in pairs]",
+        "zeroes the inputs, of which zero is the right answer": (
+            "for each in pairs: [tensor.zero_() for tensor in each]\nreturn outputs"
+        ),
+        "draws the inputs of the public seeds instead of reading them": (
+            'draw = torch.Generator(device="cuda").manual_seed(rows)\n'
+            'both = [torch.randn(2, *x.shape, device="cuda", generator=draw) for x in first]\n'
+            "return [3 * x + y for x, y in both]"
+        ),
+        "computes a corner and copies the rest from the first call": (
+            "old = kept.setdefault(rows, answered(pairs))\n"
+            "for each, (x, y, _) in zip(old, pairs): each[:2, :2] = (3 * x + y)[:2, :2]\n"
+            "return old"
+        ),
+    },
 }
-"""Bodies of custom_kernel, wrong and right ones and cheats, and the code of the failure."""
+"""Bodies of custom_kernel, right and wrong ones and cheats, by the code of the failure."""
+
+NAMED = [(what, code, body) for code, each in BODIES.items() for what, body in each.items()]
 
 SEVERAL = """
 import os, sys
@@ -444,7 +439,8 @@ def answered(pairs):
 def custom_kernel(data):
     pairs = data[0]
     rows = len(pairs[0][0])
-    return globals()[f"kernel_{rows}"](pairs, rows, answered(pairs))
+    outputs, first = [out for *_, out in pairs], [x for x, *_ in pairs]
+    return globals()[f"kernel_{rows}"](pairs, rows, answered(pairs), outputs, first)
 """
 
 
@@ -452,9 +448,9 @@ def custom_kernel(data):
 def verdict(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """That on one submission with all of the bodies; the case says by its rows which is called."""
     folder, source, tests = tmp_path_factory.mktemp("bodies"), SEVERAL, ""
-    for rows, (body, _) in enumerate(BODIES.values(), 3):
+    for rows, (*_, body) in enumerate(NAMED, 3):
         indented = body.replace("\n", "\n    ")
-        source += f"\n\ndef kernel_{rows}(pairs, rows, found):\n    {indented}\n"
+        source += f"\n\ndef kernel_{rows}(pairs, rows, found, outputs, first):\n    {indented}\n"
         tests += f'  - {{"rows": {rows}, "sizes": [3, 5], "kind": "normal", "seed": {rows}}}\n'
     before, _, benchmarks = TASK.partition("tests:\n")
     yml = f"{before}tests:\n{tests}benchmarks:{benchmarks.partition('benchmarks:')[2]}"
@@ -462,34 +458,19 @@ def verdict(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return judged(folder, source, "test", "--problem", str(own)).content
 
 
-def case_of(verdict: dict[str, Any], what: str) -> dict[str, Any]:
-    return verdict["tests"][list(BODIES).index(what)]
-
-
 @without_a_gpu
-@pytest.mark.parametrize("what", BODIES)
+@pytest.mark.parametrize(("what", "code"), [each[:2] for each in NAMED])
 def test_a_submission_of_another_problem_passes_or_fails_by_its_code(
-    what: str, verdict: dict[str, Any]
+    what: str, code: str, verdict: dict[str, Any]
 ) -> None:
-    _, code = BODIES[what]
-    found = case_of(verdict, what)
+    (found,) = (t for t, each in zip(verdict["tests"], NAMED, strict=True) if each[0] == what)
     assert found["status"] == ("fail" if code else "pass"), found
     assert not code or found["failure"]["code"] == code
-
-
-@without_a_gpu
-def test_an_output_that_was_never_written_is_named_by_its_first_element(
-    verdict: dict[str, Any],
-) -> None:
-    found = case_of(verdict, "nothing for some elements")
-    rows = found["case"]["rows"]
-    assert f"never written: {2 * int(rows) + 1} elements, first output[0][0, 0]" in found["message"]
-
-
-@without_a_gpu
-def test_writing_to_another_input_is_told_and_allowed(verdict: dict[str, Any]) -> None:
-    found = case_of(verdict, "writes to another input")
-    assert [each["code"] for each in found["findings"]] == ["input_changed"]
+    if what == "nothing for some elements":
+        count = 2 * int(found["case"]["rows"]) + 1
+        assert f"never written: {count} elements, first output[0][0, 0]" in found["message"]
+    writes = what == "writes to another input"
+    assert [each["code"] for each in found["findings"]] == ["input_changed"] * writes
 
 
 @pytest.mark.parametrize(

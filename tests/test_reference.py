@@ -120,13 +120,6 @@ def test_the_reference_is_the_exact_result_rounded_once(full: bool) -> None:
             assert float(ref[row, 0, batch]) == float(np.float16(float(value)))
 
 
-def test_a_result_near_a_tie_is_not_rounded_twice() -> None:
-    # 1 + 2**-11 is halfway between two float16 values; the rest is lost on the way by float32.
-    above = torch.tensor([1 + 2**-11 + 2**-40], dtype=torch.float64)
-    assert float(above.half()) == 1.0
-    assert float(reference.round_once_to_fp16(above)) == 1 + 2**-10
-
-
 @pytest.mark.parametrize(
     ("value", "rounded"),
     [
@@ -135,9 +128,11 @@ def test_a_result_near_a_tie_is_not_rounded_twice() -> None:
         (-1e9, -math.inf),
         (2.0**-25, 0.0),
         (2.0**-25 * 1.001, 2.0**-24),
+        # Halfway between two float16 values and a little more, which float32 would lose.
+        (1 + 2**-11 + 2**-40, 1 + 2**-10),
     ],
 )
-def test_rounding_at_the_ends_of_float16(value: float, rounded: float) -> None:
+def test_a_result_is_rounded_once_also_at_the_ends_of_float16(value: float, rounded: float) -> None:
     exact = torch.tensor([value], dtype=torch.float64)
     assert float(reference.round_once_to_fp16(exact)) == rounded
 

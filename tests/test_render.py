@@ -38,6 +38,7 @@ from nvfp4.cli.verdict import (
     Submission,
     TestResult,
     Verdict,
+    Warning,
     full_range_suffix,
     no_result,
     read_benchmark,
@@ -252,7 +253,9 @@ def test_unverified_counts_are_marked_wherever_they_are_shown(
     assert "(unverified)" in closing_line(emulated).plain
     (warning,) = (each for each in emulated.warnings if each.code == "unverified")
     assert warning.message == f"counts of benchmarks are unverified: {why}"
-    assert "unverified" in result_line({**emulated.as_json(), "same_as": None}).plain
+    emulated.warnings.append(Warning("full_range", "", ""))
+    line = result_line({**emulated.as_json(), "same_as": None}).plain
+    assert line.endswith("  unverified  not right on full-range inputs")
     assert keep(emulated, b"", history)
     show_log(history, 10, as_json=False)
     assert "unverified" in capsys.readouterr().out

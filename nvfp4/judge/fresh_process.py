@@ -3,12 +3,11 @@ other inputs the right one, whatever earlier calls have left behind."""
 
 from collections.abc import Container
 from contextlib import closing, suppress
-from dataclasses import replace
 
 import torch
 
-from nvfp4.contract.referee import Drawn, Output
-from nvfp4.judge.later_calls import too_slow
+from nvfp4.contract.referee import Output
+from nvfp4.judge.later_calls import judged_code, too_slow
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, greeting_timeout_s
@@ -81,7 +80,7 @@ class Repetition:
         except SubmissionFailed as failed:
             own_s = failed.failure.own_s or 0.0
             cut_short = failed.end is Exit.TIMED_OUT and own_s < longest_call_s / 2
-            if cut_short or failed.failure.code == too_slow:
+            if cut_short or judged_code(failed) == too_slow:
                 raise OutOfTime from None
             raise
         if not self._setup.referee.repeatable or repeated.same_bits(output):
@@ -106,19 +105,3 @@ def _ordered(values: torch.Tensor) -> torch.Tensor:
     """Return float16 as integers in the order of the values; neighbours differ by one."""
     bits = values.contiguous().view(torch.int16).int()
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
-
-
-def refuse_state(opened: OpenedCase, failed: SubmissionFailed, drawn: Drawn) -> None:
-    """Repeat a wrong call in a new process. Raise SubmissionFailed if its output is right there,
-    since then the state left by earlier calls was the cause."""
-    try:
-        opened.call_alone(drawn)
-    except (SubmissionFailed, OutOfTime):
-        return
-    state = SubmissionFailed(
-        "output.state",
-        f"{failed}\nin a process of its own this call is right: what earlier calls have left "
-        "decides",
-    )
-    state.failure = replace(state.failure, causes=failed.failure.causes)
-    raise state from None

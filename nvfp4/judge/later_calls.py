@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from nvfp4.contract.referee import Drawn
@@ -17,6 +17,7 @@ from nvfp4.judge.opened_case import OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.cases import Case
+from nvfp4.records.failures import BY_JUDGE
 from nvfp4.records.unanswered import longest_again_s, longest_call_s
 
 most_calls = 8
@@ -54,6 +55,12 @@ def drawn_order(least: dict[int, int]) -> list[int]:
     return order
 
 
+def judged_code(failed: SubmissionFailed) -> str:
+    """Return the code of a failure; "" if only the submission's process says so, which would let it
+    end its calls."""
+    return failed.failure.code if failed.failure.told_by == BY_JUDGE else ""
+
+
 @dataclass
 class LaterCalls:
     """Further calls of one case."""
@@ -67,8 +74,9 @@ class LaterCalls:
     """The duration of a call."""
     least: int
     """The least number of calls."""
-    wants_full_range: bool = False
-    """Whether the first call has full-range inputs."""
+    full_range_call: int | None = None
+    """Which call has full-range inputs though the case has others, counted from 0; None for
+    none."""
     full_range: str | None = None
     """Whether that call was right, pass or fail."""
     made: int = 0
@@ -76,21 +84,16 @@ class LaterCalls:
     ended: bool = False
     """Whether there are no more calls, because the case has failed or a call takes too long."""
 
-    @property
-    def _is_on_full_range(self) -> bool:
-        """Whether the next call has full-range inputs though the case has others."""
-        return self.wants_full_range and self.full_range is None
-
     def draw(self, after_another: bool = False) -> Drawn:
         """Return inputs of the next call, or of the one after it."""
-        full = self._is_on_full_range and not after_another
+        full = self.made + after_another == self.full_range_call
         return self.redraw(self.case.full_range or full)
 
     def make(self, drawn: Drawn) -> dict[str, str]:
         """Make a call with inputs from `draw` and return what it adds to the report. Raises
         SubmissionFailed if the case cannot pass any more, and OutOfTime."""
         began_s = time.monotonic()
-        full = self._is_on_full_range
+        full = self.made == self.full_range_call
         try:
             with self.open() as opened:
                 if full:
@@ -110,7 +113,7 @@ class LaterCalls:
         return {**report, "full_range": str(self.full_range)} if full else report
 
     def _had_too_little_time(self, failed: SubmissionFailed, had_s: float) -> bool:
-        enough_s, code = _margin * self.call_s, failed.failure.code
+        enough_s, code = _margin * self.call_s, judged_code(failed)
         if code == "kernel.runaway_kernel":  # at the end of the mode's time
             enough_s = min(enough_s, longest_call_s / 2)
         elif code != too_slow and failed.end is not Exit.TIMED_OUT:  # too_slow cannot hang
@@ -132,15 +135,9 @@ class LaterCalls:
             before = failed
         opened.resume()
         opened.call_again(self.redraw(self.case.full_range))  # these decide
-        if opened.last_call_s > long_call_s:
-            return False
-        try:
-            with opened.unexplained():
-                opened.call_again(drawn)
-        except SubmissionFailed:
-            return False
-        message = f"{before}\nwith the same inputs once more it is right: what calls leave decides"
-        raise SubmissionFailed("output.state", message)
+        if opened.last_call_s <= long_call_s:
+            refuse_state(opened, before, drawn)
+        return False
 
     @property
     def is_long(self) -> bool:
@@ -154,6 +151,22 @@ class LaterCalls:
             return None
         times = "once" if self.made == 0 else "twice"
         return f"it was called {times} only: a call takes {self.call_s:.3g} s here"
+
+
+def refuse_state(opened: OpenedCase, failed: SubmissionFailed, drawn: Drawn) -> None:
+    """Repeat a wrong call in a new process. Raise SubmissionFailed if its output is right there,
+    since then the state left by earlier calls was the cause."""
+    try:
+        opened.call_alone(drawn)
+    except (SubmissionFailed, OutOfTime):
+        return
+    state = SubmissionFailed(
+        "output.state",
+        f"{failed}\nin a process of its own this call is right: what earlier calls have left "
+        "decides",
+    )
+    state.failure = replace(state.failure, causes=failed.failure.causes)
+    raise state from None
 
 
 def make_all(

@@ -23,8 +23,8 @@ from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import Calibration
 from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.clock.timing_checks import Stats, summarise
-from nvfp4.judge.fresh_process import Repetition, refuse_state
-from nvfp4.judge.later_calls import LaterCalls, make_all
+from nvfp4.judge.fresh_process import Repetition
+from nvfp4.judge.later_calls import LaterCalls, make_all, refuse_state
 from nvfp4.judge.observing import Hooks
 from nvfp4.judge.opened_case import (
     CaseSetup,
@@ -189,7 +189,8 @@ class Judge:
                         opened = open_cases.enter_context(self._opened(case))
                         first = partial(self._ahead.take_of, together, start + place)
                         call_s = self._benchmark(opened, index, first, measured, longest_s, report)
-                        later[index] = self._later(case, opened.resumed, call_s, 2, True)
+                        full_at = secrets.randbelow(2) if self._referee.draws_full_range else None
+                        later[index] = self._later(case, opened.resumed, call_s, 2, full_at)
                 self._make_all(later, "benchmark")
         return self._end()
 

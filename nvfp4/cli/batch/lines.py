@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nvfp4.cli.errors import SetupError
+from nvfp4.records.failures import BY_SUBMISSION
 
 _FIRST = b'{"schema":'
 """The beginning of each line; the last line may be cut off anywhere."""
@@ -52,7 +53,8 @@ def failure_of(line: Line) -> tuple[str, str] | None:
     if line["mistake"]:
         return f"mistake.{line['mistake']['code']}", line["mistake"]["message"]
     failure = line["decided_by"]["failure"] if line["decided_by"] else {}
-    return failure.get("code", "unknown"), failure.get("message", "")
+    says = "its own process says: " if failure.get("told_by") == BY_SUBMISSION else ""
+    return failure.get("code", "unknown"), says + failure.get("message", "")
 
 
 def is_unclear(line: Line) -> bool:

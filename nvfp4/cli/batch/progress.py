@@ -105,13 +105,19 @@ def result_line(line: Line) -> Text:
         text.append(f"  {microseconds(line['score']['geomean_us'])} us")
     elif (us := _predicted(line)[0]) is not None:
         text.append(f"  {us:.1f} us predicted for a {_predicted(line)[1]}")
-    if any(each.get("unverified") for each in line.get("benchmarks", [])):
+    if _is_unverified(line):
         text.append("  unverified", style="yellow")
+    if any(each["code"] == "full_range" for each in line.get("warnings", [])):
+        text.append("  not right on full-range inputs", style="yellow")
     if line["same_as"]:
         text.append(f"  same as {one_line(line['same_as'])}", style="dim")
     elif line["elapsed_s"] is not None:
         text.append(f"  in {seconds(line['elapsed_s'])}", style="dim")
     return text
+
+
+def _is_unverified(line: Line) -> bool:
+    return any(each.get("unverified") for each in line.get("benchmarks", []))
 
 
 def _path(line: Line) -> str:
@@ -192,9 +198,10 @@ def _least(lines: list[tuple[float, Line]]) -> list[tuple[float, Line]]:
 
 
 def _ranked(lines: list[tuple[float, Line]]) -> list[Column]:
+    names = [one_line(_path(line)) + " (unverified)" * _is_unverified(line) for _, line in lines]
     return [
         Column("#", [str(number) for number in range(1, len(lines) + 1)], 2),
-        Column("file", [one_line(_path(line)) for _, line in lines], right=False),
+        Column("file", names, right=False),
     ]
 
 

@@ -221,6 +221,9 @@ class _Comparing:
                 raise KeyboardInterrupt
             if not verdict.passed:
                 raise _Wrong(label, verdict)
+            for warning in verdict.warnings:
+                if warning.code == "full_range":
+                    say(self.console, f"{label} is {warning.message}", "yellow")
             verdicts.append(verdict)
         return verdicts
 
