@@ -569,7 +569,9 @@ def test_a_benchmark_that_takes_too_long_is_sampled_and_says_so(tmp_path: Path) 
 @without_a_gpu
 def test_explain_and_report_are_for_any_problem(tmp_path: Path) -> None:
     own, mine, page = make_problem(tmp_path), tmp_path / "mine.py", tmp_path / "page.html"
-    mine.write_text(RIGHT)
+    seed = 'device="cuda", generator=torch.Generator("cuda").manual_seed(3)'
+    public = f"assert (torch.randn(2, *x.shape, {seed})[0] != x).any()"
+    mine.write_text("import torch\n" + RIGHT.replace("assert x", f"{public}\n        assert x"))
     done = invoke("explain", str(mine), "--problem", str(own))
     assert done.exit_code == 0, done.output
     assert "rows 64, sizes [7], kind normal" in done.output

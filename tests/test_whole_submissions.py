@@ -107,6 +107,14 @@ def test_explain_ends_as_a_verdict_would(lines: str, exit_code: int, tmp_path: P
     assert 'File "mine.py", line ' in done.output
 
 
+@needs_triton
+def test_explain_says_where_counts_may_leave_out_work(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(triton_kernel.replace("    a, b, sfa", "    data[5].tolist()\n    a, b, sfa"))
+    done = invoke("explain", str(path), "--shape", "128,256,1")
+    assert "unverified: counts may leave out work: host code reads" in done.output, done.output
+
+
 def test_what_is_refused_to_the_file_by_itself_is_no_reason_to_warn(tmp_path: Path) -> None:
     alone = "\n\nif __name__ == '__main__':\n    torch.zeros(9).cuda().to_sparse()\n"
     done = judged(tmp_path, torch_source + alone, "test", "--case", "128x256x1")

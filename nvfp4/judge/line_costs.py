@@ -1,11 +1,12 @@
 """Costs of a submission's kernels by line: a case in the confined worker, nothing judged.
 
 Mode ``explain INSTRUCTIONS [ptx] [sass] CASEFILE TARGET`` writes a JSON list to TARGET, with an
-object for each case: `spec`, and `kernels` or `error`; `code` is that of the failure, where it is
-known.
+object for each case: `spec`, and `error` or `kernels` and `unverified`, which says why counts may
+leave out work; `code` is that of the failure, where it is known.
 """
 
 import json
+import secrets
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,12 @@ def _error(failed: CaseFailed) -> dict[str, Any]:
 
 def _explain(setup: CaseSetup, case: Case, instructions: int, texts: list[str]) -> dict[str, Any]:
     with closing(OpenedCase(setup, case)) as opened:
+        data = opened.draw(secrets.randbits(62))  # that of the public seed may be known
+        opened.follow(data)
         opened.begin(instructions, texts)
-        opened.fill(opened.buffers, opened.draw(case.seed))
+        opened.fill(opened.buffers, data)
         opened.ask(Call(), Called)
-        opened.end()
+        ended = opened.end()
     gpu = setup.process.gpu
     assert gpu is not None and gpu.folder is not None
     content = read_plain_file(gpu.folder, explained_name, _longest_bytes)
@@ -74,4 +77,4 @@ def _explain(setup: CaseSetup, case: Case, instructions: int, texts: list[str]) 
         found = json.loads(content or b"")
     except (ValueError, RecursionError):
         raise SubmissionFailed("process.protocol", "the executor left no counts") from None
-    return {"kernels": found.get("kernels")}
+    return {"kernels": found.get("kernels"), "unverified": ended.why or None}

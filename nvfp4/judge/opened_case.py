@@ -146,7 +146,7 @@ class OpenedCase:
         host = self._host_sizes
         self._host = create_buffers(host, torch.device("cpu")) if host else SharedBuffers({})
 
-    def _follow(self, drawn: Drawn) -> None:
+    def follow(self, drawn: Drawn) -> None:
         """Tell the worker the trees of a draw that differ from those before, with other buffers if
         their sizes differ. Raises SubmissionFailed, OutOfTime and NotEnoughMemory."""
         self._repeats |= drawn.repeats
@@ -212,7 +212,7 @@ class OpenedCase:
         self, data: Drawn, request: object, answer: type[T], check: bool = True
     ) -> tuple[T, float]:
         """Do the same as ``judged_call`` for any request that calls custom_kernel once."""
-        self._follow(data)
+        self.follow(data)
         if self._emulates:
             self.begin()  # before the inputs are there: what reads them belongs to this call
         self.fill(self.buffers, data)

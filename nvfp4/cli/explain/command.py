@@ -43,6 +43,8 @@ class Explained:
     """Why there are no kernels."""
     unclear: bool = False
     """Whether the error is no fault of the submission."""
+    unverified: str | None = None
+    """Why counts may leave out work."""
 
 
 def explain_and_show(
@@ -102,7 +104,8 @@ def explain(
         shape, kernels = shape_of(case), list(map(_kernel, result.get("kernels", [])))
         costly = costly_lines(kernels, shape, shown.top)
         unclear = is_ours(result.get("code"))
-        found.append(Explained(case, shape, kernels, costly, result.get("error"), unclear))
+        told = result.get("error"), unclear, result.get("unverified")
+        found.append(Explained(case, shape, kernels, costly, *told))
     return found
 
 
@@ -119,6 +122,7 @@ def _plain(explained: Explained, shown: page.Shown) -> dict[str, Any]:
     return {
         "spec": explained.spec,
         "error": explained.error,
+        "unverified": explained.unverified,
         "kernels": [
             {name: value for name, value in asdict(kernel).items() if asked.get(name, True)}
             for kernel in explained.kernels
@@ -151,6 +155,8 @@ def _lines(
     if not explained.kernels:
         yield Text("no kernel was launched: there is nothing to explain")
         return
+    if explained.unverified:
+        yield Text(f"unverified: counts may leave out work: {explained.unverified}", style="yellow")
     for kernel in explained.kernels:
         yield Text("")
         for line in page.kernel_heading(kernel):
