@@ -48,15 +48,13 @@ __global__ void k(__nv_fp4x2_storage_t *a, __nv_fp8_e4m3 *b, __nv_bfloat16 *c, f
 }
 int total(std::vector<int> of) { return std::accumulate(of.begin(), of.end(), INT_MIN); }
 """
+FOUND_BY_TYPE = "#include <torch/types.h>\nvoid f(std::string *a) { sort(a, a + 2); }"
 
 
 @pytest.mark.usefixtures("toolchain")
 def test_names_without_an_include_do_not_take_torchs_own_headers() -> None:
-    built = build(
-        Request(
-            "names", (Source("names.cu", SOURCE),), (Image("compute_100a", "sm_100a"),), (10, 0)
-        )
-    )
+    sources = Source("names.cu", SOURCE), Source("found_by_type.cpp", FOUND_BY_TYPE)
+    built = build(Request("names", sources, (Image("compute_100a", "sm_100a"),), (10, 0)))
     assert built.headers == "slim"
     assert "cvt.rn.f16x2.e2m1x2" in "".join(built.ptx)
 

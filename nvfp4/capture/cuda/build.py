@@ -29,6 +29,18 @@ _CUDA_FUNCTION = re.compile(
     r"^(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc)\w*$"
 )
 
+# Headers of the submission's own, which nothing here reads, and of large libraries.
+_OTHERS = r'include\s*(?:"|<(?!torch/|ATen/|c10/|pybind11/)[^>]*/)'
+_ALWAYS = r"(?:to_)?string|vector|array|tuple|optional|get|move|min|max|runtime_error|u?int\w*_t"
+_LEFT_OUT_UNLESS = {
+    "-DSLIM_WITHOUT_FLOATS": re.compile(rf"{_OTHERS}|(?i:half|float16|bf16|fp\d|nv_)"),
+    "-DSLIM_WITHOUT_STD": re.compile(
+        rf"{_OTHERS}|CHECK|DISPATCH|\bstr\b|\bbegin\b|\bstd\b(?!\s*::\s*(?:{_ALWAYS})\b)"
+    ),
+}
+"""Options that leave out half of what the slim headers include, by patterns that match a source
+that may need it."""
+
 _CONVERTS = re.compile(r'^\s*\.file\s+\d+\s+"[^"]*/cuda_fp[468]\.hpp"', re.MULTILINE)
 """Matches PTX with code from headers that convert in software what a GPU has no instruction for."""
 
@@ -203,10 +215,21 @@ class _Compilation:
     # Steps
 
     def _compile(self, number: int, source: Source, path: Path) -> Path:
+        """Compile with the headers that a source seems to need; with all if a name is missing."""
+        unless = _LEFT_OUT_UNLESS.items() if self.slim else ()
+        leave_out = [option for option, needed in unless if not needed.search(source.text)]
+        try:
+            return self._compile_with(leave_out, number, source, path)
+        except compilers.CompileError as error:
+            if not (leave_out and headers_of_torch.MISSING_NAME.search(error.message)):
+                raise
+        return self._compile_with([], number, source, path)
+
+    def _compile_with(self, options: list[str], number: int, source: Source, path: Path) -> Path:
         target = self.work / f"{number}_{path.name}.o"  # there may be two of a name
         defines = [f"-DTORCH_EXTENSION_NAME={self.request.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         folders = [f"-I{folder}" for folder in self.request.include_paths]
-        common = [*defines, *folders, *self._system_includes(), str(path)]
+        common = [*options, *defines, *folders, *self._system_includes(), str(path)]
         compiled = ["-c", "-o", str(target)]
         if source.is_cuda:
             virtual = list(dict.fromkeys(image.virtual for image in self.request.images))

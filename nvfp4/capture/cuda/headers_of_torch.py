@@ -11,7 +11,7 @@ LIBRARY_HEADERS = Path(__file__).parent / "library_headers"
 """Headers of libraries that the toolkit may lack."""
 
 # Errors that say that a name is unknown: torch's own headers may know it.
-_MISSING_NAME = re.compile(
+MISSING_NAME = re.compile(
     r"undefined|has no member|no member|not declared|does not name|cannot open|No such file|"
     r"no instance|no match|not a member|incomplete|not a template|unrecognized|"
     r"no suitable|cannot convert|could not convert|no operator|ambiguous|not a type|not a class|"
@@ -42,7 +42,7 @@ def torch_may_know(errors: str, sources: Iterable[str]) -> bool:
     """
     using = any(_USING.search(text) for text in sources)
     missing = [
-        line for line in errors.splitlines() if "error" in line and _MISSING_NAME.search(line)
+        line for line in errors.splitlines() if "error" in line and MISSING_NAME.search(line)
     ]
     return any(_one_may_be(line, using) for line in missing)
 

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "tensor.h"
+#include "streams.h"
 
 #define C10_CUDA_CHECK(EXPR)                                                          \
   do {                                                                                \

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <exception>
-#include <sstream>
+#include <stdexcept>
 #include <string>
 
 #ifdef __CUDACC__
@@ -37,27 +37,11 @@ class NotImplementedError : public Error {
   using Error::Error;
 };
 
-// The text of all arguments, one after the other.
-template <typename... Args>
-std::string str(const Args&... args) {
-  std::ostringstream out;
-  (out << ... << args);
-  return out.str();
-}
-inline std::string str() { return std::string(); }
-
 }  // namespace c10
-
-namespace slim {
-template <typename... Args>
-std::string message_or(const char* otherwise, const Args&... args) {
-  return sizeof...(Args) ? ::c10::str(args...) : otherwise;
-}
-}  // namespace slim
 
 #define SLIM_CHECK(error_t, cond, ...)                                                            \
   if (C10_UNLIKELY(!(cond))) {                                                                    \
-    throw ::c10::error_t(::slim::message_or(                                                      \
+    throw ::c10::error_t(::c10::message_or(                                                       \
         "Expected " #cond " to be true, but got false.  (Could this error message be improved?"   \
         "  If so, please report an enhancement request to PyTorch.)",                             \
         ##__VA_ARGS__));                                                                          \

@@ -1,53 +1,21 @@
-// The 16-bit and 8-bit floating types of c10, at::ScalarType with torch's numbers, and at::Scalar.
+// The types that c10 has for C++ types, at::ScalarType with torch's numbers, and at::Scalar.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <ostream>
 #include <type_traits>
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#ifdef __CUDACC__
-// Torch's own headers include these, too.
-#include <cuda_fp4.h>
-#include <cuda_fp6.h>
-#include <cuda_fp8.h>
-#endif
-
 #include "errors.h"
+#ifndef SLIM_WITHOUT_FLOATS
+#include "floats.h"
+#endif
 
 namespace c10 {
 
-struct alignas(2) Half {
-  unsigned short x;
-  struct from_bits_t {};
-  C10_HOST_DEVICE static constexpr from_bits_t from_bits() { return from_bits_t(); }
-
-  Half() = default;
-  constexpr C10_HOST_DEVICE Half(unsigned short bits, from_bits_t) : x(bits) {}
-  C10_HOST_DEVICE Half(float value) : x(__half_as_ushort(__float2half(value))) {}
-  C10_HOST_DEVICE operator float() const { return __half2float(__ushort_as_half(x)); }
-#ifdef __CUDACC__
-  C10_HOST_DEVICE Half(const __half& value) : x(__half_as_ushort(value)) {}
-  C10_HOST_DEVICE operator __half() const { return __ushort_as_half(x); }
-#endif
-};
-
-struct alignas(2) BFloat16 {
-  unsigned short x;
-  struct from_bits_t {};
-  C10_HOST_DEVICE static constexpr from_bits_t from_bits() { return from_bits_t(); }
-
-  BFloat16() = default;
-  constexpr C10_HOST_DEVICE BFloat16(unsigned short bits, from_bits_t) : x(bits) {}
-  C10_HOST_DEVICE BFloat16(float value) : x(__bfloat16_as_ushort(__float2bfloat16(value))) {}
-  C10_HOST_DEVICE BFloat16(const __nv_bfloat16& value) : x(__bfloat16_as_ushort(value)) {}
-  C10_HOST_DEVICE operator float() const { return __bfloat162float(__ushort_as_bfloat16(x)); }
-  C10_HOST_DEVICE explicit operator __nv_bfloat16() const { return __ushort_as_bfloat16(x); }
-};
+struct Half;
+struct BFloat16;
 
 // Bits only: kernels compute with CUDA's own types for them.
 #define SLIM_BYTE(name)     \
@@ -59,40 +27,6 @@ SLIM_BYTE(Float8_e5m2)
 SLIM_BYTE(Float8_e8m0fnu)
 SLIM_BYTE(Float4_e2m1fn_x2)
 #undef SLIM_BYTE
-
-// Two values of one of these types give that type; with float, double or an integer as in torch.
-#define SLIM_ARITHMETIC(T, op)                                                                    \
-  inline C10_HOST_DEVICE T operator op(const T& a, const T& b) {                                  \
-    return static_cast<float>(a) op static_cast<float>(b);                                        \
-  }                                                                                               \
-  inline C10_HOST_DEVICE float operator op(T a, float b) { return static_cast<float>(a) op b; }   \
-  inline C10_HOST_DEVICE float operator op(float a, T b) { return a op static_cast<float>(b); }   \
-  inline C10_HOST_DEVICE double operator op(T a, double b) { return static_cast<double>(a) op b; } \
-  inline C10_HOST_DEVICE double operator op(double a, T b) { return a op static_cast<double>(b); } \
-  inline C10_HOST_DEVICE T operator op(T a, int b) { return a op static_cast<T>(b); }             \
-  inline C10_HOST_DEVICE T operator op(int a, T b) { return static_cast<T>(a) op b; }             \
-  inline C10_HOST_DEVICE T operator op(T a, int64_t b) { return a op static_cast<T>(b); }         \
-  inline C10_HOST_DEVICE T operator op(int64_t a, T b) { return static_cast<T>(a) op b; }         \
-  inline C10_HOST_DEVICE T& operator op##=(T& a, const T& b) {                                    \
-    a = a op b;                                                                                   \
-    return a;                                                                                     \
-  }                                                                                               \
-  inline C10_HOST_DEVICE float& operator op##=(float& a, const T& b) {                            \
-    return a op##= static_cast<float>(b);                                                         \
-  }
-#define SLIM_FLOATING(T)                                                            \
-  SLIM_ARITHMETIC(T, +)                                                             \
-  SLIM_ARITHMETIC(T, -)                                                             \
-  SLIM_ARITHMETIC(T, *)                                                             \
-  SLIM_ARITHMETIC(T, /)                                                             \
-  inline C10_HOST_DEVICE T operator-(const T& a) { return -static_cast<float>(a); } \
-  inline std::ostream& operator<<(std::ostream& out, const T& value) {              \
-    return out << static_cast<float>(value);                                        \
-  }
-SLIM_FLOATING(Half)
-SLIM_FLOATING(BFloat16)
-#undef SLIM_FLOATING
-#undef SLIM_ARITHMETIC
 
 // The types that have values here, with torch's numbers: C++ type, name in C++, number, and name in
 // Python. A source that names another one takes torch's own headers.
@@ -135,7 +69,6 @@ SLIM_FOR_EACH_TYPE(SLIM_TYPE)
 
 const char* toString(ScalarType type);
 size_t elementSize(ScalarType type);
-inline std::ostream& operator<<(std::ostream& out, ScalarType type) { return out << toString(type); }
 
 }  // namespace c10
 
@@ -180,10 +113,6 @@ class Scalar {
 };
 
 }  // namespace c10
-
-namespace at {
-using namespace c10;
-}
 
 namespace torch {
 using namespace at;

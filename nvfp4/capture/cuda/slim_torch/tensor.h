@@ -69,17 +69,6 @@ bool operator==(ArrayRef<T> a, ArrayRef<T> b) { return a.vec() == b.vec(); }
 template <typename T>
 bool operator!=(ArrayRef<T> a, ArrayRef<T> b) { return a.vec() != b.vec(); }
 
-template <typename T>
-std::ostream& operator<<(std::ostream& out, ArrayRef<T> values) {
-  out << "[";
-  const char* separator = "";
-  for (const T& value : values) {
-    out << separator << value;
-    separator = ", ";
-  }
-  return out << "]";
-}
-
 using IntArrayRef = ArrayRef<int64_t>;
 
 enum class DeviceType : int8_t { CPU = 0, CUDA = 1 };
@@ -105,10 +94,6 @@ struct Device {
   DeviceType type_;
   DeviceIndex index_;
 };
-inline std::ostream& operator<<(std::ostream& out, const Device& device) {
-  return out << device.str();
-}
-inline std::ostream& operator<<(std::ostream& out, DeviceType type) { return out << Device(type); }
 
 // Options of functions that make tensors, which choose those that are not set.
 struct TensorOptions {

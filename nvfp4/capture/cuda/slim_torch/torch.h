@@ -4,22 +4,26 @@
 #include <Python.h>
 
 // Much of what torch's own headers include: sources use such names without an include.
-#include <algorithm>
 #include <array>
-#include <atomic>
 #include <cassert>
 #include <cfloat>
 #include <climits>
 #include <cmath>
-#include <complex>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#ifndef SLIM_WITHOUT_STD
+#include <algorithm>
+#include <atomic>
+#include <complex>
 #include <functional>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <unordered_map>
+
+#include "streams.h"
+#endif
 
 #include "dispatch.h"
 #include "library.h"
