@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from bot import Bot, root
 from click.testing import Result
 from hypothesis import settings
@@ -28,6 +27,8 @@ from nvfp4.sandbox import isolation, workers
 from nvfp4.sandbox.caches import trusted_variables
 
 if TYPE_CHECKING:
+    import torch
+
     from nvfp4.emulation import Emulation
     from nvfp4.emulator.errors import EmulatorError
     from nvfp4.records.launch import Launch, Memory
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 os.environ["NVFP4_NO_LOG"] = "1"
 
 # The tensors of the tests are small: on a busy machine threads would wait for each other only.
-torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
+# Torch reads this when it is imported, which takes long and nothing above does.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # Executors and the processes of the tests compile the emulator's loops once for all of them.
 os.environ.update(trusted_variables())
@@ -133,6 +134,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests of a device skip themselves where it is not there."""
+    import torch
+
     on_cuda = torch.cuda.is_available()
     if item.get_closest_marker("gpu") and not on_cuda:
         pytest.skip("needs a CUDA device")
@@ -237,6 +240,8 @@ def toolchain() -> Toolchain:
 @pytest.fixture(scope="module")
 def emulated(toolchain: Toolchain) -> "Iterator[Emulation]":
     """The stand-in device; skips where there is no nvcc, or a real CUDA device."""
+    import torch
+
     from nvfp4 import emulation
 
     if torch.cuda.is_available():
@@ -256,8 +261,10 @@ def emulation() -> "Iterator[Emulation]":
 
 
 @pytest.fixture
-def tensor(emulated: "Emulation") -> torch.Tensor:
+def tensor(emulated: "Emulation") -> "torch.Tensor":
     emulated.launches.clear()
+    import torch
+
     return torch.zeros(32, device="cuda")
 
 
