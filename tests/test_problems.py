@@ -327,14 +327,17 @@ import torch
 from utils import make_match_reference
 
 def custom_kernel(data):
-    kind, scale, x = data
-    return [scale * (x[x > 0] if kind == "count" else x)]
+    kind, scale, x, other = data
+    return [scale * (x[x > 0] if kind == "count" else x) + torch.where(x[0] > 0, other, 0)]
 
 def generate_input(kind, seed):
     draw = torch.Generator(device="cuda").manual_seed(5 if kind == "same" else seed)
     size = (1 + seed % 97) * 5000 if kind == "length" else 64
     scale = torch.rand(1, device="cuda", generator=draw).item() if kind == "scale" else 2.0
-    return kind, scale, torch.randn(size, device="cuda", generator=draw)
+    x, other = torch.randn(size, device="cuda", generator=draw), torch.empty(1, device="cuda")
+    x[0] = float(kind == "unset" and seed > 1)
+    if x[0]: other.fill_(seed)
+    return kind, scale, x, other
 
 ref_kernel = custom_kernel
 check_implementation = make_match_reference(ref_kernel)
@@ -345,16 +348,16 @@ check_implementation = make_match_reference(ref_kernel)
 def test_values_and_sizes_may_depend_on_the_seed_and_inputs_that_do_not_are_marked(
     tmp_path: Path,
 ) -> None:
-    kinds = ["scale", "count", "length", "same"]
+    kinds = ["scale", "count", "length", "unset", "same"]
     tests = "".join(f'  - {{"kind": {kind}, "seed": 1}}\n' for kind in kinds)
     yml = f"{TASK.partition('tests:')[0]}tests:\n{tests}"
     own = make_problem(tmp_path, reference=VARIED, yml=yml)
     mine = VARIED.partition("def generate")[0].replace("from utils", "# ")
     found = judged(tmp_path, mine, "test", "--problem", str(own)).content["tests"]
-    assert [each["status"] for each in found] == ["pass"] * 4, found
+    assert [each["status"] for each in found] == ["pass"] * 5, found
     marks = [each["unverified"] or "" for each in found]
     assert [mark.partition(" in every")[0] for mark in marks] == [
-        *[""] * 3,
+        *[""] * 4,
         "the problem draws the same inputs",
     ]
 
@@ -620,7 +623,7 @@ IN_PLACE = """
 import torch
 def generate_input(beta, seed):
     {makes}
-    return torch.randn(4), c, beta or seed
+    return torch.randn(4), c, torch.tensor(beta or seed)
 def ref_kernel(data):
     a, c, beta = data
     return c.copy_(a + beta * c if beta and {takes_c} else a)
@@ -652,8 +655,10 @@ def test_what_is_noise(monkeypatch: pytest.MonkeyPatch, makes: str, noise: set[i
     exec(IN_PLACE.format(makes=makes, takes_c=not noise), vars(reference))
     monkeypatch.setitem(sys.modules, "reference", reference)
     problem = FolderProblem(lambda tensor: tensor, lambda tensor, device: tensor)
-    drawn = [problem.draw({"beta": b, "seed": s}, False) for b, s in ((0, 0), (1, 0), (0, 1))]
-    assert [each.noise for each in drawn] == [{1}, noise, noise]
+    drawn = [
+        problem.draw({"beta": b, "seed": s}, False) for b, s in ((0, 0), (1, 0), (0, 1), (0, 0))
+    ]
+    assert [each.noise for each in drawn] == [{1}, noise, noise, noise]
     for share, passes in ((0.5, False), (0.5, False), (2.0, False), (1.0, True), (1.0, True)):
         output = drawn[1].expected * share
         assert (problem.check(drawn[1], output)[0], bool(output.any())) == (passes, True)

@@ -147,19 +147,19 @@ class OpenedCase:
         self._host = create_buffers(host, torch.device("cpu")) if host else SharedBuffers({})
 
     def follow(self, drawn: Drawn) -> None:
-        """Tell the worker the trees of a draw that differ from those before, with other buffers if
-        their sizes differ. Raises SubmissionFailed, OutOfTime and NotEnoughMemory."""
+        """Take the plan of a draw; tell the worker trees that differ from those before, with other
+        buffers if their sizes differ. Raises SubmissionFailed, OutOfTime and NotEnoughMemory."""
         self._repeats |= drawn.repeats
         before, plan = self.plan, drawn.plan
         if plan is None:
             return
-        # Not by ==: True equals 1.0, and NaN not itself.
-        if repr((plan.inputs, plan.expected)) == repr((before.inputs, before.expected)):
-            return
         if places(plan.expected)[-1] <= before.room_bytes:
             plan = replace(plan, room_bytes=before.room_bytes)
         sizes = self._sizes_of(plan)
-        self.plan = plan
+        self.plan = plan  # other outputs or noise need no other trees
+        # Not by ==: True equals 1.0, and NaN not itself.
+        if repr((plan.inputs, plan.expected)) == repr((before.inputs, before.expected)):
+            return
         if sizes != (self._sizes, self._host_sizes):
             self.close()
             self._sizes, self._host_sizes = sizes

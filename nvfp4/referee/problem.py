@@ -62,7 +62,8 @@ class FolderProblem:
         self._kernel = self._needed("ref_kernel")
         self._check = self._needed("check_implementation")
         self._known: list[tuple[Any, Any]] = []
-        self._noise: dict[tuple[str, str], bool] = {}
+        self._matters: set[tuple[str, str]] = set()
+        """Storages on whose earlier contents a result has depended, by name and case."""
         self._remember_results()
 
     def _needed(self, name: str) -> Callable[..., Any]:
@@ -140,20 +141,22 @@ class FolderProblem:
         return build(result_tree, kept, self._adopt), written
 
     def _is_noise(self, inputs: Inputs, number: int, case: str) -> bool:
-        """Return whether the reference's result is independent of a storage's earlier contents;
-        this is determined once for the plain values of a case, whatever its seed."""
+        """Return whether the reference's result is independent of a storage's earlier contents, in
+        this draw and in those before with the same plain values."""
         key = inputs.tree.names[number], case
-        if key not in self._noise:
+        if key not in self._matters:
             spoilt = list(inputs.storages)
             other = torch.full_like(spoilt[number], 0xFF)
             spoilt[number] = other.masked_fill_(spoilt[number] == 0xFF, 0)
             try:
                 result, _ = self._compute(inputs.tree, spoilt)
                 pairs = zip(self._flat(result), self._flat(inputs.expected), strict=True)
-                self._noise[key] = all(same_bytes(*pair) for pair in pairs)
+                if all(same_bytes(*pair) for pair in pairs):
+                    return True
             except (ProblemFailed, ValueError):
-                self._noise[key] = False
-        return self._noise[key]
+                pass
+            self._matters.add(key)
+        return False
 
     def _flat(self, data: Any) -> list[torch.Tensor]:
         return flatten(data, on_host=self._on_host)[1]
