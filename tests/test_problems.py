@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -109,6 +110,7 @@ _leaf = {"path": "x", "storage": 0, "dtype": "float32", "shape": [4], "strides":
         {"strides": []},
         {"storage": 1},
         {"dtype": "nn"},
+        {"dtype": "qint32"},
         {"shape": [2**60]},
         {"shape": [True]},
         {"shape": [2**40, 2**40, 0], "strides": [2**40, 1, 1]},
@@ -617,6 +619,7 @@ def test_a_wrong_output_of_any_strides_is_judged(
     output[tuple(last)].view(torch.int16).fill_(-1)
     assert problem.never_written(output) == f"never written: 1 elements, first output{last}"
     assert problem.never_written(torch.arange(9).half(), 0) == ""  # one zero may be a result
+    assert problem.never_written(torch.zeros(0), 0x48) == ""
 
 
 IN_PLACE = """
@@ -662,7 +665,9 @@ def test_what_is_noise(monkeypatch: pytest.MonkeyPatch, makes: str, noise: set[i
     for share, passes in ((0.5, False), (0.5, False), (2.0, False), (1.0, True), (1.0, True)):
         output = drawn[1].expected * share
         assert (problem.check(drawn[1], output)[0], bool(output.any())) == (passes, True)
-    assert problem.check(drawn[1], output[:0]) == (False, "the output has no elements")
+    two = replace(drawn[1], expected=(output, output))
+    for wanted, got in ((drawn[1], output[:0]), (two, (output, output[:0]))):
+        assert problem.check(wanted, got) == (False, "an output has no elements")
 
 
 def test_nested_data_free_their_storages_without_a_search_for_garbage() -> None:

@@ -112,7 +112,7 @@ class Tree:
 def dtype_of(name: str) -> torch.dtype:
     """Return the dtype of a name. Raises TreeError."""
     found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
+    if not isinstance(found, torch.dtype) or name.startswith("q"):  # quantized: never copied
         raise TreeError(f"{name[:40]!r} is no dtype")
     return found
 

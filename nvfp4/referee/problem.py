@@ -185,8 +185,11 @@ class FolderProblem:
     def check(self, inputs: Inputs, output: Any) -> tuple[bool, str]:
         """Return whether the problem's checker accepts an output, and its message. Raises
         ProblemFailed."""
-        if _elements(inputs.expected) and not _elements(output):
-            return False, "the output has no elements"  # torch broadcasts it, and nothing differs
+        want, got = map(_sizes, (inputs.expected, output))
+        if len(want) != len(got):
+            want, got = [sum(want)], [sum(got)]
+        if any(wanted and not given for wanted, given in zip(want, got, strict=True)):
+            return False, "an output has no elements"  # torch broadcasts it, and nothing differs
 
         def checked(output: Any) -> Any:
             data = build(inputs.tree, [each.clone() for each in inputs.storages], self._adopt)
@@ -217,7 +220,7 @@ class FolderProblem:
             flat = view(leaf, storages[leaf.storage]).reshape(-1)
             raw = flat.clone(memory_format=torch.contiguous_format).view(torch.uint8)
             unset = (raw.reshape(-1, leaf.itemsize) == noise).all(dim=1)
-            least = 1 if noise == 0xFF else len(unset) / 8  # the noise is a number, too
+            least = max(1, 0 if noise == 0xFF else len(unset) / 8)  # the noise is a number, too
             if unset.sum() >= least:
                 first = torch.unravel_index(unset.nonzero()[0, 0], leaf.shape)
                 place = [int(each) for each in first]
@@ -246,8 +249,8 @@ class FolderProblem:
         return "; ".join(filter(None, lines))
 
 
-def _elements(output: Any) -> int:
-    return sum(each.numel() for each in tensors_of(output))
+def _sizes(output: Any) -> list[int]:
+    return [each.numel() for each in tensors_of(output)]
 
 
 def _within_rounding(got: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> str | None:
