@@ -149,8 +149,7 @@ class Judge:
             return opened.judged_call(drawn)[0]
         except SubmissionFailed as failed:
             wrong = opened.case.full_range and failed.end is Exit.CHECK_FAILED
-            may_look = self._device.type == "cpu" and not self._looked_for_state
-            if wrong and earlier and may_look:
+            if wrong and earlier and self._device.type == "cpu" and not self._looked_for_state:
                 self._looked_for_state = True
                 refuse_state(opened, failed, drawn)
             raise

@@ -150,15 +150,14 @@ class OpenedCase:
         """Take the plan of a draw; tell the worker trees that differ from those before, with other
         buffers if their sizes differ. Raises SubmissionFailed, OutOfTime and NotEnoughMemory."""
         self._repeats |= drawn.repeats
-        before, plan = self.plan, drawn.plan
-        if plan is None:
-            return
+        before, plan = self.plan, drawn.plan or self.plan
         if places(plan.expected)[-1] <= before.room_bytes:
             plan = replace(plan, room_bytes=before.room_bytes)
-        sizes = self._sizes_of(plan)
-        self.plan = plan  # other outputs or noise need no other trees
         # Not by ==: True equals 1.0, and NaN not itself.
-        if repr((plan.inputs, plan.expected)) == repr((before.inputs, before.expected)):
+        same = repr((plan.inputs, plan.expected)) == repr((before.inputs, before.expected))
+        sizes = (self._sizes, self._host_sizes) if same else self._sizes_of(plan)
+        self.plan = plan
+        if same:  # outputs and noise may be others all the same
             return
         if sizes != (self._sizes, self._host_sizes):
             self.close()

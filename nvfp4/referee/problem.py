@@ -185,7 +185,7 @@ class FolderProblem:
     def check(self, inputs: Inputs, output: Any) -> tuple[bool, str]:
         """Return whether the problem's checker accepts an output, and its message. Raises
         ProblemFailed."""
-        want, got = map(_sizes, (inputs.expected, output))
+        want, got = ([e.numel() for e in tensors_of(of)] for of in (inputs.expected, output))
         if len(want) != len(got):
             want, got = [sum(want)], [sum(got)]
         if any(wanted and not given for wanted, given in zip(want, got, strict=True)):
@@ -247,10 +247,6 @@ class FolderProblem:
                 return ""
             lines.append(told)
         return "; ".join(filter(None, lines))
-
-
-def _sizes(output: Any) -> list[int]:
-    return [each.numel() for each in tensors_of(output)]
 
 
 def _within_rounding(got: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> str | None:

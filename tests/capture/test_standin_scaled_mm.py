@@ -185,6 +185,8 @@ def test_the_functional_form_gives_the_same_product() -> None:
 
 def test_operands_that_a_gpu_refuses_are_refused() -> None:
     a, b = random_fp4(128, 64), random_fp4(128, 64)
+    one = torch.ones((), device="cuda")
+    e5m2 = torch.ones(32, 32, device="cuda").to(torch.float8_e5m2)
     scales = torch.zeros(512, dtype=torch.uint8, device="cuda").view(E4M3)
     for arguments, message in (
         ((a, b.t(), scales[:256].contiguous(), scales), "scale_a should have 512 elements"),
@@ -194,19 +196,15 @@ def test_operands_that_a_gpu_refuses_are_refused() -> None:
         ((a[0], b.t(), scales, scales), "Inputs must be 2D"),
         ((a.view(torch.uint8), b.t(), scales, scales), "Expected both inputs to be fp8 or fp4"),
         ((a, b.t(), scales.cpu(), scales), "same device"),
+        ((e5m2, e5m2.t(), one.cpu(), one), "same device"),
+        ((e5m2, e5m2.t(), one, one), "two Float8_e5m2"),
+        ((a, b.t(), scales, scales, one.bfloat16().expand(128)), "Bias must be torch.float16"),
+        ((a, b.t(), one, one), "without a GPU does not support FP4 with float32 scales"),
     ):
         with pytest.raises(RuntimeError, match=message):
             torch._scaled_mm(*arguments, out_dtype=torch.float16)
-
-
-def test_what_is_not_supported_is_named() -> None:
-    a, b = random_fp4(128, 64), random_fp4(128, 64)
-    scales = torch.zeros(512, dtype=torch.uint8, device="cuda").view(E4M3)
     with pytest.raises(NotImplementedError, match="does not support out_dtype"):
         torch._scaled_mm(a, b.t(), scales, scales)
-    one = torch.ones((), device="cuda")
-    with pytest.raises(NotImplementedError, match="FP4 with float32 scales"):
-        torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.float16)
 
 
 def test_float64_is_rounded_once() -> None:

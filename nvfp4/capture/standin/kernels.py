@@ -259,11 +259,11 @@ def cpu_for(device: torch.device) -> torch.device:
     return torch.device("cpu")
 
 
-def require_one_device(values: Any) -> None:
-    """Raise RuntimeError, as on a GPU, for CUDA tensors together with CPU tensors other than
-    scalars."""
+def require_one_device(values: Any, scalars: bool = True) -> None:
+    """Raise RuntimeError, as on a GPU, for CUDA tensors together with CPU tensors; scalars: other
+    than those of no dimension."""
     for tensor in memory.tensors_in(values):
-        if tensor.device.type != "cuda" and tensor.dim() > 0:
+        if tensor.device.type != "cuda" and (tensor.dim() > 0 or not scalars):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two "
                 f"devices, cuda:0 and {tensor.device}!"
@@ -339,7 +339,7 @@ _contiguous = torch.contiguous_format
 
 
 def _scaled_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
-    require_one_device((*args, *kwargs.values()))
+    require_one_device((*args, *kwargs.values()), scalars=False)
     on_cpu = _Aliases()
     on_cpu.read((*args, *kwargs.values()))
     result = scaled_mm(*map(on_cpu, args), **{name: on_cpu(each) for name, each in kwargs.items()})

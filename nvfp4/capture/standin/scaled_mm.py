@@ -118,18 +118,21 @@ def _check(
             "mat1 and mat2 shapes cannot be multiplied "
             f"({mat1.shape[0]}x{mat1.shape[1]} and {mat2.shape[0]}x{mat2.shape[1]})"
         )
+    if mat1.dtype == mat2.dtype == torch.float8_e5m2:
+        raise RuntimeError("Multiplication of two Float8_e5m2 matrices is not supported")
+    dtype = out_dtype or mat1.dtype
     if bias is not None:
         if bias.numel() != mat2.shape[1]:
             raise RuntimeError(f"Bias must be size {mat2.shape[1]} but got {bias.numel()}")
-        if (out_dtype or mat1.dtype) == torch.float32:
+        if dtype == torch.float32:
             raise RuntimeError("Bias is not supported when out_dtype is set to Float32")
-        if bias.dtype not in (torch.float16, torch.bfloat16):
-            raise RuntimeError(f"Bias must be either Half or BFloat16, but got {bias.dtype}")
+        if bias.dtype not in ([dtype] if dtype in _OUT_DTYPES else _OUT_DTYPES[:2]):
+            raise RuntimeError(f"Bias must be {dtype} to compute {dtype} output, not {bias.dtype}")
     if (mat1.dtype == torch.float4_e2m1fn_x2) != (mat2.dtype == torch.float4_e2m1fn_x2):
         raise RuntimeError(f"Expected both operands to be FP4, got {mat1.dtype} and {mat2.dtype}")
     _refuse(scale_result is not None, "scale_result")
     _refuse(scale_a.dtype != scale_b.dtype, f"scales of {scale_a.dtype} and {scale_b.dtype}")
-    _refuse((out_dtype or mat1.dtype) not in _OUT_DTYPES, f"out_dtype {out_dtype}")
+    _refuse(dtype not in _OUT_DTYPES, f"out_dtype {out_dtype}")
     is_fp4 = mat1.dtype == torch.float4_e2m1fn_x2
     if scale_a.dtype in _BLOCK:
         _refuse(

@@ -103,8 +103,7 @@ def explain(
     for case, result in zip(cases, results, strict=True):
         shape, kernels = shape_of(case), list(map(_kernel, result.get("kernels", [])))
         costly = costly_lines(kernels, shape, shown.top)
-        unclear = is_ours(result.get("code"))
-        told = result.get("error"), unclear, result.get("unverified")
+        told = result.get("error"), is_ours(result.get("code")), result.get("unverified")
         found.append(Explained(case, shape, kernels, costly, *told))
     return found
 
