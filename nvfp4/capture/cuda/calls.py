@@ -30,7 +30,8 @@ _NON_BLOCKING = 1
 _MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 
 # Methods of the runtime.
-for _method in (CudaRuntime.register_function, CudaRuntime.register_variable):
+_methods = (CudaRuntime.register_function, CudaRuntime.register_variable)
+for _method in (*_methods, CudaRuntime.take_last_error):
     entry(_method.__name__)(_method)
 for _giving in (CudaRuntime.register_module, CudaRuntime.new_handle):
     entry(_giving.__name__, gives=_ADDRESS)(_giving)
@@ -42,24 +43,6 @@ def _dim3_at(address: int) -> Dim3:
 
 
 # Modules and launches
-
-
-@entry()
-def launch(
-    runtime: CudaRuntime,
-    function: int,
-    grid: int,
-    block: int,
-    cluster: int,
-    arguments: int,
-    shared_bytes: int,
-    stream: int,
-    programmatic: int,
-) -> None:
-    dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
-    runtime.launch(
-        function, *dims, arguments, shared_bytes, stream, programmatic=bool(programmatic)
-    )
 
 
 _workspace_bytes = 256
@@ -76,8 +59,29 @@ def _workspace(runtime: CudaRuntime) -> int:
     return runtime.allocate(_workspace_bytes, "a grid's barrier")
 
 
+def _grid_barrier(
+    runtime: CudaRuntime, function: int, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
+) -> dict[str, int]:
+    """Prepare the barrier of a grid whose blocks all run at once; return the special registers with
+    its address. Raises CudaError if the blocks do not fit."""
+    kernel, device = runtime.kernel(function), runtime.device
+    each = blocks_per_multiprocessor(kernel, device, math.prod(block), shared_bytes)
+    size = max(1, math.prod(kernel.clusters(cluster)))
+    most = resident_ctas(device.attributes[_MULTIPROCESSORS], each, size)
+    if math.prod(grid) > most:
+        raise CudaError(
+            Code.COOPERATIVE_LAUNCH_TOO_LARGE,
+            f"{kernel.name}: {math.prod(grid)} blocks, of which {most} fit on {device.name} at "
+            "once",
+        )
+    workspace = _workspace(runtime)
+    cleared = _workspace_bytes.to_bytes(4, "little") + bytes(_workspace_bytes - 4)
+    graphs.do(lambda: host_access.put(workspace, cleared))
+    return {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
+
+
 @entry()
-def launch_cooperative(
+def launch(
     runtime: CudaRuntime,
     function: int,
     grid: int,
@@ -86,25 +90,13 @@ def launch_cooperative(
     arguments: int,
     shared_bytes: int,
     stream: int,
+    programmatic: int,
+    cooperative: int,
 ) -> None:
-    """Launch a kernel whose blocks all run at once."""
-    blocks, threads, asked = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
-    kernel, device = runtime.kernel(function), runtime.device
-    each = blocks_per_multiprocessor(kernel, device, math.prod(threads), shared_bytes)
-    size = max(1, math.prod(kernel.clusters(asked)))
-    most = resident_ctas(device.attributes[_MULTIPROCESSORS], each, size)
-    if math.prod(blocks) > most:
-        raise CudaError(
-            Code.COOPERATIVE_LAUNCH_TOO_LARGE,
-            f"{kernel.name}: {math.prod(blocks)} blocks, of which {most} fit on {device.name} at "
-            "once",
-        )
-    workspace = _workspace(runtime)
-    cleared = _workspace_bytes.to_bytes(4, "little") + bytes(_workspace_bytes - 4)
-    graphs.do(lambda: host_access.put(workspace, cleared))
-    registers = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
-    dims = blocks, threads, asked
-    runtime.launch(function, *dims, arguments, shared_bytes, stream, registers)
+    dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
+    registers = _grid_barrier(runtime, function, *dims, shared_bytes) if cooperative else {}
+    early = bool(programmatic and not cooperative)
+    runtime.launch(function, *dims, arguments, shared_bytes, stream, registers, early)
 
 
 # Functions and their limits
@@ -306,16 +298,6 @@ def device_name(runtime: CudaRuntime, target: int, size: int) -> None:
 
 
 # Errors
-
-
-@entry("cudaGetLastError")
-def get_last_error(runtime: CudaRuntime) -> int:
-    return runtime.take_last_error(clear=True)
-
-
-@entry("cudaPeekAtLastError")
-def peek_at_last_error(runtime: CudaRuntime) -> int:
-    return runtime.take_last_error(clear=False)
 
 
 @entry(gives=_ADDRESS)

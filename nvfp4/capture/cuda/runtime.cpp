@@ -73,8 +73,10 @@ cudaError_t ask(const char *name, Arguments... arguments) {
 }
 
 cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
-                   const void *stream, dim3 cluster = dim3(1, 1, 1), bool programmatic = false) {
-  return ask("launch", function, &grid, &block, &cluster, arguments, shared, stream, programmatic);
+                   const void *stream, bool cooperative = false, dim3 cluster = dim3(1, 1, 1),
+                   bool programmatic = false) {
+  return ask("launch", function, &grid, &block, &cluster, arguments, shared, stream, programmatic,
+             cooperative);
 }
 
 struct Configuration {
@@ -95,6 +97,9 @@ int attribute(cudaDeviceAttr which) {
 // Defines a function that asks Python, under a name, with these arguments.
 #define FORWARD(name, parameters, ...) \
   cudaError_t name parameters { return ask(__VA_ARGS__); }
+// Defines a function that carries out a statement, without Python, and succeeds.
+#define SUCCEED(name, parameters, statement) \
+  cudaError_t name parameters { statement; return cudaSuccess; }
 
 extern "C" {
 
@@ -131,10 +136,8 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
   *static_cast<cudaStream_t *>(stream) = last.stream;
   return cudaSuccess;
 }
-cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
-  *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void *>(function));
-  return cudaSuccess;
-}
+SUCCEED(__cudaGetKernel, (cudaKernel_t *kernel, const void *function),
+        *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void *>(function)))
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
                                size_t shared, cudaStream_t stream) {
   return launch(kernel, grid, block, arguments, shared, stream);
@@ -148,8 +151,7 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
 }
 cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block,
                                         void **arguments, size_t shared, cudaStream_t stream) {
-  dim3 cluster(1, 1, 1);
-  return ask("launch_cooperative", function, &grid, &block, &cluster, arguments, shared, stream);
+  return launch(function, grid, block, arguments, shared, stream, true);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function,
                                 void **arguments) {
@@ -165,11 +167,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
       cooperative = each.val.cooperative;
     }
   }
-  if (cooperative)
-    return ask("launch_cooperative", function, &grid, &block, &cluster, arguments,
-               config->dynamicSmemBytes, config->stream);
-  return launch(function, grid, block, arguments, config->dynamicSmemBytes, config->stream, cluster,
-                programmatic);
+  return launch(function, grid, block, arguments, config->dynamicSmemBytes, config->stream,
+                cooperative, cluster, programmatic);
 }
 
 // Functions and their limits.
@@ -209,10 +208,7 @@ FORWARD(cudaMallocAsync, (void **address, size_t size, cudaStream_t), "cudaMallo
 FORWARD(cudaMallocManaged, (void **address, size_t size, unsigned), "host_memory", address, size)
 FORWARD(cudaMallocHost, (void **address, size_t size), "host_memory", address, size)
 FORWARD(cudaHostAlloc, (void **address, size_t size, unsigned), "host_memory", address, size)
-cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
-  *device = host;
-  return cudaSuccess;
-}
+SUCCEED(cudaHostGetDevicePointer, (void **device, void *host, unsigned), *device = host)
 FORWARD(cudaFree, (void *address), "cudaFree", address)
 FORWARD(cudaFreeAsync, (void *address, cudaStream_t), "cudaFree", address)
 FORWARD(cudaFreeHost, (void *address), "cudaFree", address)
@@ -258,14 +254,8 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t, cudaEvent_t) 
 
 // The device.
 
-cudaError_t cudaGetDeviceCount(int *count) {
-  *count = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaGetDevice(int *device) {
-  *device = 0;
-  return cudaSuccess;
-}
+SUCCEED(cudaGetDeviceCount, (int *count), *count = 1)
+SUCCEED(cudaGetDevice, (int *device), *device = 0)
 FORWARD(cudaSetDevice, (int device), "cudaSetDevice", device)
 FORWARD(cudaDeviceSynchronize, (), "cudaDeviceSynchronize")
 cudaError_t cudaProfilerStart() { return cudaSuccess; }
@@ -309,8 +299,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
 
 // Errors.
 
-FORWARD(cudaGetLastError, (), "cudaGetLastError")
-FORWARD(cudaPeekAtLastError, (), "cudaPeekAtLastError")
+FORWARD(cudaGetLastError, (), "take_last_error", true)
+FORWARD(cudaPeekAtLastError, (), "take_last_error", false)
 const char *cudaGetErrorString(cudaError_t error) {
   const char *text = "";
   ask("error_text", &text, error);
