@@ -141,7 +141,7 @@ class Gpu:
         self._place_of_output = self._room_for_output = 0
         self._told = len(COMPILED)
         self.error: BaseException | None = None
-        self._operations: dict[type, Callable[[Any, int | None], Answer]] = {
+        self._operations: dict[type, Callable[[Any, int | None], Answer | None]] = {
             gpu_messages.AddText: self._add_text,
             gpu_messages.SetRegions: self._set_regions,
             gpu_messages.Share: self._share,
@@ -224,7 +224,7 @@ class Gpu:
     def answer(self, request: Any, fd: int | None) -> Answer:
         """Carry out a request of the worker."""
         try:
-            return self._operations[type(request)](request, fd)
+            return self._operations[type(request)](request, fd) or messages.Done()
         except (EmulatorError, CodedError) as error:
             unknown = TooSlow("a launch before this one was not run as a whole")
             return self._fault(unknown if self._call.sampled else error, request)
@@ -253,14 +253,13 @@ class Gpu:
             call.also = "host code goes on after an error of the GPU"
         return fault
 
-    def _add_text(self, request: gpu_messages.AddText, fd: int | None) -> messages.Done:
+    def _add_text(self, request: gpu_messages.AddText, fd: int | None) -> None:
         text = self._window[: request.nbytes].tobytes().decode("utf-8", "replace")
         if sum(map(len, self._texts)) + len(text) > _most_text_bytes:
             raise Malformed("there is too much PTX")
         self._texts.append(text)
-        return messages.Done()
 
-    def _set_regions(self, request: gpu_messages.SetRegions, fd: int | None) -> messages.Done:
+    def _set_regions(self, request: gpu_messages.SetRegions, fd: int | None) -> None:
         regions = [_buffer(*each) for each in request.regions]
         if sum(each.nbytes for each in regions) > _most_region_bytes:
             raise EmulatorFailed(
@@ -268,13 +267,11 @@ class Gpu:
             )
         self._memory.hold([(each.address, each.nbytes) for each in regions])
         self._regions, self._freed = regions, [_buffer(*each) for each in request.freed]
-        return messages.Done()
 
-    def _share(self, request: gpu_messages.Share, fd: int | None) -> messages.Done:
+    def _share(self, request: gpu_messages.Share, fd: int | None) -> None:
         if fd is None or request.address not in ADDRESSES:
             raise Malformed("a shared file has no place")
         self._memory.map_shared(fd, request.nbytes, request.address)
-        return messages.Done()
 
     def _text(self, number: int) -> str:
         if not 0 <= number < len(self._texts):
@@ -290,15 +287,14 @@ class Gpu:
                 return each
         raise Malformed("there is no such device memory")
 
-    def _write(self, request: gpu_messages.Write, fd: int | None) -> messages.Done:
+    def _write(self, request: gpu_messages.Write, fd: int | None) -> None:
         offset = 0
         for address, nbytes in request.spans:
             self._holder(address, nbytes)
             host_bytes(address, nbytes)[:] = self._window[offset : offset + nbytes]
             offset += nbytes
-        return messages.Done()
 
-    def _read(self, request: gpu_messages.Read, fd: int | None) -> messages.Done:
+    def _read(self, request: gpu_messages.Read, fd: int | None) -> None:
         address, nbytes = request.address, request.nbytes
         holder = self._holder(address, nbytes)
         self._refuse_what_differs(address, nbytes, lambda: host_bytes(address, nbytes).copy())
@@ -306,7 +302,6 @@ class Gpu:
         name = holder.name if holder in self._case else "memory of a kernel"
         if name not in self._call.read:
             self._call.read.append(name)
-        return messages.Done()
 
     def _refuse_what_differs(self, address: int, nbytes: int, read: Callable[[], Any]) -> None:
         """Raise the finding that the contents of a range depend on, if any."""
@@ -314,7 +309,7 @@ class Gpu:
         if cause is not None:
             raise cause
 
-    def _copy(self, request: gpu_messages.Copy, fd: int | None) -> messages.Done:
+    def _copy(self, request: gpu_messages.Copy, fd: int | None) -> None:
         to, source, nbytes = request.to, request.source, request.nbytes
         self._holder(source, nbytes)
         self._holder(to, nbytes)
@@ -323,26 +318,23 @@ class Gpu:
         self._call.copied.append(nbytes)
         if self._memory.is_shared(to, nbytes):
             self._call.also = _shares
-        return messages.Done()
 
     def _find_variable(self, request: gpu_messages.FindVariable, fd: int | None) -> Found:
         found = emulator.variable(self._text(request.text), request.name)
         self._variables[found.address] = found
         return Found(found.address, found.nbytes)
 
-    def _examine(self, request: gpu_messages.Examine, fd: int | None) -> messages.Done:
+    def _examine(self, request: gpu_messages.Examine, fd: int | None) -> None:
         emulator.examine(self._text(request.text), request.kernel)
-        return messages.Done()
 
-    def _add_note(self, request: gpu_messages.AddNote, fd: int | None) -> messages.Done:
+    def _add_note(self, request: gpu_messages.AddNote, fd: int | None) -> None:
         reports, note = self._call.reports, _note(request.note)
         those = [each for each in reports if each.kernel == request.kernel] or reports
         if those and len(self._call.notes) < _most_told:
             self._call.notes.append([note.code, note.message])
             those[-1].findings.append(noted(note, those[-1].kernel))
-        return messages.Done()
 
-    def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> messages.Done:
+    def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> None:
         width, shape, strides = request.itemsize, request.shape, request.strides
         sizes = [width, *shape, *strides, request.offset]
         if min(sizes) < 0 or not len(shape) == len(strides) <= _most_dimensions or width < 1:
@@ -351,7 +343,7 @@ class Gpu:
         if request.offset + size > self._room_for_output:
             raise Malformed("the output has no room")
         if size == 0:
-            return messages.Done()
+            return
         last = sum((count - 1) * step for count, step in zip(shape, strides, strict=True))
         self._holder(request.address, last + width)
         source = host_bytes(request.address, last + width)
@@ -364,7 +356,6 @@ class Gpu:
 
         self._refuse_what_differs(request.address, last + width, read)
         host_bytes(self._place_of_output + request.offset, size)[:] = read()
-        return messages.Done()
 
     def _start(self, request: gpu_messages.Start, fd: int | None) -> Started:
         call, session = self._call, self._session

@@ -95,12 +95,12 @@ class EmulatedRunner(Runner):
         self._socket = socket.socket(fileno=fd)
         return messages.Connected(taken_ranges())
 
-    def _load(self, request: messages.Load, fd: int | None) -> messages.Done:
+    def _load(self, request: messages.Load, fd: int | None) -> None:
         self.launches = ForwardedLaunches(self.link(), self._submission, self.options)
         activity.tell(self._note)
         tell_refusals(self.state.refused)
         with activity.busy("importing"):
-            return super()._load(request, fd)
+            super()._load(request, fd)
 
     def link(self) -> Link:
         """Return the link to the executor, which runs the kernels."""

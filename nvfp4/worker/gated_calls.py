@@ -40,13 +40,12 @@ class GatedCalls:
         self._close(messages.CloseQueue(), None)
         return self._open_case(request, fd)
 
-    def _open_gate(self, request: messages.OpenGate, fd: int | None) -> messages.Done:
+    def _open_gate(self, request: messages.OpenGate, fd: int | None) -> None:
         assert fd is not None, "a descriptor comes with it"
         self._gate = WaitingSide(fd, self._runner.device)
         self._copy_all([], [])  # a kernel cannot be loaded while the device waits
-        return messages.Done()
 
-    def _open_sets(self, request: messages.OpenSets, fd: int | None) -> messages.Done:
+    def _open_sets(self, request: messages.OpenSets, fd: int | None) -> None:
         runner = self._runner
         if fd is None:
             self._sets = [runner.buffers]
@@ -54,9 +53,8 @@ class GatedCalls:
             sizes = sizes_of(runner.inputs, runner.room_bytes)
             whole = open_buffers(of_sets(sizes, request.count), runner.device, fd)
             self._sets = in_sets(whole, request.count)
-        return messages.Done()
 
-    def _queue(self, request: messages.QueueCalls, fd: int | None) -> messages.Done:
+    def _queue(self, request: messages.QueueCalls, fd: int | None) -> None:
         """Queue behind the gate one call on each set, and the copy of its output to the judge."""
         assert self._gate, "OpenGate comes first"
         runner = self._runner
@@ -75,16 +73,15 @@ class GatedCalls:
         if request.wait:  # as a host does that waits for the device in a call
             runner.settle()
         self._copy_all(targets, self._outputs)
-        return self._await(messages.AwaitQueue(), None) if request.wait else messages.Done()
+        if request.wait:
+            runner.settle()
 
     def _copy_all(self, targets: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         """Copy the outputs and a dummy, so that an empty queue costs the same as others."""
         _copy_all([*targets, self._nothing[0]], [*outputs, self._nothing[1]])
 
-    def _await(self, request: messages.AwaitQueue, fd: int | None) -> messages.Done:
+    def _await(self, request: messages.AwaitQueue, fd: int | None) -> None:
         self._runner.settle()
-        return messages.Done()
 
-    def _close(self, request: messages.CloseQueue, fd: int | None) -> messages.Done:
+    def _close(self, request: messages.CloseQueue, fd: int | None) -> None:
         self._sets, self._outputs = [], []
-        return messages.Done()

@@ -46,7 +46,8 @@ class Runner:
     """Serves the judge's requests.
 
     operations: the function that carries out each kind of request, given the record and its
-    descriptor. name: name of the submission's file in messages. emulates: whether there is no GPU.
+    descriptor; it returns the answer, None for `Done`. name: name of the submission's file in
+    messages. emulates: whether there is no GPU.
     """
 
     emulates = False
@@ -85,7 +86,7 @@ class Runner:
         loads = isinstance(request, messages.Load)
         try:
             with self.watch.watching(loads):
-                return self.operations[type(request)](request, fd)
+                return self.operations[type(request)](request, fd) or messages.Done()
         except Refused as refused:
             module = sys.modules.get("submission")
             more = _about_entry_point(module) if loads and module else ""
@@ -142,7 +143,7 @@ class Runner:
                     "custom_kernel set aside L2 cache, which would survive the flush",
                 )
 
-    def _load(self, request: messages.Load, fd: int | None) -> messages.Done:
+    def _load(self, request: messages.Load, fd: int | None) -> None:
         spec = importlib.util.spec_from_file_location("submission", self._submission)
         if spec is None or spec.loader is None:
             raise Refused("contract.not_python", f"{self._submission.name} is not a Python file")
@@ -154,7 +155,6 @@ class Runner:
             message = f"{self._submission.name} defines no function custom_kernel(data)"
             raise Refused("contract.no_custom_kernel", message)
         self._kernel = kernel
-        return messages.Done()
 
     def _open_case(self, request: messages.OpenCase, fd: int | None) -> object:
         self.buffers.close()
@@ -162,18 +162,17 @@ class Runner:
         assert fd is not None
         sizes = sizes_of(self.inputs, self.room_bytes)
         self.buffers = open_buffers(sizes, self.device, fd)
-        return messages.Done()
+        return None
 
     def _plan(self, request: messages.OpenCase) -> None:
         self.inputs = tree_of(request.inputs)
         self._expected = tree_of(request.expected) if request.expected else None
         self.room_bytes = request.room_bytes
 
-    def _open_host(self, request: messages.OpenHost, fd: int | None) -> messages.Done:
+    def _open_host(self, request: messages.OpenHost, fd: int | None) -> None:
         assert fd is not None
         self._host.close()
         self._host = open_buffers(host_sizes_of(self.inputs), torch.device("cpu"), fd)
-        return messages.Done()
 
     def _call(self, request: messages.Call, fd: int | None) -> messages.Called:
         kernel, data = self.kernel, self.data(self.buffers)
@@ -182,9 +181,8 @@ class Runner:
         self._hand_over(output)
         return messages.Called(time.call_ns, time.settled_ns, time.late, self.output.to_plain(), [])
 
-    def _hand_over_again(self, request: messages.HandOverAgain, fd: int | None) -> messages.Done:
+    def _hand_over_again(self, request: messages.HandOverAgain, fd: int | None) -> None:
         self._hand_over(self._last_output)
-        return messages.Done()
 
     def _hand_over(self, output: Any) -> None:
         """Copy an output to the memory that the judge reads."""
