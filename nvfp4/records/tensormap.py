@@ -276,15 +276,16 @@ def encode_tensor_map(
     strides: int,
     box: int,
     element_strides: int,
-    modes: tuple[int, int, int, int],
+    interleave: int,
+    swizzle: int,
+    promotion: int,
+    fill: int,
 ) -> None:
     """Do what cuTensorMapEncodeTiled does: write the descriptor to `target` (128 bytes).
 
     shape, strides, box, element_strides: addresses of u64[rank], u64[rank - 1], u32[rank],
-    u32[rank]. modes: interleave, swizzle, L2 promotion, fill. Raises InvalidTensorMap if the driver
-    would refuse.
+    u32[rank]. Raises InvalidTensorMap if the driver would refuse.
     """
-    interleave, swizzle, promotion, fill = modes
     given = (target, shape, box, element_strides, *([strides] if rank > 1 else []))
     if not all(given) or not 1 <= rank <= 5:
         raise InvalidTensorMap(f"a null pointer, or {rank} dimensions, where 1 to 5 are allowed")

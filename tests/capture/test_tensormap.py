@@ -66,10 +66,9 @@ def test_a_null_pointer_of_an_encode_call_is_an_error_and_never_read(missing: st
     pointers = dict.fromkeys(
         ("target", "shape", "strides", "box", "element_strides"), ctypes.addressof(buffer)
     )
+    modes = dict.fromkeys(("interleave", "swizzle", "promotion", "fill"), 0)
     with pytest.raises(InvalidTensorMap, match="null pointer"):
-        encode_tensor_map(
-            data_type=0, rank=3, address=16, modes=(0, 0, 0, 0), **{**pointers, missing: 0}
-        )
+        encode_tensor_map(data_type=0, rank=3, address=16, **modes, **{**pointers, missing: 0})
 
 
 def test_packed_fp4_counts_half_bytes() -> None:

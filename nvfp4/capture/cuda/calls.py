@@ -9,16 +9,10 @@ import functools
 import math
 
 from nvfp4.capture import graphs, host_access, stream_order
+from nvfp4.capture import kernel as kernels
 from nvfp4.capture.codes import Code, CudaError, error_name
 from nvfp4.capture.cuda.entries import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
-from nvfp4.capture.kernel import (
-    LARGE_CLUSTERS,
-    allow_dynamic_shared,
-    blocks_per_multiprocessor,
-    examined,
-    kernel_attributes,
-)
 from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch import Buffer, Dim3, resident_ctas
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedCall
@@ -65,7 +59,7 @@ def _grid_barrier(
     """Prepare the barrier of a grid whose blocks all run at once; return the special registers with
     its address. Raises CudaError if the blocks do not fit."""
     kernel, device = runtime.kernel(function), runtime.device
-    each = blocks_per_multiprocessor(kernel, device, math.prod(block), shared_bytes)
+    each = kernels.blocks_per_multiprocessor(kernel, device, math.prod(block), shared_bytes)
     size = max(1, math.prod(kernel.clusters(cluster)))
     most = resident_ctas(device.attributes[_MULTIPROCESSORS], each, size)
     if math.prod(grid) > most:
@@ -106,22 +100,22 @@ def launch(
 def set_function_attribute(runtime: CudaRuntime, function: int, which: int, value: int) -> None:
     kernel = runtime.kernel(function)
     if which == _DYNAMIC_SHARED:
-        with examined(kernel, runtime.examine):
-            allow_dynamic_shared(kernel, runtime.device, ctypes.c_int64(value).value)
-    elif which == LARGE_CLUSTERS:
+        with kernels.examined(kernel, runtime.examine):
+            kernels.allow_dynamic_shared(kernel, runtime.device, ctypes.c_int64(value).value)
+    elif which == kernels.LARGE_CLUSTERS:
         kernel.large_clusters = bool(value)
 
 
 @entry(gives=_INT)
 def function_attribute(runtime: CudaRuntime, function: int, which: int) -> int:
     """Return a kernel's attribute by its CUfunction_attribute; 0 for others."""
-    return kernel_attributes(runtime.kernel(function), runtime.device).get(which, 0)
+    return kernels.kernel_attributes(runtime.kernel(function), runtime.device).get(which, 0)
 
 
 @entry(gives=_INT)
 def occupancy(runtime: CudaRuntime, function: int, threads: int, shared_bytes: int) -> int:
     kernel = runtime.kernel(function)
-    return blocks_per_multiprocessor(kernel, runtime.device, threads, shared_bytes)
+    return kernels.blocks_per_multiprocessor(kernel, runtime.device, threads, shared_bytes)
 
 
 # Memory
@@ -318,24 +312,9 @@ def unsupported(runtime: CudaRuntime, function: str) -> None:
     )
 
 
-@entry()
-def tensor_map(
-    runtime: CudaRuntime,
-    target: int,
-    data_type: int,
-    rank: int,
-    address: int,
-    shape: int,
-    strides: int,
-    box: int,
-    steps: int,
-    interleave: int,
-    swizzle: int,
-    promotion: int,
-    fill: int,
-) -> None:
-    modes = (interleave, swizzle, promotion, fill)
+@entry(count=12)
+def tensor_map(runtime: CudaRuntime, *given: int) -> None:
     try:
-        encode_tensor_map(target, data_type, rank, address, shape, strides, box, steps, modes)
+        encode_tensor_map(*given)
     except InvalidTensorMap as error:
         raise CudaError(Code.INVALID_VALUE, f"cuTensorMapEncodeTiled: {error}") from None

@@ -49,12 +49,12 @@ _ALWAYS = {
 }
 
 
-def entry(name: str | None = None, gives: Any = None) -> Callable[[Any], Any]:
+def entry(name: str | None = None, gives: Any = None, count: int = 0) -> Callable[[Any], Any]:
     """Decorate a function so that C++ can call it.
 
     The function takes the runtime, numbers, and strings where its annotations say so; further words
     are ignored. It raises CudaError for what CUDA refuses. name: its name in C++ if different.
-    gives: see `_Entry`.
+    gives: see `_Entry`. count: how many numbers it takes, where it takes them as one tuple.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,7 +62,7 @@ def entry(name: str | None = None, gives: Any = None) -> Callable[[Any], Any]:
         parameters = code.co_varnames[1 : code.co_argcount]
         kinds = [function.__annotations__.get(each) for each in parameters]
         texts = [i for i, kind in enumerate(kinds) if kind in (str, "str")]
-        made = _Entry(function, len(parameters), tuple(texts), gives)
+        made = _Entry(function, count or len(parameters), tuple(texts), gives)
         _entries[name or function.__name__] = made
         return function
 

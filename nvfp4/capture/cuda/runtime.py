@@ -14,17 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 from nvfp4.capture import host_access
+from nvfp4.capture import kernel as kernels
 from nvfp4.capture.codes import Code, CudaError, error_text
 from nvfp4.capture.cuda.build import Built
 from nvfp4.capture.emulated_gpu import EmulatedGpu
-from nvfp4.capture.kernel import (
-    Kernel,
-    Resources,
-    examined,
-    find_kernel,
-    refuse_as_cuda_does,
-    refuse_other_architectures,
-)
 from nvfp4.capture.session import Session
 from nvfp4.records.launch import Buffer, Dim3, Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall, refused
@@ -45,13 +38,13 @@ class _Module:
 
     ptx: tuple[str, ...]
     """Its PTX texts."""
-    resources: dict[str, Resources]
+    resources: dict[str, kernels.Resources]
     """Resources of each kernel, by name."""
     made_for: tuple[str, ...]
     """The architectures that it was compiled for."""
 
-    def kernel(self, name: str) -> Kernel | None:
-        return find_kernel(self.ptx, name, self.resources, self.made_for)
+    def kernel(self, name: str) -> kernels.Kernel | None:
+        return kernels.find_kernel(self.ptx, name, self.resources, self.made_for)
 
 
 @dataclass
@@ -77,7 +70,7 @@ class CudaRuntime(Session):
         self._handles = itertools.count(_FIRST_HANDLE, 0x10)
         self._modules: dict[int, _Module] = {}
         self._with_suffix: dict[str, str] = {}
-        self._kernels: dict[int, Kernel] = {}
+        self._kernels: dict[int, kernels.Kernel] = {}
         self._variables: dict[int, tuple[str, str]] = {}
         self._found_variables: dict[int, Buffer] = {}
         self._broken: BaseException | None = None
@@ -192,7 +185,10 @@ class CudaRuntime(Session):
         return self.add_module(texts, used, built.made_for)
 
     def add_module(
-        self, ptx: tuple[str, ...], resources: dict[str, Resources], made_for: tuple[str, ...] = ()
+        self,
+        ptx: tuple[str, ...],
+        resources: dict[str, kernels.Resources],
+        made_for: tuple[str, ...] = (),
     ) -> int:
         """Return a handle for a module; see `_Module`."""
         handle = self.new_handle()
@@ -221,14 +217,14 @@ class CudaRuntime(Session):
         """Return a handle for a new stream or event."""
         return next(self._handles)
 
-    def kernel(self, function: int) -> Kernel:
+    def kernel(self, function: int) -> kernels.Kernel:
         """Return a kernel. Raises CudaError for a function that is no kernel, or not one of this
         device."""
         if function not in self._kernels:
             raise CudaError(Code.INVALID_DEVICE_FUNCTION, "no such kernel in a loaded module")
         kernel = self._kernels[function]
         if self._device is not None:
-            refuse_other_architectures(kernel, self._device)
+            kernels.refuse_other_architectures(kernel, self._device)
         return kernel
 
     def variable(self, symbol: int) -> Buffer:
@@ -287,7 +283,7 @@ class CudaRuntime(Session):
 
     # Launches
 
-    refuse_launch = staticmethod(refuse_as_cuda_does)
+    refuse_launch = staticmethod(kernels.refuse_as_cuda_does)
 
     def launch(
         self,
@@ -304,7 +300,7 @@ class CudaRuntime(Session):
         """Run a kernel. registers: special registers that the driver sets. programmatic: as in
         Launch. Raises CudaError if CUDA refuses the launch, and the errors of the executor."""
         kernel = self.kernel(function)
-        with examined(kernel, self.examine):
+        with kernels.examined(kernel, self.examine):
             self.refuse_launch(kernel, self.device, grid, block, cluster, shared_bytes)
         sizes = kernel.parameter_bytes  # host code passes an array of pointers (void **)
         pointers = (ctypes.c_void_p * len(sizes)).from_address(arguments) if sizes else ()

@@ -83,7 +83,7 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
         "cuda_dialect_unload_library_once": ((PTR,), nothing),
         "_cuTensorMapEncodeTiled": (
             (PTR, I32, U32, PTR, PTR, PTR, PTR, PTR, *(I32,) * 4),
-            lambda t, d, r, a, n, s, b, e, *modes: encode_tensor_map(t, d, r, a, n, s, b, e, modes),
+            encode_tensor_map,
         ),
     }
 
