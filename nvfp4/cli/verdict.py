@@ -12,13 +12,13 @@ from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import leaderboard
 from nvfp4.cli.text import visible_json
 from nvfp4.records import failures
+from nvfp4.records.base import Record
 from nvfp4.records.cases import dimensions, full_range_suffix
 from nvfp4.records.channel import fits
 from nvfp4.records.prediction import Prediction, geometric_mean, read_prediction
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(Record):
     """The file that is judged."""
 
     path: str
@@ -27,8 +27,7 @@ class Submission:
     """The hash of the file's bytes."""
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Record):
     """The device that judges."""
 
     kind: str
@@ -54,8 +53,7 @@ class Device:
     """The kernels that were rewritten for this GPU."""
 
 
-@dataclass(frozen=True)
-class CaseResult:
+class CaseResult(Record):
     """The result of a case; docs/json.md explains findings and failure."""
 
     spec: str
@@ -90,7 +88,6 @@ class CaseResult:
 Result = TypeVar("Result", bound=CaseResult)
 
 
-@dataclass(frozen=True)
 class TestResult(CaseResult):
     """The result of a test."""
 
@@ -102,7 +99,6 @@ class TestResult(CaseResult):
     """Whether it launched kernels that were emulated, as the judge says."""
 
 
-@dataclass(frozen=True)
 class BenchmarkResult(CaseResult):
     """The result of a benchmark. Times are None if nothing was timed."""
 
@@ -134,8 +130,7 @@ class BenchmarkResult(CaseResult):
     """Every timed call that counts, in order."""
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(Record):
     """Means over the benchmarks, geometric unless a field says otherwise."""
 
     geomean_us: float | None
@@ -153,8 +148,7 @@ class Score:
     """The time by which the leaderboard ranks."""
 
 
-@dataclass(frozen=True)
-class Warning:
+class Warning(Record):
     """A warning: what happened, and what to do about it."""
 
     code: str

@@ -7,12 +7,13 @@ aliases survive, because a leaf names its storage.
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from itertools import accumulate
 from typing import Any
 
 import torch
 
+from nvfp4.records.base import Record
 from nvfp4.records.channel import NotPlain, record
 
 _plain = (bool, int, float, str, type(None))
@@ -31,8 +32,7 @@ class TreeError(ValueError):
     """Data hold what cannot travel, or a record describes no data."""
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(Record):
     """A tensor."""
 
     path: str
@@ -55,8 +55,7 @@ class Leaf:
         return dtype_of(self.dtype).itemsize
 
 
-@dataclass(frozen=True)
-class Storage:
+class Storage(Record):
     """Bytes that leaves lie in."""
 
     nbytes: int
@@ -64,8 +63,7 @@ class Storage:
     """cuda or cpu."""
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(Record):
     """A structure of tensors and plain values."""
 
     skeleton: Any

@@ -6,9 +6,9 @@ line, kernel, CTA and thread when they are known.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from nvfp4.records.base import Record
 from nvfp4.records.source import SourceLine, heading, is_library, shown
 from nvfp4.records.texts import readable, short_name
 
@@ -21,8 +21,7 @@ _INITIAL_VALUES = (
 )
 
 
-@dataclass(frozen=True)
-class SourceLocation:
+class SourceLocation(Record):
     """Place of a fault."""
 
     kernel: str
@@ -80,8 +79,7 @@ class SourceLocation:
         return ", ".join(parts)
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Record):
     """One of the two accesses of a race."""
 
     space: str
@@ -101,8 +99,7 @@ class Seen:
     """The CTA whose shared memory was accessed."""
 
 
-@dataclass(frozen=True)
-class Related:
+class Related(Record):
     """Another place that belongs to a fault, and what happened there."""
 
     message: str

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from nvfp4.records.base import Record
 from nvfp4.records.failures import Finding
 from nvfp4.records.prediction import Prediction
 
@@ -11,8 +12,7 @@ slots_a_pass = 4
 of global memory."""
 
 
-@dataclass(frozen=True)
-class AccessCost:
+class AccessCost(Record):
     """The accesses of a line with one opcode and one stride.
 
     The counts are defined in `emulator.state.tally.SiteTally`; the conflict is the worst one.
@@ -33,8 +33,7 @@ class AccessCost:
     conflict_lanes: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ReadCost:
+class ReadCost(Record):
     """Reads of a buffer by a line."""
 
     buffer: str
@@ -108,8 +107,7 @@ class LineCost:
         return self.instructions + self.sectors + slots_a_pass * self.passes
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(Record):
     """An instruction of PTX or SASS at a line of source."""
 
     file: str | None
@@ -119,8 +117,7 @@ class Code:
     """The number of warps that ran it; None for SASS."""
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Record):
     """The costs of a kernel; see `emulator.cost.KernelCost`."""
 
     kernel: str

@@ -7,9 +7,11 @@ afterwards every value has its type and a limited length.
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from pathlib import PurePath
 from typing import Any, TypeVar
+
+from nvfp4.records.base import Record
 
 T = TypeVar("T")
 
@@ -36,8 +38,7 @@ ADVICE = frozenset({"software_conversion", "own_stream"})
 _code = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Record):
     """Another place that belongs to a failure or a finding."""
 
     message: str | None = None
@@ -50,8 +51,7 @@ class Place:
     """[x, y, z]."""
 
 
-@dataclass(frozen=True)
-class _Report:
+class _Report(Record):
     """The fields of a failure and of a finding; docs/json.md explains each."""
 
     code: str
@@ -68,7 +68,6 @@ class _Report:
     """The source, which is set by the process that reads a record of another one."""
 
 
-@dataclass(frozen=True)
 class Failure(_Report):
     """Why a case did not pass."""
 
@@ -103,7 +102,6 @@ class Failure(_Report):
         return json.dumps(plain)
 
 
-@dataclass(frozen=True)
 class Finding(_Report):
     """An action of a kernel that the manual forbids and hardware tolerates."""
 

@@ -2,8 +2,10 @@
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from nvfp4.records.base import Record
 
 Dim3 = tuple[int, int, int]
 
@@ -18,8 +20,7 @@ def resident_ctas(multiprocessors: int, each: int, cluster: int) -> int:
     return min(multiprocessors * each // cluster, by_gpcs) * cluster
 
 
-@dataclass(frozen=True)
-class View:
+class View(Record):
     """The layout of a tensor in a buffer, for messages."""
 
     shape: tuple[int, ...]
@@ -49,8 +50,7 @@ class View:
         return tuple(found)
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(Record):
     """A live range of memory: [address, address + nbytes). `name` is for messages, as is `view`."""
 
     name: str
@@ -97,8 +97,7 @@ class ListedMemory:
         return iter(())
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(Record):
     """A remark on a launch by the code that captured it; it becomes a finding in the report."""
 
     code: str
@@ -123,8 +122,7 @@ def anything_goes(ptx: str, kernel: str) -> None:
     """Accept every kernel."""
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Record):
     """A kernel launch as the host code requested it."""
 
     ptx: str

@@ -3,10 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from nvfp4.cli.problem import Shape
+from nvfp4.records.base import Record
 from nvfp4.records.costs import Kernel, LineCost, ReadCost, all_lines, slots_a_pass
 
 noticeable = 0.02
@@ -36,8 +36,7 @@ _wide_bytes = 16
 _shown_opcodes = 3
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(Record):
     """A change of a line that would save issue slots."""
 
     code: str
@@ -49,8 +48,7 @@ class Advice:
     """The numbers of the message."""
 
 
-@dataclass(frozen=True)
-class CostlyLine:
+class CostlyLine(Record):
     """A line among those that cost most."""
 
     kernel: Kernel
@@ -62,8 +60,7 @@ class CostlyLine:
     sentence: str
 
 
-@dataclass(frozen=True)
-class _Context:
+class _Context(Record):
     """Totals that a line is compared with."""
 
     kernel: Kernel

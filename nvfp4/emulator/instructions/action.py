@@ -9,7 +9,7 @@ the instruction is and what its operands are) and returns an `Action`. Arithmeti
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -19,12 +19,12 @@ from nvfp4.emulator.arithmetic.definedness import Rule
 from nvfp4.emulator.ptx.syntax import Instruction, Integer, Memory, Operand, OperandList, Sink
 from nvfp4.emulator.ptx.types import TYPES, Array, is_type
 from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.records.base import Record
 
 _HINTS = ("L1::", "L2::", "level::")
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Record):
     """An instruction in its kernel."""
 
     kernel: str
@@ -240,16 +240,14 @@ def issuing_lanes(
         yield site.lane(ex.batch, lane), [int(column[i]) for column in columns]
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Record):
     """An operand to read as a register class. An address reads as b64 with its offset added."""
 
     operand: Operand
     cls: str
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Record):
     """An operand to set from a value of a register class."""
 
     operand: Operand
@@ -264,8 +262,7 @@ Gate = Callable[..., "Array | None"]
 Shadow = Callable[[Execution, Sequence[Array], Sequence[Array]], "tuple[Array, ...]"]
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(Record):
     """The execution of an instruction: run(execution, *sources) returns the results in order.
 
     Results of lanes that do not take part are ignored.

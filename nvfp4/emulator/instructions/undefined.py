@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from nvfp4.emulator.state.batch import Batch, Execution, Origin
 from nvfp4.emulator.state.group import select
 from nvfp4.emulator.state.memory import in_window
 from nvfp4.emulator.state.races import writer_of
+from nvfp4.records.base import Record
 
 _REGISTER_HINT = (
     "usual causes: a fragment that is only partly filled, or a load under a predicate that "
@@ -26,8 +26,7 @@ _REGISTER = re.compile(r"^(?:register|predicate) \S+")
 _SHARED_HINT = "write all of what is read, or wait for the copy that does"
 
 
-@dataclass(frozen=True)
-class Passage:
+class Passage(Record):
     """An instruction that may pass on undefined bits."""
 
     index: int
@@ -36,8 +35,7 @@ class Passage:
     """The line of a load; None for other instructions."""
 
 
-@dataclass(frozen=True)
-class Origins:
+class Origins(Record):
     """Where a kernel's undefined bits may come from."""
 
     passages: Mapping[int, Sequence[Passage]]
@@ -78,8 +76,7 @@ class Origins:
                     found.update(passage.sources)
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Record):
     """A use of a register in which every bit matters."""
 
     site: Site

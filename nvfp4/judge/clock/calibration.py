@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from nvfp4.gpu.timing import CallTimer, CudaTimer, Flush, call_timer, contest_flush, flushes
 from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.judge.facts import driver_version
+from nvfp4.records.base import Record
 from nvfp4.records.files import write_whole
 from nvfp4.sandbox.caches import cache_root
 
@@ -22,8 +23,7 @@ _empty_calls = 16
 _bandwidth_calls = 10
 
 
-@dataclass(frozen=True)
-class DeviceLimits:
+class DeviceLimits(Record):
     """Limits that no call can beat."""
 
     read_gbps: float
@@ -84,8 +84,7 @@ _reads_each = 6
 """New reads of each size that decide whether a stored floor holds."""
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(Record):
     """The limits of a device, and floors."""
 
     limits: DeviceLimits
@@ -93,8 +92,7 @@ class Calibration:
     """Floors of the requested sizes."""
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(Record):
     """A stored measurement."""
 
     at_s: float

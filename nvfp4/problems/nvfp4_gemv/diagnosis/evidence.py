@@ -3,13 +3,14 @@ explains."""
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Array
 from nvfp4.problems.nvfp4_gemv.task import atol, rtol
+from nvfp4.records.base import Record
 
 Argument = int | float | str | list[int]
 
@@ -46,8 +47,7 @@ words = ("what", "place", "moves")
 """Arguments that a program does not need, since they are words."""
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Record):
     """A cause by its code."""
 
     code: str
@@ -91,8 +91,7 @@ Predict = Callable[[int, Array], Array]
 """Returns, for a batch and rows, the output of a kernel with the fault: float64 [rows]."""
 
 
-@dataclass(frozen=True)
-class Hypothesis:
+class Hypothesis(Record):
     """A cause and its consequences."""
 
     cause: Cause
@@ -101,16 +100,14 @@ class Hypothesis:
     """Whether the output must be equal bit for bit."""
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Record):
     """A hypothesis that explains a number of the wrong elements."""
 
     explained: int
     hypothesis: Hypothesis
 
 
-@dataclass(frozen=True)
-class Mismatch:
+class Mismatch(Record):
     """An output beside the expected one."""
 
     got: Array
