@@ -7,18 +7,8 @@ from typing import Any
 
 from bot import case
 
+from nvfp4.cli import verdict as verdicts
 from nvfp4.cli.judging.warnings import warnings_of
-from nvfp4.cli.verdict import (
-    Device,
-    Submission,
-    TestResult,
-    Verdict,
-    Warning,
-    read_benchmark,
-    read_confinement,
-    read_device,
-    read_test,
-)
 from nvfp4.records.failures import Finding, read_failure
 
 folder = Path(__file__).resolve().parent / "recorded"
@@ -38,26 +28,29 @@ def recorded(name: str) -> dict[str, Any]:
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def verdict_of(mode: str, cases: list[str], values: dict[str, str]) -> Verdict:
+def verdict_of(mode: str, cases: list[str], values: dict[str, str]) -> verdicts.Verdict:
     """The verdict that the command makes of the lines of one mode."""
-    verdict = Verdict(Submission("mine.py", "0" * 64))
-    verdict.device, verdict.confined = read_device(values), read_confinement(values)
+    verdict = verdicts.Verdict(verdicts.Submission("mine.py", "0" * 64))
+    verdict.device, verdict.confined = (
+        verdicts.read_device(values),
+        verdicts.read_confinement(values),
+    )
     lines = list(enumerate(cases))
     if mode == "test":
-        verdict.tests = [read_test(values, index, line) for index, line in lines]
+        verdict.tests = [verdicts.read_test(values, index, line) for index, line in lines]
     else:
-        verdict.benchmarks = [read_benchmark(values, index, line) for index, line in lines]
+        verdict.benchmarks = [verdicts.read_benchmark(values, index, line) for index, line in lines]
     verdict.warnings = warnings_of(verdict)
     return verdict
 
 
-def recorded_verdict(name: str) -> Verdict:
+def recorded_verdict(name: str) -> verdicts.Verdict:
     """A run of tests/recorded/ as a verdict."""
     run = recorded(name)
     return verdict_of(run["mode"], run["cases"], run["values"])
 
 
-def timed_verdict(retargeted: bool = False) -> Verdict:
+def timed_verdict(retargeted: bool = False) -> verdicts.Verdict:
     """A benchmark that was timed on an H100."""
     values = {f"benchmark.0.{name}": str(value) for name, value in h100_ns.items()}
     values |= {"benchmark.0.runs": "100", "benchmark.0.bytes": "66083840"}
@@ -77,7 +70,7 @@ no_prediction: dict[str, Any] = dict.fromkeys(("us", "low_us", "high_us", "bound
 no_prediction |= {"gpu": "B200", "parts": {}, "kernels": [], "missing": "nvdisasm is missing"}
 
 
-def predicted_verdict(*told: dict[str, Any]) -> Verdict:
+def predicted_verdict(*told: dict[str, Any]) -> verdicts.Verdict:
     """An emulated run with a benchmark for each prediction."""
     run = recorded("emulated")
     values = dict(run["values"])
@@ -88,7 +81,7 @@ def predicted_verdict(*told: dict[str, Any]) -> Verdict:
     return verdict_of("leaderboard", run["cases"] * len(told), values)
 
 
-def every_verdict() -> dict[str, Verdict]:
+def every_verdict() -> dict[str, verdicts.Verdict]:
     """By name: recorded, timed, retargeted, predicted, skipped, not judged, empty."""
     made = {name: recorded_verdict(name) for name in names}
     made |= {"timed": timed_verdict(), "retargeted": timed_verdict(retargeted=True)}
@@ -112,7 +105,7 @@ hostile = [
 ]
 
 
-def verdict_with(text: str) -> Verdict:
+def verdict_with(text: str) -> verdicts.Verdict:
     """A verdict in which everything that a submission can say is this text."""
     told: dict[str, Any] = {
         "code": "call.exception",
@@ -125,8 +118,10 @@ def verdict_with(text: str) -> Verdict:
     told |= {"hint": text, "arguments": {text: text}, "causes": causes}
     failure = read_failure(told)
     finding = Finding(text, text, kernel=text, file=text, line=4, count=1, hint=text, rule=text)
-    test = TestResult(case(), "fail", text, 0.5, [finding], failure)
-    verdict = Verdict(Submission(text, "0" * 64), Device("cpu", text, emulates=text))
+    test = verdicts.TestResult(case(), "fail", text, 0.5, [finding], failure)
+    verdict = verdicts.Verdict(
+        verdicts.Submission(text, "0" * 64), verdicts.Device("cpu", text, emulates=text)
+    )
     verdict.tests = [test, replace(test, inputs="full")]
-    verdict.warnings = [Warning("noisy", text, text)]
+    verdict.warnings = [verdicts.Warning("noisy", text, text)]
     return verdict

@@ -13,18 +13,10 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 from recorded_verdicts import every_verdict, names, recorded_verdict
 
+from nvfp4.cli import verdict
 from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.errors import error_object
 from nvfp4.cli.main import main
-from nvfp4.cli.verdict import (
-    BenchmarkResult,
-    Device,
-    Score,
-    Submission,
-    TestResult,
-    Verdict,
-    Warning,
-)
 from nvfp4.emulator import LaunchReport
 from nvfp4.judge.observing import total_counts
 from nvfp4.records.failures import Failure, read_failure
@@ -64,12 +56,12 @@ def test_a_verdict_is_as_the_schema_says(name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "part"),
     [
-        (Submission, "submission"),
-        (Device, "device"),
-        (TestResult, "test"),
-        (BenchmarkResult, "benchmark"),
-        (Score, "score"),
-        (Warning, "warning"),
+        (verdict.Submission, "submission"),
+        (verdict.Device, "device"),
+        (verdict.TestResult, "test"),
+        (verdict.BenchmarkResult, "benchmark"),
+        (verdict.Score, "score"),
+        (verdict.Warning, "warning"),
     ],
 )
 def test_the_schema_names_every_key(kind: Any, part: str) -> None:
@@ -77,7 +69,7 @@ def test_the_schema_names_every_key(kind: Any, part: str) -> None:
 
 
 def test_the_schema_names_every_key_of_the_whole_and_of_a_failure() -> None:
-    assert properties("verdict") == set(Verdict(Submission("", "")).as_json())
+    assert properties("verdict") == set(verdict.Verdict(verdict.Submission("", "")).as_json())
     assert properties("failure") == {each.name for each in fields(Failure)}
 
 

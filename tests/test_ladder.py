@@ -22,16 +22,7 @@ from nvfp4.problems.nvfp4_gemv.reference import (
     ref_kernel,
 )
 from nvfp4.tuner.space import load_submission
-from scripts.ladder_page import (
-    PUBLISHED_US,
-    correlations,
-    draw_climb,
-    files,
-    markdown,
-    merged,
-    read_results,
-    sha256_of,
-)
+from scripts import ladder_page
 
 paths = rungs()
 climbs = [[name for name in paths if name.startswith(f"{kind}/")] for kind in ("cute", "cuda")]
@@ -108,8 +99,11 @@ def test_a_detour_is_a_small_step_aside(detour: str) -> None:
 
 
 def test_published_times_are_those_of_rungs() -> None:
-    assert set(PUBLISHED_US) < set(paths)
-    assert min(PUBLISHED_US, key=PUBLISHED_US.__getitem__) == "cuda/09_per_shape"
+    assert set(ladder_page.PUBLISHED_US) < set(paths)
+    assert (
+        min(ladder_page.PUBLISHED_US, key=ladder_page.PUBLISHED_US.__getitem__)
+        == "cuda/09_per_shape"
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,11 +131,11 @@ def test_an_unknown_name_is_answered_with_those_like_it(name: str, near: str) ->
 
 def test_the_page_shows_the_results_of_the_files_as_they_are() -> None:
     """`nvfp4 batch ladder submission.py` and `scripts.ladder_page` make it so."""
-    results = read_results()
+    results = ladder_page.read_results()
     assert {name: each["sha256"] for name, each in results.items()} == {
-        name: sha256_of(path) for name, path in files().items()
+        name: ladder_page.sha256_of(path) for name, path in ladder_page.files().items()
     }
-    assert markdown(results) in (ladder_folder() / "README.md").read_text()
+    assert ladder_page.markdown(results) in (ladder_folder() / "README.md").read_text()
     for name in paths:
         assert results[name]["full_range"] != full_range_fails(name), name
 
@@ -152,7 +146,7 @@ def verdict(name: str, **score: Any) -> dict[str, Any]:
     emulation = None if score["geomean_us"] else call
     return {
         "passed": True,
-        "submission": {"sha256": sha256_of(paths[name])},
+        "submission": {"sha256": ladder_page.sha256_of(paths[name])},
         "device": {"name": "NVIDIA H100", "retargeted": [{}]},
         "tests": [{"inputs": "contest", "status": "pass"}, {"inputs": "full", "status": "fail"}],
         "benchmarks": [{"spec": "m: 2; k: 16; l: 4; seed: 1", "emulation": emulation}],
@@ -166,15 +160,15 @@ def test_the_page_takes_what_passed_in_a_batch(tmp_path: Path) -> None:
     judged = [verdict(name, geomean_us=10.0 + index) for index, name in enumerate(names)]
     judged += [verdict(name, geomean_us=None) for name in names]
     judged += [{**verdict("cute/02_scales_once", geomean_us=1.0), "passed": False}]
-    results = merged(changed, iter(judged))
+    results = ladder_page.merged(changed, iter(judged))
     assert set(results) == set(names)
-    assert correlations(results) == {"NVIDIA H100": (0.5, 3)}
-    page = markdown(results)
+    assert ladder_page.correlations(results) == {"NVIDIA H100": (0.5, 3)}
+    page = ladder_page.markdown(results)
     row = "| fail | 16.00 | 3.00 | 11.0* | 9.0 (8.0-10.0) | 2000 |"
     assert f"[01_naive](cuda/01_naive.py) {row}" in page
     assert "[01_template](cute/01_template.py) |  |  |  |  |  | 100 |" in page
     pytest.importorskip("matplotlib")
-    draw_climb(results, tmp_path / "climb.svg")
+    ladder_page.draw_climb(results, tmp_path / "climb.svg")
     assert "measured, NVIDIA H100" in (tmp_path / "climb.svg").read_text()
 
 
@@ -199,7 +193,7 @@ def test_every_rung_passes_with_the_counts_that_are_known_of_it(name: str, tmp_p
         pytest.importorskip("cutlass")
     said = judged(tmp_path, rung_text(name), "eval", "--device", "cpu").content
     assert said["passed"], said["decided_by"]
-    found, known = merged({}, iter([said]))[name], read_results()[name]
+    found, known = ladder_page.merged({}, iter([said]))[name], ladder_page.read_results()[name]
     assert found["full_range"] == known["full_range"]
     assert found["instructions"] == pytest.approx(known["instructions"], rel=0.1)
 

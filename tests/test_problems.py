@@ -24,17 +24,7 @@ from nvfp4.cli.errors import SetupError
 from nvfp4.cli.history.judgements import keep
 from nvfp4.cli.problem import add_problems, data_file, find_problem, known_problems, load_problem
 from nvfp4.cli.verdict import Submission, TestResult, Verdict
-from nvfp4.contract.tree import (
-    TreeError,
-    build,
-    flatten,
-    is_packed,
-    packed,
-    parts,
-    places,
-    tensors_of,
-    tree_of,
-)
+from nvfp4.contract import tree as trees
 from nvfp4.referee.problem import FolderProblem, _within_rounding
 
 without_a_gpu = pytest.mark.skipif(
@@ -71,28 +61,28 @@ def same(one: object, other: object) -> bool:
 
 @given(nested)
 def test_data_come_back_the_same_from_their_record_and_bytes(data: object) -> None:
-    tree, storages = flatten(data)
-    again = tree_of(json.loads(json.dumps(tree.to_plain())))
+    tree, storages = trees.flatten(data)
+    again = trees.tree_of(json.loads(json.dumps(tree.to_plain())))
     assert again == tree
-    assert same(build(again, [each.clone() for each in storages]), data)
+    assert same(trees.build(again, [each.clone() for each in storages]), data)
 
 
 @given(nested)
 def test_packed_data_hold_the_same_elements_one_after_the_other(data: object) -> None:
-    tree, _ = flatten(data)
-    small = packed(tree)
-    raw = torch.zeros(places(small)[-1], dtype=torch.uint8)
-    made, _ = flatten(build(small, parts(small, raw)))
+    tree, _ = trees.flatten(data)
+    small = trees.packed(tree)
+    raw = torch.zeros(trees.places(small)[-1], dtype=torch.uint8)
+    made, _ = trees.flatten(trees.build(small, trees.parts(small, raw)))
     assert [each.shape for each in made.leaves] == [each.shape for each in tree.leaves]
-    assert is_packed(small, places(small)[-1])
-    assert not is_packed(small, places(small)[-1] - 1)
+    assert trees.is_packed(small, trees.places(small)[-1])
+    assert not trees.is_packed(small, trees.places(small)[-1] - 1)
 
 
 def test_views_and_aliases_stay_what_they_are() -> None:
     whole = torch.arange(12.0).reshape(3, 4)
-    tree, storages = flatten((whole, whole.T, whole[1:, ::2], {"again": whole}))
+    tree, storages = trees.flatten((whole, whole.T, whole[1:, ::2], {"again": whole}))
     assert len(storages) == 1
-    first, turned, part, named = build(tree, [storages[0].clone()])
+    first, turned, part, named = trees.build(tree, [storages[0].clone()])
     first[1, 2] = 99
     assert turned[2, 1] == part[0, 1] == named["again"][1, 2] == 99
     assert whole[1, 2] == 6
@@ -123,8 +113,8 @@ def test_a_record_that_describes_no_data_is_refused(changes: dict[str, object]) 
         "leaves": [{**_leaf, "dimensions": [], **changes}],
         "storages": [{"nbytes": 16, "device": "cuda"}],
     }
-    with pytest.raises(TreeError):
-        tree_of(record)
+    with pytest.raises(trees.TreeError):
+        trees.tree_of(record)
 
 
 # The folder
@@ -673,9 +663,9 @@ def test_what_is_noise(monkeypatch: pytest.MonkeyPatch, makes: str, noise: set[i
 def test_nested_data_free_their_storages_without_a_search_for_garbage() -> None:
     gc.disable()
     try:
-        tree, storages = flatten(([torch.zeros(4)], {"a": torch.ones(2)}))
-        data = build(tree, storages)
-        left = [weakref.ref(each) for each in (*storages, *tensors_of(data))]
+        tree, storages = trees.flatten(([torch.zeros(4)], {"a": torch.ones(2)}))
+        data = trees.build(tree, storages)
+        left = [weakref.ref(each) for each in (*storages, *trees.tensors_of(data))]
         del tree, storages, data
         assert [each() for each in left] == [None] * 4
     finally:

@@ -19,17 +19,11 @@ from typing import Any
 from nvfp4.contract.referee import Referee
 from nvfp4.gpu.device_memory import default_device
 from nvfp4.gpu.timing import CallTime, flushes
+from nvfp4.judge import opened_case
 from nvfp4.judge.cases import read_cases
 from nvfp4.judge.choose_referee import files_beside, referee_of
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import DeviceLimits, measure_limits
-from nvfp4.judge.opened_case import (
-    CaseSetup,
-    OpenedCase,
-    OutOfTime,
-    longest_compile_s,
-    seconds_left,
-)
 from nvfp4.judge.protocol import Exit, Request
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.cases import Case
@@ -77,21 +71,23 @@ def time_round(
         ]
         for file, process in enumerate(processes):
             with _blamed(file, None):
-                process.load(seconds_left(deadline, longest_compile_s))
-        setups = [CaseSetup(process, device, deadline, referee) for process in processes]
+                process.load(opened_case.seconds_left(deadline, opened_case.longest_compile_s))
+        setups = [
+            opened_case.CaseSetup(process, device, deadline, referee) for process in processes
+        ]
         medians = [_time_case(*numbered, setups, limits) for numbered in enumerate(cases)]
     return [list(of_file) for of_file in zip(*medians, strict=True)]
 
 
 def _time_case(
-    number: int, case: Case, setups: Sequence[CaseSetup], limits: DeviceLimits
+    number: int, case: Case, setups: Sequence[opened_case.CaseSetup], limits: DeviceLimits
 ) -> list[float]:
     """Call every process in turn, all in the same buffers: where those lie changes a time."""
     with ExitStack() as stack:
-        opened: list[OpenedCase] = []
+        opened: list[opened_case.OpenedCase] = []
         for file, setup in enumerate(setups):
             with _blamed(file, number):
-                each = OpenedCase(setup, case)
+                each = opened_case.OpenedCase(setup, case)
                 stack.callback(each.close)
                 each.judged_call(each.draw(_seed()))
                 if opened:
@@ -135,7 +131,7 @@ def compare(request: Request) -> Exit:
         said: dict[str, Any] = {"file": failed.file, "case": failed.case, "message": str(failed)}
         said["failure"] = failed.failure.as_plain()
         pipe.write("failed", json.dumps(said), longest_bytes)
-    except OutOfTime:
+    except opened_case.OutOfTime:
         pipe.write("error", f"a round took longer than {options.timeout_s:g} s")
     except CaseFailed as error:
         pipe.write("error", error)

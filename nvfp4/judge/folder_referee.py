@@ -25,21 +25,13 @@ from nvfp4.gpu.device_memory import default_device
 from nvfp4.gpu.timing import wait_until_idle
 from nvfp4.judge.opened_case import OutOfTime
 from nvfp4.judge.submission_process import CaseFailed
+from nvfp4.records import referee_messages as messages
 from nvfp4.records.cases import Case
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.files import clear
 from nvfp4.records.messages import Done, Failed, Greeting, pack, unpack
 from nvfp4.records.options import Options
 from nvfp4.records.processes import Tail
-from nvfp4.records.referee_messages import (
-    CaseDrawn,
-    Check,
-    Draw,
-    OutputChecked,
-    Prepare,
-    Prepared,
-    Put,
-)
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.workers import start_worker
 
@@ -76,7 +68,7 @@ class FolderReferee:
         self._lock = threading.RLock()  # inputs are drawn ahead in a thread of their own
         self._numbers = itertools.count()
         self._requests = 0
-        self._ready: tuple[Case, Draw, CasePlan] | None = None
+        self._ready: tuple[Case, messages.Draw, CasePlan] | None = None
         self._there: set[int] = set()
         """Numbers of the draws that the referee's process holds."""
         self._plans: dict[tuple[str, bool], CasePlan] = {}
@@ -92,7 +84,7 @@ class FolderReferee:
         self._kept: dict[tuple[bool, str], tuple[Sizes, SharedBuffers]] = {}
         """The memory shared last, by whether it is for an output and by its device."""
         self._options = options
-        self._preparation: Prepare | None = None
+        self._preparation: messages.Prepare | None = None
         self._start()
 
     def _start(self) -> None:
@@ -125,15 +117,15 @@ class FolderReferee:
             self._stop()
             self._there.clear()
             self._start()
-            self._ask(preparation, Prepared)
+            self._ask(preparation, messages.Prepared)
             self._preparation = preparation
 
     def prepare(self, cases: Sequence[Case]) -> None:
         """Import the problem, and refuse cases that do not fit; the time limit begins. Raises
         RefereeFailed."""
         self._deadline = time.monotonic() + self._options.timeout_s
-        preparation = Prepare([each.arguments for each in cases])
-        said = self._ask(preparation, Prepared)
+        preparation = messages.Prepare([each.arguments for each in cases])
+        said = self._ask(preparation, messages.Prepared)
         self._preparation = preparation
         for case, least, figures in zip(cases, said.least_bytes, said.figures, strict=True):
             self._published[case.spec] = Published(least, figures)
@@ -170,12 +162,12 @@ class FolderReferee:
     def _left_s(self) -> float:
         return max(0.1, self._deadline - time.monotonic())
 
-    def _draw(self, case: Case, seed: int) -> tuple[Draw, CasePlan]:
+    def _draw(self, case: Case, seed: int) -> tuple[messages.Draw, CasePlan]:
         arguments = dict(case.arguments)
         if "seed" in arguments and seed != case.seed:
             arguments["seed"] = _near(case.seed, seed)
-        request = Draw(arguments, case.full_range, next(self._numbers))
-        found = self._ask(request, CaseDrawn)
+        request = messages.Draw(arguments, case.full_range, next(self._numbers))
+        found = self._ask(request, messages.CaseDrawn)
         self._there.add(request.number)
         plan = _plan(found, self.published(case).least_bytes)
         self._plans.setdefault((case.spec, case.full_range), plan)
@@ -201,7 +193,7 @@ class FolderReferee:
                 if not sizes:
                     continue
                 buffers = self._shared(sizes, torch.device("cpu") if host else device)
-                self._ask(Put(request.number, host), Done, buffers.fd)
+                self._ask(messages.Put(request.number, host), Done, buffers.fd)
                 held |= {name: each.clone() for name, each in buffers.tensors.items()}
             storages = [held[name] for name in tree.names]
             repeats = self._are_repeated(case, request, plan, storages)
@@ -210,7 +202,7 @@ class FolderReferee:
     redraw = draw
 
     def _are_repeated(
-        self, case: Case, request: Draw, plan: CasePlan, storages: list[torch.Tensor]
+        self, case: Case, request: messages.Draw, plan: CasePlan, storages: list[torch.Tensor]
     ) -> bool:
         """Return whether the inputs of a case are known to be the same for every seed."""
         key = case.spec, case.full_range and self.draws_full_range
@@ -249,12 +241,12 @@ class FolderReferee:
         for there, storage in zip(parts_there, output.storages, strict=True):
             there.copy_(storage)
         wait_until_idle(default_device())
-        again: Draw = drawn.contents
-        request = Check(again.number, output.tree.to_plain(), nbytes, output.noise)
+        again: messages.Draw = drawn.contents
+        request = messages.Check(again.number, output.tree.to_plain(), nbytes, output.noise)
         with self._lock:
             if again.number not in self._there:  # drawing other inputs has ended the process
-                self._ask(again, CaseDrawn)
-            found = self._ask(request, OutputChecked, buffers.fd)
+                self._ask(again, messages.CaseDrawn)
+            found = self._ask(request, messages.OutputChecked, buffers.fd)
         return Checked(**{**vars(found), "causes": []})
 
     def is_right(self, drawn: Drawn, output: Output) -> bool:
@@ -287,7 +279,7 @@ def _digest(tree: Tree, storages: Sequence[torch.Tensor]) -> str:
     return f"{tree} {sums}"
 
 
-def _plan(found: CaseDrawn, least_bytes: int) -> CasePlan:
+def _plan(found: messages.CaseDrawn, least_bytes: int) -> CasePlan:
     expected = _tree(found.expected)
     sizes = [_widest_bytes * torch.Size(leaf.shape).numel() for leaf in expected.leaves]
     return CasePlan(

@@ -5,26 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from nvfp4.capture import kernel as kernels
 from nvfp4.capture.codes import Code, CudaError
 from nvfp4.capture.cuda.architectures import Image
 from nvfp4.capture.cuda.build import Request, Source, _Compilation
 from nvfp4.capture.cuda.compilers import CompileError, assemble
 from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.capture.device import device_for
-from nvfp4.capture.kernel import (
-    Kernel,
-    Resources,
-    dynamic_shared_limit,
-    dynamic_shared_said,
-    refuse_as_cuda_does,
-)
 
 KIB = 1024
 DEVICE = device_for("sm_90a")
 
 
-def kernel(static: int, asked_for: int | None = None) -> Kernel:
-    return Kernel("", "k", (8,), None, Resources(32, static), shared_asked_for=asked_for)
+def kernel(static: int, asked_for: int | None = None) -> kernels.Kernel:
+    return kernels.Kernel(
+        "", "k", (8,), None, kernels.Resources(32, static), shared_asked_for=asked_for
+    )
 
 
 # What scripts/fidelity/static_shared.cu printed on an H100.
@@ -49,12 +45,12 @@ def test_what_static_shared_memory_leaves(
     static: int, asked_for: int | None, said: int, limit: int
 ) -> None:
     one = kernel(static, asked_for)
-    assert dynamic_shared_said(one, DEVICE) == said
-    assert dynamic_shared_limit(one, DEVICE) == limit
+    assert kernels.dynamic_shared_said(one, DEVICE) == said
+    assert kernels.dynamic_shared_limit(one, DEVICE) == limit
     dims = (1, 1, 1), (32, 1, 1), (1, 1, 1)
-    refuse_as_cuda_does(one, DEVICE, *dims, limit)
+    kernels.refuse_as_cuda_does(one, DEVICE, *dims, limit)
     with pytest.raises(CudaError) as refused:
-        refuse_as_cuda_does(one, DEVICE, *dims, limit + 1)
+        kernels.refuse_as_cuda_does(one, DEVICE, *dims, limit + 1)
     assert refused.value.code == Code.INVALID_VALUE
     assert re.search(r"-\d", refused.value.message) is None
 
@@ -62,12 +58,12 @@ def test_what_static_shared_memory_leaves(
 def test_a_refusal_says_what_would_help() -> None:
     dims = (1, 1, 1), (32, 1, 1), (1, 1, 1)
     with pytest.raises(CudaError, match=r"cudaFuncSetAttribute raises the limit$"):
-        refuse_as_cuda_does(kernel(8 * KIB), DEVICE, *dims, 41 * KIB)
+        kernels.refuse_as_cuda_does(kernel(8 * KIB), DEVICE, *dims, 41 * KIB)
     with pytest.raises(
         CudaError,
         match=r"81920 bytes .* beside 163840 static ones; a block of .* has 232448 in all$",
     ):
-        refuse_as_cuda_does(kernel(160 * KIB), DEVICE, *dims, 80 * KIB)
+        kernels.refuse_as_cuda_does(kernel(160 * KIB), DEVICE, *dims, 80 * KIB)
 
 
 # ptxas

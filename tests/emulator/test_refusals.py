@@ -15,13 +15,7 @@ from nvfp4.cli.judging.bot import ProcessResult
 from nvfp4.cli.judging.unclear_policy import refusals
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import Submission, Verdict
-from nvfp4.emulator.errors import (
-    EmulatorError,
-    EmulatorFailed,
-    OutOfBounds,
-    TooSlow,
-    UnsupportedInstruction,
-)
+from nvfp4.emulator import errors
 from nvfp4.executor.faults import fault_of
 from nvfp4.records.failures import Failure
 from nvfp4.records.launch_errors import CaptureError
@@ -64,7 +58,7 @@ def verdict_of(values: dict[str, str], exit_code: int = 112) -> Verdict:
 
 def outcome_of(error: BaseException, imported: bool = True) -> str:
     """Of a submission that raises it when it is called, or imported, or whose kernel does."""
-    if isinstance(error, EmulatorError):
+    if isinstance(error, errors.EmulatorError):
         error = fault_error(fault_of(error, file, file.name, None))
     values = {"failure": failure_of(error, file, imported).as_json(), "status": "fail"}
     values |= {"error": str(error), "complete": "true"}
@@ -75,7 +69,7 @@ def outcome_of(error: BaseException, imported: bool = True) -> str:
 
 def refusing_classes() -> dict[str, type[Exception]]:
     """The classes of our packages whose errors are refusals, by name."""
-    bases = (CaptureError, EmulatorError, RetargetError)
+    bases = (CaptureError, errors.EmulatorError, RetargetError)
     found = (each for base in bases for each in (base, *subclasses(base)))
     return {each.__name__: each for each in found if getattr(each, "refusal", False)}
 
@@ -168,14 +162,14 @@ functions = ".extern .func g();\n.func again() { call again; ret; }"
 
 @pytest.mark.parametrize("body", refused_kernels)
 def test_a_kernel_that_cannot_be_emulated_is_unclear(body: str) -> None:
-    with pytest.raises(UnsupportedInstruction) as refused:
+    with pytest.raises(errors.UnsupportedInstruction) as refused:
         run(body, np.zeros(64, np.uint32), before=functions)
     assert outcome_of(refused.value) == "unclear"
 
 
 @pytest.mark.parametrize(
     ("before", "grid", "error"),
-    [("", (1 << 31) - 1, TooSlow), (".global .b8 x[1000000000000];", 1, MemoryError)],
+    [("", (1 << 31) - 1, errors.TooSlow), (".global .b8 x[1000000000000];", 1, MemoryError)],
 )
 def test_what_no_machine_holds_is_refused_each_time(
     before: str, grid: int, error: type[Exception]
@@ -186,7 +180,7 @@ def test_what_no_machine_holds_is_refused_each_time(
 
 
 def test_a_module_that_the_parser_does_not_read_is_unclear() -> None:
-    with pytest.raises(EmulatorError) as refused:
+    with pytest.raises(errors.EmulatorError) as refused:
         run(".reg .v2 .b32 %vector;", np.zeros(64, np.uint32))
     assert outcome_of(refused.value) == "unclear"
 
@@ -200,13 +194,13 @@ def test_where_the_emulator_itself_fails_the_verdict_is_unclear(
         raise IndexError("index 7 is out of bounds")
 
     monkeypatch.setattr(launch, "run_ctas", fails)
-    with pytest.raises(EmulatorFailed, match="index 7") as failed:
+    with pytest.raises(errors.EmulatorFailed, match="index 7") as failed:
         run("mov.u32 %r1, 1;", np.zeros(64, np.uint32))
     assert outcome_of(failed.value) == "unclear"
 
 
 def test_a_fault_of_a_kernel_is_none() -> None:
-    assert outcome_of(OutOfBounds("a write past c")) == "failed"
+    assert outcome_of(errors.OutOfBounds("a write past c")) == "failed"
     assert outcome_of(ValueError("no such shape")) == "failed"
 
 

@@ -11,16 +11,7 @@ from functools import partial
 import numpy as np
 
 from nvfp4.emulator.errors import UnsupportedInstruction
-from nvfp4.emulator.instructions import copy_engine
-from nvfp4.emulator.instructions.action import (
-    Action,
-    LaneSite,
-    Result,
-    Site,
-    Source,
-    instruction,
-    issuing_lanes,
-)
+from nvfp4.emulator.instructions import action, copy_engine
 from nvfp4.emulator.instructions.bulk_copies import COMPLETION
 from nvfp4.emulator.instructions.global_access import LaunchWaits
 from nvfp4.emulator.ptx.types import Array
@@ -39,18 +30,18 @@ class _Refused:
         self.rows: set[int] = set()
 
 
-@instruction(
+@action.instruction(
     "clusterlaunchcontrol.try_cancel", operands="[] []",
     modifiers=f"async shared::cta {COMPLETION} {copy_engine.TO_ALL} b128",
 )  # fmt: skip
-def try_cancel(site: Site) -> Action:
+def try_cancel(site: action.Site) -> action.Action:
     """clusterlaunchcontrol.try_cancel.async{.shared::cta}.mbarrier::complete_tx::bytes
     {.multicast::cluster::all}.b128 [addr], [mbar]: the copy engine writes the response."""
     to_all = copy_engine.TO_ALL in site.parts
 
     def run(ex: Execution, *operands: Array) -> None:
         batch = ex.batch
-        for at, (target, mbar) in issuing_lanes(site, ex, operands):
+        for at, (target, mbar) in action.issuing_lanes(site, ex, operands):
             if at.lane // batch.grid.threads in batch.kept(_Refused).rows:
                 at.fault(
                     UnsupportedInstruction,
@@ -81,7 +72,7 @@ def _cancel(batch: Batch) -> Array:
     return np.array([*first, 1], np.uint32).view(np.uint8)
 
 
-def _respond(at: LaneSite, target: int, response: Array) -> int:
+def _respond(at: action.LaneSite, target: int, response: Array) -> int:
     abroad = copy_engine.goes_abroad(at.site)
     offset, there = copy_engine.shared_range(at, target, _RESPONSE_BYTES, _RESPONSE_BYTES, abroad)
     copy_engine.note(at, offset, _RESPONSE_BYTES, WRITTEN)
@@ -92,18 +83,18 @@ def _respond(at: LaneSite, target: int, response: Array) -> int:
 _DIMENSIONS = [f"get_first_ctaid::{each}" for each in "xyz"]
 
 
-@instruction(
+@action.instruction(
     "clusterlaunchcontrol.query_cancel", operands="_ _",
     modifiers=f"is_canceled get_first_ctaid {' '.join(_DIMENSIONS)} v4 pred b32 b128",
 )  # fmt: skip
-def query_cancel(site: Site) -> Action:
+def query_cancel(site: action.Site) -> action.Action:
     """clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, r;
     clusterlaunchcontrol.query_cancel.get_first_ctaid{::x, ::y, ::z}.b32.b128 d, r; and
     get_first_ctaid.v4 {x, y, z, _}, r. A register of 128 bits is two of 64."""
     response = site.items(1)
     if len(response) != 2:
         raise site.unsupported(f"{site.opcode} takes a register of 128 bits")
-    sources = [Source(each, "b64") for each in response]
+    sources = [action.Source(each, "b64") for each in response]
     if "is_canceled" in site.parts:
 
         def is_canceled(ex: Execution, low: Array, high: Array) -> tuple[Array, ...]:
@@ -112,7 +103,9 @@ def query_cancel(site: Site) -> Action:
             ex.batch.kept(_Refused).rows.update(np.unique(ex.batch.grid.cta[refused]).tolist())
             return (done,)
 
-        return Action("move", sources, [Result(site.operands[0], "pred")], is_canceled)
+        return action.Action(
+            "move", sources, [action.Result(site.operands[0], "pred")], is_canceled
+        )
     wanted = [i for i, name in enumerate(_DIMENSIONS) if name in site.parts] or [0, 1, 2]
     targets = site.items(0)
     if len(targets) not in (len(wanted), 4):
@@ -126,8 +119,8 @@ def query_cancel(site: Site) -> Action:
             for i in wanted
         )
 
-    results = [Result(target, "b32") for target in targets[: len(wanted)]]
-    return Action("move", sources, results, first_cta, pure=True)
+    results = [action.Result(target, "b32") for target in targets[: len(wanted)]]
+    return action.Action("move", sources, results, first_cta, pure=True)
 
 
 class _Triggers:
@@ -137,8 +130,8 @@ class _Triggers:
         self.ctas = np.zeros(batch.grid.ctas, np.bool_)
 
 
-@instruction("griddepcontrol", operands="", modifiers="wait|launch_dependents")
-def griddepcontrol(site: Site) -> Action:
+@action.instruction("griddepcontrol", operands="", modifiers="wait|launch_dependents")
+def griddepcontrol(site: action.Site) -> action.Action:
     """griddepcontrol.wait, griddepcontrol.launch_dependents."""
     waits = "wait" in site.parts
 
@@ -165,4 +158,4 @@ def griddepcontrol(site: Site) -> Action:
             ctas[batch.grid.cta[lanes]] = True
             batch.triggered = bool(ctas.all())
 
-    return Action("special", [], [], wait if waits else trigger)
+    return action.Action("special", [], [], wait if waits else trigger)
