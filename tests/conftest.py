@@ -51,6 +51,9 @@ _paths = (str(root), os.environ.get("PYTHONPATH", ""))
 with_the_judge = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _paths))}
 """An environment in which the judge's modules can be imported."""
 
+alone = ("-m", "nvfp4.judge", "alone", "submission.py")
+"""What Python runs for a submission by itself."""
+
 submissions = Path(__file__).resolve().parent / "submissions"
 
 right_source = (submissions / "right.py").read_text(encoding="utf-8")

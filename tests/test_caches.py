@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from bot import root
-from conftest import cache_below, run_python, with_the_judge
+from conftest import alone, cache_below, run_python, with_the_judge
 
 from nvfp4.emulator.loops import LOOPS
 from nvfp4.executor import machine_code
@@ -93,14 +93,7 @@ def test_a_submission_writes_its_own_cache_and_no_other(caches: Path, tmp_path: 
         "except OSError:\n"
         "    print('refused')\n"
     )
-    ended = run_python(
-        "-m",
-        "nvfp4.judge",
-        "alone",
-        "submission.py",
-        cwd=folder,
-        env={**with_the_judge, "XDG_CACHE_HOME": str(caches.parent)},
-    )
+    ended = run_python(*alone, cwd=folder)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "refused\n", "")
     assert list(other.iterdir()) == []
     assert [path.name for path in (caches / "submissions").glob("*/own")] == ["own"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from bot import case, root
-from conftest import run_python, with_the_judge
+from conftest import alone, run_python, with_the_judge
 
 import nvfp4.cli.judging.bot
 from nvfp4.cli.problem import load_problem
@@ -24,14 +24,7 @@ from nvfp4.sandbox.mounts import hidden_program_folders
 
 def run_alone(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "submission.py").write_text(source)
-    return run_python(
-        "-m",
-        "nvfp4.judge",
-        "alone",
-        "submission.py",
-        cwd=folder,
-        env={**with_the_judge, **environment},
-    )
+    return run_python(*alone, cwd=folder, env={**with_the_judge, **environment})
 
 
 def inside(source: str, folder: Path, **environment: str) -> dict:

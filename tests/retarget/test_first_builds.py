@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from bot import root
-from conftest import cache_below, with_the_judge
+from conftest import alone, cache_below, run_python, with_the_judge
 
 from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.cli.judging.bot import Bot
@@ -151,15 +151,8 @@ def said(text: str) -> Any:
 
 
 def by_itself(submission: Path, options: Options) -> Any:
-    ended = subprocess.run(
-        [sys.executable, "-m", "nvfp4.judge", "alone", "submission.py"],
-        cwd=submission.parent,
-        env={**os.environ, **options.as_variable()},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    return said(ended.stderr)
+    environment = {**os.environ, **options.as_variable()}
+    return said(run_python(*alone, cwd=submission.parent, env=environment).stderr)
 
 
 def built_ahead(submission: Path, options: Options) -> None:
