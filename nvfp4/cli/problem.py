@@ -8,12 +8,13 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from nvfp4.cli.errors import SetupError
+from nvfp4.records.base import Record
 from nvfp4.records.cases import CaseError, case_line, dimensions, elements_of, label, parse_case
 from nvfp4.records.files import read_whole, write_whole
 
@@ -40,8 +41,7 @@ class ProblemError(SetupError):
         super().__init__(message, hint)
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Record):
     """A case without its seed, for people."""
 
     sizes: tuple[tuple[str, str], ...]
@@ -65,8 +65,7 @@ def shape_of(line: str) -> Shape:
     return Shape(tuple(dimensions(line).items()))
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Record):
     """A problem: its cases, and the files by which submissions are judged."""
 
     folder: Path

@@ -6,7 +6,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import Bot, side_by_side
 from nvfp4.cli.problem import Problem, case_line, load_problem
 from nvfp4.cli.verdict import Submission, Verdict
+from nvfp4.records.base import Record
 from nvfp4.records.options import Options
 
 _shared = ("gemv", "kernels", "nothing", "ptx", "racy")
@@ -45,8 +46,7 @@ _catching = ("full_range", "unverified", "strict")
 """Warnings that catch a cheat which passes; none of them is had by plain torch."""
 
 
-@dataclass(frozen=True)
-class Specimen:
+class Specimen(Record):
     """A submission of the corpus."""
 
     name: str
@@ -70,8 +70,7 @@ class Specimen:
     """The problem that it is for; None for NVFP4 GEMV."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Record):
     """The judge's verdict on a specimen."""
 
     specimen: Specimen

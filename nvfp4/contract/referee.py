@@ -1,17 +1,17 @@
 """The judge's interface to a problem, which draws inputs and checks outputs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import torch
 
 from nvfp4.contract.tree import Tree, build, same_bytes
+from nvfp4.records.base import Record
 from nvfp4.records.cases import Case
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(Record):
     """Figures of a case that a problem knows without drawing its inputs."""
 
     least_bytes: int = 0
@@ -20,8 +20,7 @@ class Published:
     """Times in microseconds: sol_us, b200_floor_us; elements, which instructions are counted by."""
 
 
-@dataclass(frozen=True)
-class CasePlan:
+class CasePlan(Record):
     """Facts about a case that are known before a call."""
 
     inputs: Tree
@@ -41,8 +40,7 @@ class CasePlan:
     """Whether a submission that writes to another input fails; otherwise it is only reported."""
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(Record):
     """Inputs of a call."""
 
     tree: Tree
@@ -61,8 +59,7 @@ class Drawn:
         return build(self.tree, self.storages)
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(Record):
     """The data that custom_kernel returned."""
 
     tree: Tree
@@ -83,8 +80,7 @@ class Output:
         )
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(Record):
     """Whether an output is right."""
 
     passed: bool

@@ -7,6 +7,7 @@ from typing import Any
 
 from nvfp4.emulator.ptx.parser import ModuleParser
 from nvfp4.emulator.ptx.syntax import Instruction, Module
+from nvfp4.records.base import Record
 from nvfp4.records.texts import short_name
 from nvfp4.retarget import narrow_floats, rules  # noqa: F401  (fills the table)
 from nvfp4.retarget.errors import NotRetargetable
@@ -41,8 +42,7 @@ class KernelRewrite:
     """Number of instructions added; negative if there are fewer than before."""
 
 
-@dataclass(frozen=True)
-class Rewritten:
+class Rewritten(Record):
     """The PTX for the target, and what was rewritten."""
 
     ptx: str
@@ -87,8 +87,7 @@ def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
     return Rewritten(_edited(ptx, edits), list(kernels.values()))
 
 
-@dataclass(frozen=True)
-class _Placed:
+class _Placed(Record):
     """An instruction, its function, and the range of its text: [start, end), guard included."""
 
     node: Instruction

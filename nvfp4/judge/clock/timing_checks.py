@@ -3,11 +3,11 @@
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nvfp4.gpu.timing import CallTime
 from nvfp4.judge.clock.calibration import DeviceLimits
 from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.base import Record
 from nvfp4.records.messages import Called
 
 floor_tolerance = 0.85
@@ -26,8 +26,7 @@ most_left_out = 10
 """Most calls to leave out because the host was late."""
 
 
-@dataclass(frozen=True)
-class Stats:
+class Stats(Record):
     """Statistics of timed calls, in nanoseconds."""
 
     runs: int
@@ -58,8 +57,7 @@ def summarise(samples: Sequence[float]) -> Stats:
     )
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Record):
     """The time of a call by the judge's clock."""
 
     call_ns: float

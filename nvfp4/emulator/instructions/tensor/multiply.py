@@ -10,7 +10,6 @@ of d's columns lies in lanes 64-127.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -52,6 +51,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution, Origin
 from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, TensorMemory, split_address
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
+from nvfp4.records.base import Record
 
 _COLUMNS_OF_A = DEPTH_BYTES // 4
 _SCALE_ADDRESS = 0x3FFFFFFF
@@ -66,8 +66,7 @@ _SCALE_COLUMNS = 2
 """Scales of b begin at a multiple of this column. No other places are documented."""
 
 
-@dataclass(frozen=True)
-class _Form:
+class _Form(Record):
     """The form of an instruction, from its opcode and operands."""
 
     group: int
@@ -159,8 +158,7 @@ def _scale_vector(site: Site, kind: str) -> int:
     return given
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(Record):
     """The effect of an instruction with certain operands in each CTA that executes it."""
 
     shape: InstructionDescriptor

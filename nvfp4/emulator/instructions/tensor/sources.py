@@ -1,6 +1,5 @@
 """Matrices in shared memory as tensor cores read them, by a descriptor: checks and bytes."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -15,10 +14,10 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 from nvfp4.emulator.state.tile_swizzles import TileSwizzles, swizzle_name
+from nvfp4.records.base import Record
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Record):
     """The place of a matrix in the shared memory of any CTA, or what is wrong with it."""
 
     descriptor: MatrixDescriptor
@@ -31,8 +30,7 @@ class Plan:
     """(kind of error, message, hint). The kind is None if it is only not emulated."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Record):
     """A matrix of one CTA for each lane of a team."""
 
     team: Team

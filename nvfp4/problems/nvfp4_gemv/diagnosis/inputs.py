@@ -1,6 +1,5 @@
 """The inputs of a wrong call as bytes and as numbers."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 
 from nvfp4.problems.nvfp4_gemv.reference import exact_gemv
 from nvfp4.problems.nvfp4_gemv.task import e2m1_values, input_t
+from nvfp4.records.base import Record
 
 Array = Any
 """A NumPy array."""
@@ -28,8 +28,7 @@ def packed_of(codes: Array) -> Array:
     return np.ascontiguousarray(codes[..., ::2] | (codes[..., 1::2] << 4))
 
 
-@dataclass(frozen=True)
-class Operands:
+class Operands(Record):
     """Raw bytes that a kernel may read for some rows of one batch."""
 
     a: Array
@@ -56,8 +55,7 @@ class Operands:
         return unpacked(self.a) * unpacked(self.b) * np.repeat(scale, 16, axis=1)
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(Record):
     """The raw storage of every input: uint8, contiguous."""
 
     a: Array
