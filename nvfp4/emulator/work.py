@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nvfp4.emulator.updates import UpdateCounter, Updates
+
 Array = NDArray[Any]
 
 SECTOR_BYTES = 32
@@ -87,6 +89,10 @@ class Work:
     """Whether threads waited for others of the launch by flags in memory."""
     timed: bool = False
     """Whether threads read a clock, by which they can wait, too."""
+    updates: tuple[dict[int, Updates], Updates | None] = field(default_factory=lambda: ({}, None))
+    """See `UpdateCounter.found`."""
+    update_requests: int = 0
+    """Requests of sectors by atomics."""
 
     def by_statement(self, kind: int) -> dict[int, int]:
         """Return how often a warp of a kind executed each statement, by its position in the PTX
@@ -111,6 +117,7 @@ class WorkCounter:
     drawn: int = 0
     """Number of CTAs drawn so far."""
     asked: dict[int, Asked] = field(default_factory=lambda: defaultdict(Asked))
+    updates: UpdateCounter = field(default_factory=UpdateCounter)
     _kinds: dict[int, int] = field(default_factory=dict)
     _warps: list[Array] = field(default_factory=list)
     _ctas: dict[tuple[int, ...], int] = field(default_factory=dict)
@@ -157,7 +164,9 @@ class WorkCounter:
             shares = new / sectors, requests_with_new / requests, uneven, again / sectors
             self.asked[start].sampled = Sampled(lines / requests, *shares)
         ctas, asked = list(self._ctas), dict(self.asked)
-        return Work(warps, ctas, self._of_cta, starts, asked, self.waits, self.timed)
+        waits = self.waits, self.timed
+        updates = self.updates.found(), self.updates.requests
+        return Work(warps, ctas, self._of_cta, starts, asked, *waits, *updates)
 
     def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:
         """Record the sectors that warps of drawn CTAs request, each once for a request.

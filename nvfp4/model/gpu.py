@@ -42,6 +42,11 @@ class Gpu:
     l1_lines: float  # of 128 bytes that a load touches, a cycle
     shared_passes: int  # of an access to shared memory beyond those that it needs
     barrier: int  # from the last warp's arrival
+    bulk: int  # of an SM, between two copies by the copy engine
+    atomic_ns: float  # between two updates of a word by atomics
+    atomic_float_ns: float  # that add to a float
+    atomic_sector_ns: float  # between two requests of sectors in the same 512 bytes
+    atomics_ns: float  # between two requests of the whole GPU
     branch: int  # of a branch that is taken, beyond its own stall
     fma: float  # either half
     half: float  # f16x2: either half, or both

@@ -123,7 +123,7 @@ class Use:
     shared: float = 0.0
     """Average bytes that an execution fetches from the L2."""
     busy: float = 0.0
-    """Cycles of the LSU."""
+    """Cycles of the LSU, or of the copy engine."""
     own_rate: float = 1.0
     """Share of executions that fetch bytes from memory."""
     shared_rate: float = 1.0
@@ -210,11 +210,12 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         groups = _GROUPS.search(each.text)
         return Use(AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0)
     if name in _BULK:
+        busy = gpu.bulk * access.requests / executions
         if name == "UTMASTG" or ".G.S" in each.opcode:
-            return Use(STORE, UNIFORM, 2, shared=access.copied / executions)
+            return Use(STORE, UNIFORM, 2, shared=access.copied / executions, busy=busy)
         fresh = access.copied_fresh / executions
         rest = (access.copied - access.copied_fresh) / executions
-        return Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest)
+        return Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest, busy=busy)
     if name == "SYNCS" and "TRYWAIT" in each.opcode:
         return Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
     pipe, interval = _pipe(gpu, each)

@@ -149,7 +149,7 @@ def simulate(  # type: ignore[no-untyped-def]
                     t = max(t, pipe_free[s, machine.BOTH])
                 elif p:
                     t = max(t, pipe_free[s, p])
-                if p == machine.LSU:
+                if p == machine.LSU or kind[trace[at[slot]]] == machine.STORE:
                     t = max(t, lsu_free - _BACKLOG)
                 if t < best_time[s]:
                     best_time[s] = t
@@ -215,7 +215,7 @@ def simulate(  # type: ignore[no-untyped-def]
             or k == machine.BULK
         ):
             begin = max(t, lsu_free)
-            if k != machine.BULK:
+            if p == machine.LSU:
                 lsu_free = begin + busy[i]
             done = begin + busy[i] - 1 + latency[i]
             reason = WAITS_SHARED if k == machine.SHARED else WAITS_L1
@@ -231,7 +231,8 @@ def simulate(  # type: ignore[no-untyped-def]
                 others[i] -= 1
                 moved += shared[i] / shared_rate[i]
             if moved > 0:
-                port_free = max(port_free, begin) + moved / port_bytes
+                engine = 0.0 if p == machine.LSU else busy[i]
+                port_free = max(port_free, begin) + max(moved / port_bytes, engine)
                 if k == machine.STORE:
                     lsu_free = max(lsu_free, port_free - _BACKLOG)
                 else:
@@ -351,6 +352,7 @@ def simulate(  # type: ignore[no-untyped-def]
                         parked[other] = False
                         ready[other] = max(ready[other], t + latency[i] * (k == machine.BARRIER))
                 stale = 15
+    finish = max(finish, port_free)
     if alive.any():
         finish = -1.0
     # A scheduler without warps is not counted: the others account for all cycles.

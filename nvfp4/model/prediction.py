@@ -13,6 +13,7 @@ import numpy as np
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.work import Work
 from nvfp4.model.assembly import Lines, assembled
+from nvfp4.model.atomics import atomics_ns
 from nvfp4.model.b200 import B200
 from nvfp4.model.gpu import Curve, Gpu, NoPrediction
 from nvfp4.model.h100 import H100, H200
@@ -181,6 +182,7 @@ _BOUNDS = {
     "barrier": "barriers",
     "tensor": "tensor cores",
     "start": "starting thread blocks",
+    "atomics": "atomics on the same words",
 }
 
 
@@ -246,6 +248,9 @@ def kernel_time(
     slower = pipelined(gpu, asked, accesses, resident, clean)
     if sum(slower.values()) > cycles:
         spent, cycles, by_code = slower, sum(slower.values()), np.zeros_like(by_code)
+    updating = atomics_ns(gpu, code, work, ctas) * gpu.cycles_per_ns
+    if updating > cycles:
+        spent, cycles, by_code = {"atomics": updating}, updating, np.zeros_like(by_code)
     to_us = 1e-3 / gpu.cycles_per_ns
     by_line: dict[int, float] = defaultdict(float)
     for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):

@@ -11,6 +11,7 @@ from twins import HEADER, kernel, loop, of_warps
 
 from nvfp4.model import machine, prediction
 from nvfp4.model.assembly import assembled
+from nvfp4.model.atomics import atomics_ns
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.multiprocessor import simulate
 from nvfp4.model.prediction import GPUS, Counted, predict
@@ -405,6 +406,26 @@ mov.f32 %f1, 0f3f800000; mov.u32 %r8, room; st.shared.f32 [%r8], %f1; bar.sync 0
 def test_what_comes_one_after_the_other_takes_so_long(body: str, warps: int, cycles: int) -> None:
     launch = count(kernel(body, before=ROOM), 148, 32 * warps)
     assert us(launch) > cycles / GPUS["B200"].cycles_per_ns / 1e3
+
+
+@pytest.mark.parametrize(
+    ("where", "op", "ns"),
+    [
+        ("and.b32 %r8, %r0, 0;", "red.global.add.u32 [%d3], %r99;", 0.73),
+        ("and.b32 %r8, %r0, 1;", "atom.global.exch.b32 %r100, [%d3], %r99;", 16 * 0.73),
+        ("and.b32 %r8, %r0, 0;", "red.global.add.f32 [%d3], %f1;", 32 * 1.76),
+        ("and.b32 %r8, %r0, 31;", "red.global.add.f32 [%d3], %f1;", 4 * 0.59),
+        ("and.b32 %r8, %r3, 511;", "red.global.add.f32 [%d3], %f1;", 4 * 0.018),
+    ],
+    ids=["voted", "two words", "a float", "a line", "lines"],
+)
+def test_atomics_take_turns_as_measured(where: str, op: str, ns: float) -> None:
+    """ns: for each warp of the GPU, on an H100 (`Gpu.atomic_ns` and its neighbours)."""
+    body = f"{where} mul.wide.u32 %d2, %r8, 4; add.u64 %d3, %d0, %d2; mov.f32 %f1, 0f3f800000;"
+    launch = count(kernel(f"{body} mov.u32 %r100, 1; {loop(5, op)}"), 4, 128)
+    code = assembled(launch.ptx, launch.kernel, "sm_90a")
+    taken = [atomics_ns(GPUS["H100"], code, launch.work, ctas) for ctas in (4, 8)]
+    assert taken == pytest.approx([80 * ns, 160 * ns], rel=0.01)
 
 
 @pytest.mark.parametrize("op", ["redux.sync.max.s32", "match.any.sync.b32"])

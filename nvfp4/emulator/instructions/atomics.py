@@ -133,6 +133,9 @@ def apply(
     else:
         global_access.locate(batch, what, address, lanes, WRITTEN)
         global_access.note_atomics(batch, what, address, lanes)
+        cta = batch.numbers[lanes // batch.grid.threads]
+        start = what.site.instruction.start
+        batch.launch.work.updates.note(start, address, lanes >> 5, cta)
     batch.launch.rounds |= "add" in what.site.parts and what.site.type() in _ROUNDED
     old = access_shape.data_of(what, address.size)
     order = np.argsort(address, kind="stable")

@@ -1,0 +1,81 @@
+"""How often a launch updates each word of global memory by atomics, which take turns in the L2."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_SHIFT, _LOW = np.uint64(48), np.uint64((1 << 48) - 1)
+_SECTOR, _PIECE = np.uint64(5), np.uint64(9)
+"""Shifts from an address to its sector and to its piece of 512 bytes."""
+_MOST_PLACES = 1 << 19
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What atomics update: words, or pieces of 512 bytes. One element of each array for a place."""
+
+    place: Array
+    """Addresses, or numbers of pieces, ascending."""
+    times: Array
+    """Updates of lanes, or requests of a piece's sectors."""
+    of_warps: Array
+    """The same, where the lanes of a warp that update a word at once count once."""
+    last: Array
+    """The largest number of a CTA that updates it."""
+    first: Array
+    """The smallest one, negated."""
+
+
+@dataclass
+class UpdateCounter:
+    """Collects the updates of a launch."""
+
+    requests: int = 0
+    """Requests of sectors."""
+    _words: dict[int, list[Updates]] = field(default_factory=lambda: defaultdict(list))
+    _pieces: list[Updates] = field(default_factory=list)
+
+    def note(self, start: int, address: Array, warp: Array, cta: Array) -> None:
+        """Record the word that each lane updates. start: the statement's position in the PTX text.
+        warp: of the batch. cta: of the grid."""
+        if not address.size:
+            return
+        pairs, at = np.unique(warp.astype(np.uint64) << _SHIFT | address, return_index=True)
+        once = np.zeros(address.size, np.int64)
+        once[at] = 1
+        _add(self._words[start], address, np.ones_like(once), once, cta)
+        _, of_pair = np.unique(pairs >> _SECTOR, return_index=True)
+        ones = np.ones(of_pair.size, np.int64)
+        _add(self._pieces, (pairs[of_pair] & _LOW) >> _PIECE, ones, ones, cta[at[of_pair]])
+        self.requests += of_pair.size
+
+    def found(self) -> tuple[dict[int, Updates], Updates | None]:
+        """Return the words that each statement updates, by its position, and the pieces."""
+        words = {start: _joined(parts) for start, parts in self._words.items()}
+        return words, _joined(self._pieces) if self._pieces else None
+
+
+def _add(parts: list[Updates], place: Array, times: Array, of_warps: Array, cta: Array) -> None:
+    """Add updates; if these are too many places, keep those with the most."""
+    parts.append(_joined([Updates(place, times, of_warps, cta, -cta)]))
+    if sum(each.place.size for each in parts) > 2 * _MOST_PLACES:
+        whole = _joined(parts)
+        kept = np.sort(np.argsort(whole.times)[-_MOST_PLACES:])
+        parts[:] = [Updates(*(each[kept] for each in vars(whole).values()))]
+
+
+def _joined(parts: Sequence[Updates]) -> Updates:
+    columns = zip(*(vars(each).values() for each in parts), strict=True)
+    place, *others = (np.concatenate(each) for each in columns)
+    order = np.argsort(place, kind="stable")
+    place = place[order]
+    begin = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1])))
+    ways = np.add, np.add, np.maximum, np.maximum
+    found = (w.reduceat(each[order], begin) for w, each in zip(ways, others, strict=True))
+    return Updates(place[begin], *found)

@@ -1,0 +1,44 @@
+"""The least time that the L2 takes for the atomics of a launch."""
+
+import re
+
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.updates import Updates
+from nvfp4.emulator.work import Work
+from nvfp4.model.gpu import Gpu
+from nvfp4.model.sass import Code
+
+_FLOAT = re.compile(r"\.add\..*\b(f16|bf16|f32|f64)")
+_VOTES = frozenset(("VOTE", "VOTEU"))
+
+
+def atomics_ns(gpu: Gpu, code: Code, work: Work, ctas: int) -> float:
+    """Return the time of updates of the word that takes longest, of all requests of 512 bytes or of
+    all of them, whichever is longest. ctas: of the grid, of which `work` may have some only.
+
+    Where the compiler votes which lane updates a word for its warp, updates of warps count.
+    """
+    words, pieces = work.updates
+    if pieces is None:
+        return 0.0
+    scale = ctas / len(work.of_cta)
+    opcodes = {start: opcode for block in work.starts for start, opcode in block.items()}
+    votes = {each.statement for each in code.instructions if each.name in _VOTES}
+    taken = [
+        (gpu.atomic_float_ns if _FLOAT.search(opcodes[start]) else gpu.atomic_ns)
+        * _times(each, each.of_warps if start in votes else each.times, scale)
+        for start, each in words.items()
+    ]
+    places = np.concatenate([each.place for each in words.values()])
+    _, at = np.unique(places, return_inverse=True)
+    of_word = float(np.bincount(at, np.concatenate(taken)).max())
+    of_piece = gpu.atomic_sector_ns * float(_times(pieces, pieces.times, scale).max())
+    return max(of_word, of_piece, gpu.atomics_ns * work.update_requests * scale)
+
+
+def _times(of: Updates, times: Array, scale: float) -> Array:
+    """Return how often all thread blocks update each place: one that a single block updates is
+    taken to be that block's own."""
+    return np.where(of.last == -of.first, 1.0, scale) * times
