@@ -23,6 +23,8 @@ _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
 _SHIFT = np.uint64(48)
 _LOW = np.uint64((1 << 48) - 1)
 _DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
+TENSOR = 0
+"""In place of a statement's position, for the cycles of tensor cores."""
 _L1_SECTORS = (256 << 10) // SECTOR_BYTES
 """The sectors that a thread block's L1 holds at most: it is emptied after so many new ones."""
 
@@ -63,6 +65,8 @@ class Asked:
     """Lines of local memory, distinct within a request."""
     copied: int = 0
     """Bytes that the copy engine moved."""
+    uneven: float = 1.0
+    """Cycles, or sectors, of a request: the most of any thread block, over the mean."""
     sampled: Sampled | None = None
     """None if no thread block that was drawn has executed the statement."""
 
@@ -93,6 +97,8 @@ class Work:
     """See `UpdateCounter.found`."""
     update_requests: int = 0
     """Requests of sectors by atomics."""
+    tensor_cycles: int = 0
+    """The most that any CTA keeps a tensor core busy."""
 
     def by_statement(self, kind: int) -> dict[int, int]:
         """Return how often a warp of a kind executed each statement, by its position in the PTX
@@ -126,10 +132,18 @@ class WorkCounter:
     _weights: Array | None = None
     _counts: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(3)))
     _order: list[tuple[int, Array, Array, Array]] = field(default_factory=list)
+    _spent: dict[int, Array] = field(default_factory=dict)
+    _totals: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(2)))
+    _most: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, ctas: Array, runs: Array) -> None:
         """Add the work of a batch that has ended. ctas: its CTA numbers. runs: how often each warp
         ran each block, int64[blocks, warps]."""
+        for start, (requests, cycles) in self._spent.items():
+            self._totals[start] += (requests.sum(), cycles.sum())
+            each = cycles if start == TENSOR else cycles / np.maximum(requests, 1)
+            self._most[start] = max(self._most[start], each.max())
+        self._spent.clear()
         if self._weights is None:
             # Random, so that no kernel can be written whose warps are taken for equal.
             drawn = np.frombuffer(secrets.token_bytes(8 * runs.shape[0]), np.uint64)
@@ -154,6 +168,12 @@ class WorkCounter:
         self.waits |= before is not None and np.array_equal(before, address)
         self._looked[start, first] = address.copy()
 
+    def spend(self, start: int, spent: Array) -> None:
+        """Record what each CTA of the batch spends on a statement, int64[2, CTAs]: requests, and
+        cycles or sectors. start: its position in the PTX text, negative for turns of atomics, or
+        TENSOR."""
+        self._spent[start] = self._spent.get(start, 0) + spent
+
     def work(self, starts: list[dict[int, str]]) -> Work:
         """Return everything that was collected. starts: see `Work`."""
         warps = np.array(self._warps).reshape(len(self._warps), len(starts))
@@ -164,9 +184,14 @@ class WorkCounter:
             shares = new / sectors, requests_with_new / requests, uneven, again / sectors
             self.asked[start].sampled = Sampled(lines / requests, *shares)
         ctas, asked = list(self._ctas), dict(self.asked)
-        waits = self.waits, self.timed
-        updates = self.updates.found(), self.updates.requests
-        return Work(warps, ctas, self._of_cta, starts, asked, *waits, *updates)
+        for start, (requests, cycles) in self._totals.items():
+            if start != TENSOR:
+                each = self.asked[abs(start)]
+                each.uneven = max(each.uneven, self._most[start] * requests / max(cycles, 1))
+        return Work(
+            warps, ctas, self._of_cta, starts, asked, self.waits, self.timed,
+            self.updates.found(), self.updates.requests, int(self._most[TENSOR]),
+        )  # fmt: skip
 
     def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:
         """Record the sectors that warps of drawn CTAs request, each once for a request.

@@ -9,11 +9,15 @@ import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.work import SECTOR_BYTES, Asked, Sampled
-from nvfp4.model.gpu import Gpu
+from nvfp4.model.gpu import Gpu, NoPrediction
 from nvfp4.model.sass import NO_SCOREBOARD, Code, Instruction
 
-FIXED, VARIABLE, LOAD, STORE, SHARED, BARRIER, ASYNC, COMMIT, AWAIT, BULK, BULK_WAIT = range(11)
-"""Kinds of instructions."""
+(
+    FIXED, VARIABLE, LOAD, STORE, SHARED, BARRIER, ARRIVAL, ASYNC, COMMIT, AWAIT, BULK, BULK_WAIT,
+) = range(12)  # fmt: skip
+"""Kinds of instructions; an ARRIVAL does not wait at its barrier."""
+BARRIERS = 17
+"""Of a CTA, and one of its cluster, which is the last."""
 
 ISSUE, EITHER, BOTH, HEAVY, ALU, XU, LSU, UNIFORM, TENSOR = range(9)
 """Pipes; an instruction that uses none only takes its issue slot. The pipe for multiplications has
@@ -199,8 +203,10 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         return Use(kind, LSU, 2, gpu.l1_latency, shared=moved, busy=lines / gpu.l1_lines)
     if name == "SHFL":
         return Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
-    if name in ("BAR", "UCGABAR_WAIT") and "ARV" not in each.opcode:
-        return Use(BARRIER, ISSUE, 1, gpu.barrier)
+    if name == "UCGABAR_WAIT":
+        return Use(BARRIER, ISSUE, 1, gpu.barrier, shared=BARRIERS - 1)
+    if name == "BAR":
+        return _barrier_use(gpu, each)
     if name == "LDC" and access.passes:
         cycles = _SLOW_READ * access.passes / access.requests
         return Use(VARIABLE, UNIFORM, cycles, round(_DEFAULT_LATENCY + cycles))
@@ -220,6 +226,17 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         return Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
     pipe, interval = _pipe(gpu, each)
     return Use(VARIABLE, pipe, interval, _DEFAULT_LATENCY)
+
+
+def _barrier_use(gpu: Gpu, each: Instruction) -> Use:
+    """Return the use of a barrier, with its number as `shared` and its warps as `own`, 0 for all.
+    Raises NoPrediction if registers hold these."""
+    operands = each.text.partition(each.opcode)[2]
+    if re.search(r"\bU?R\d", operands):
+        raise NoPrediction("a register holds the number of a barrier, or of its threads")
+    number, threads, *_ = [int(n, 16) for n in re.findall(r"\b0x([0-9a-f]+)", operands)] + [0, 0]
+    kind = ARRIVAL if "ARV" in each.opcode else BARRIER
+    return Use(kind, ISSUE, 1, gpu.barrier, own=threads // _WARP, shared=number)
 
 
 def _global_use(

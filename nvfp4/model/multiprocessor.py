@@ -65,7 +65,9 @@ def simulate(  # type: ignore[no-untyped-def]
     at = np.zeros(slots, np.int64)
     end = np.zeros(slots, np.int64)
     alive = np.zeros(slots, np.bool_)
-    parked = np.zeros(slots, np.bool_)
+    parked = np.zeros(slots, np.int64)  # one more than the number of the barrier
+    arrived = np.zeros((resident, machine.BARRIERS), np.int64)
+    wanted_at = np.zeros((resident, machine.BARRIERS), np.int64)
     board = np.zeros((slots, 6))
     setter = np.full((slots, 6), -1)
     board_why = np.zeros((slots, 6), np.int64)
@@ -137,7 +139,7 @@ def simulate(  # type: ignore[no-untyped-def]
             best_time[s] = 1e18
             for n in range(count[s]):
                 slot = of_scheduler[s, n]
-                if not alive[slot] or parked[slot]:
+                if not alive[slot] or parked[slot] > 0:
                     continue
                 t = max(ready[slot], sched_free[s])
                 p = pipe[trace[at[slot]]]
@@ -308,13 +310,14 @@ def simulate(  # type: ignore[no-untyped-def]
                 started += 1
                 unfinished[cta] = warps
                 bulks[cta] = 0
+                arrived[cta] = 0
                 stale = 15
                 for w in range(warps):
                     other = cta * warps + w
                     at[other] = trace_start[of_warp[new_kind, w]]
                     end[other] = trace_start[of_warp[new_kind, w] + 1]
                     alive[other] = True
-                    parked[other] = False
+                    parked[other] = 0
                     ready[other] = begin
                     why[other] = WAITS_START
                     culprit[other] = -1
@@ -334,23 +337,29 @@ def simulate(  # type: ignore[no-untyped-def]
                     culprit[slot] = setter[slot, b]
                     fair[slot] = board_fair[slot, b]
             if k == machine.BARRIER:
-                parked[slot] = True
+                parked[slot] = 1 + shared[i]
                 why[slot] = WAITS_BARRIER
                 culprit[slot] = i
             ready[slot] = later
-        if k == machine.BARRIER or not alive[slot]:
+        arrives = k == machine.BARRIER or k == machine.ARRIVAL
+        if arrives or not alive[slot]:
             cta = slot // warps
-            waiting = 0
+            if arrives:
+                b = np.int64(shared[i])
+                arrived[cta, b] += 1
+                wanted_at[cta, b] = np.int64(own[i])
             living = 0
             for other in range(cta * warps, (cta + 1) * warps):
-                if alive[other]:
-                    living += 1
-                    waiting += parked[other]
-            if living and living == waiting:
+                living += alive[other]
+            for b in range(machine.BARRIERS):
+                wanted = wanted_at[cta, b] if wanted_at[cta, b] else living
+                if living == 0 or arrived[cta, b] == 0 or arrived[cta, b] < wanted:
+                    continue
+                arrived[cta, b] = 0
                 for other in range(cta * warps, (cta + 1) * warps):
-                    if alive[other]:
-                        parked[other] = False
-                        ready[other] = max(ready[other], t + latency[i] * (k == machine.BARRIER))
+                    if alive[other] and parked[other] == b + 1:
+                        parked[other] = 0
+                        ready[other] = max(ready[other], t + latency[i] * arrives)
                 stale = 15
     finish = max(finish, port_free)
     if alive.any():

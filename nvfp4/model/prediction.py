@@ -43,7 +43,10 @@ _MOST_MISSED = 0.03
 """The share of a launch's sectors that may be requested by statements which no sampled thread block
 executed, and of its bytes that the machine code may not fetch."""
 _UNEVEN = 2.0
-"""Largest allowed ratio of a thread block's fetches past L1 to the mean."""
+"""Largest allowed ratio of a thread block's fetches past L1, or of the cycles of its accesses, to
+the mean."""
+_MOST_MEETINGS = 2
+"""Most meetings of a cluster whose thread blocks differ: one at the start and one at the end."""
 _LONGEST_NAME = 60
 _LONGEST_WHY = 200
 
@@ -212,6 +215,8 @@ def kernel_time(
         raise NoPrediction("the kernel reads a clock, by which it can wait")
     if _runs(work, "nanosleep"):
         raise NoPrediction("the kernel sleeps")
+    if len(work.ctas) > 1 and _runs(work, "barrier.cluster.wait") > _MOST_MEETINGS:
+        raise NoPrediction("thread blocks of a cluster do different things and wait for each other")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
     traces = [found.trace(work.by_statement(kind)) for kind in range(len(work.warps))]
@@ -292,6 +297,9 @@ def _accesses(asked: Counted) -> dict[int, Access]:
     ]
     more = sum(max(0.0, fresh - first) for first, _, fresh in rows)
     uneven = sum(first * times for first, times, _ in rows) > _UNEVEN * sum(row[0] for row in rows)
+    costs = [(max(n.turns, n.passes, n.local_lines, n.sectors), n.uneven) for n in counts.values()]
+    if sum(cost * times for cost, times in costs) > _UNEVEN * sum(cost for cost, _ in costs):
+        raise NoPrediction("accesses of few thread blocks take longer than those of the others")
     if uneven or more > _MOST_MISSED * sum(row[2] for row in rows):
         raise NoPrediction("few thread blocks read from memory what the others find in L1")
     return {start: access(each) for start, each in counts.items()}
@@ -350,12 +358,10 @@ def busiest_sms(
     return [np.array(sm, np.int64) for sm in most[: 1 + (most[0] != most[1])]]
 
 
-def _runs(work: Work, opcode: str) -> bool:
-    """Return whether a warp has executed an instruction with this in its opcode."""
-    names = (" ".join(block.values()) for block in work.starts)
-    return any(
-        opcode in each and runs.any() for each, runs in zip(names, work.warps.T, strict=True)
-    )
+def _runs(work: Work, opcode: str) -> int:
+    """Return how often a warp has executed instructions with this in their opcodes, at most."""
+    counts = [sum(opcode in each for each in block.values()) for block in work.starts]
+    return int((work.warps @ np.array(counts, np.int64)).max(initial=0))
 
 
 def pipelined(
@@ -378,8 +384,10 @@ def pipelined(
     cycles_a_byte = max(loaded / in_flight, 1 / gpu.l2_port_bytes) if in_flight else 0.0
     copied = sum(each.copied for each in accesses.values())
     found = {"memory_bandwidth": copied * cycles_a_byte, "tensor": asked.tensor_cycles}
+    found = {reason: cycles * busiest / ctas for reason, cycles in found.items()}
+    found["tensor"] = max(found["tensor"], asked.work.tensor_cycles)
     reason = max(found, key=found.__getitem__)
-    cycles = found[reason] * busiest / ctas
+    cycles = found[reason]
     starting = min(ctas, gpu.sms) * gpu.cta_dispatch_ns * gpu.cycles_per_ns
     return {reason: cycles, "memory_latency": float(curve[1][0]), "start": starting}
 

@@ -415,17 +415,18 @@ def test_what_comes_one_after_the_other_takes_so_long(body: str, warps: int, cyc
         ("and.b32 %r8, %r0, 1;", "atom.global.exch.b32 %r100, [%d3], %r99;", 16 * 0.73),
         ("and.b32 %r8, %r0, 0;", "red.global.add.f32 [%d3], %f1;", 32 * 1.76),
         ("and.b32 %r8, %r0, 31;", "red.global.add.f32 [%d3], %f1;", 4 * 0.59),
-        ("and.b32 %r8, %r3, 511;", "red.global.add.f32 [%d3], %f1;", 4 * 0.018),
+        ("and.b32 %r8, %r3, 511;", "red.global.add.f32 [%d3], %f1;", 0.59),
+        ("mov.u32 %r8, %r3;", "red.global.add.f32 [%d3], %f1;", 4 * 0.018),
     ],
-    ids=["voted", "two words", "a float", "a line", "lines"],
+    ids=["voted", "two words", "a float", "a line", "lines", "own lines"],
 )
 def test_atomics_take_turns_as_measured(where: str, op: str, ns: float) -> None:
     """ns: for each warp of the GPU, on an H100 (`Gpu.atomic_ns` and its neighbours)."""
     body = f"{where} mul.wide.u32 %d2, %r8, 4; add.u64 %d3, %d0, %d2; mov.f32 %f1, 0f3f800000;"
-    launch = count(kernel(f"{body} mov.u32 %r100, 1; {loop(5, op)}"), 4, 128)
+    launch = count(kernel(f"{body} mov.u32 %r100, 1; {loop(5, op)}"), 64, 128)
     code = assembled(launch.ptx, launch.kernel, "sm_90a")
-    taken = [atomics_ns(GPUS["H100"], code, launch.work, ctas) for ctas in (4, 8)]
-    assert taken == pytest.approx([80 * ns, 160 * ns], rel=0.01)
+    taken = [atomics_ns(GPUS["H100"], code, launch.work, ctas) for ctas in (64, 128)]
+    assert taken == pytest.approx([1280 * ns, 2560 * ns], rel=0.01)
 
 
 @pytest.mark.parametrize("op", ["redux.sync.max.s32", "match.any.sync.b32"])

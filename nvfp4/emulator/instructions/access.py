@@ -122,9 +122,9 @@ def _locate_local(batch: Batch, access: access_shape.Access, address: Array, lan
             f"access of {access.nbytes} bytes at local address {int(address[bad]):#x}, outside "
             f"the thread's {batch.local.size} bytes of local memory",
         )
-    asked, warp = batch.launch.work.asked[access.site.instruction.start], lanes >> 5
-    asked.requests += np.unique(warp).size
-    words = np.unique(warp.astype(np.uint64) << 48 | address >> np.uint64(2)).size
+    words, requests = _different(batch, access.site, lanes >> 5, address >> np.uint64(2))
+    asked = batch.launch.work.asked[access.site.instruction.start]
+    asked.requests += requests
     asked.local_lines += words * max(1, access.nbytes // 4)
     return batch.local.host(offset)
 
@@ -171,10 +171,19 @@ def _count_constants(ex: Execution, site: Site, address: Array) -> None:
     Source: CUDA C++ Programming Guide, Device Memory Accesses, Constant Memory.
     """
     positions, asked = ex.positions(), ex.batch.launch.work.asked[site.instruction.start]
-    warp = ex.group.warp[positions]
-    asked.requests += np.unique(warp).size
     whole = ex.group.spread(address)[positions]
-    asked.passes += np.unique(warp.astype(np.uint64) << 48 | whole).size
+    passes, requests = _different(ex.batch, site, ex.group.warp[positions], whole)
+    asked.requests += requests
+    asked.passes += passes
+
+
+def _different(batch: Batch, site: Site, warp: Array, place: Array) -> tuple[int, int]:
+    """Return how many different places the lanes of each warp access, all together, and how many
+    warps do."""
+    pairs = np.unique(warp.astype(np.uint64) << np.uint64(48) | place)
+    warps, places = np.unique((pairs >> np.uint64(48)).astype(np.int64), return_counts=True)
+    batch.launch.work.spend(site.instruction.start, batch.by_cta(warps, places))
+    return pairs.size, warps.size
 
 
 def _parameter(offset: int, what: access_shape.Access, results: list[Result]) -> Action:

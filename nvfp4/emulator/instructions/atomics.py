@@ -120,8 +120,10 @@ def apply(
         offset = shared_access.locate(batch, what, address, lanes, WRITTEN)
         meeting = np.unique((lanes >> 5).astype(np.uint64) << 48 | offset, return_counts=True)
         first = np.unique(meeting[0] >> np.uint64(48), return_index=True)[1]
-        turns = np.maximum.reduceat(meeting[1], first).sum()
-        batch.launch.work.asked[what.site.instruction.start].turns += int(turns)
+        turns = np.maximum.reduceat(meeting[1], first)
+        warps = (meeting[0][first] >> np.uint64(48)).astype(np.int64)
+        batch.launch.work.asked[what.site.instruction.start].turns += int(turns.sum())
+        batch.launch.work.spend(-what.site.instruction.start, batch.by_cta(warps, turns))
         if batch.shared.checked:
             if "exch" not in what.site.parts:
                 _check_written(batch, what, offset, lanes)

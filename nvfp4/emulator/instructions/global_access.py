@@ -195,6 +195,7 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
 def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: int) -> None:
     memory, nbytes, address = batch.memory, access.nbytes, requests.address
     mark = flag | READ_LATE if flag == READ and batch.triggered else flag
+    spent = np.zeros((2, batch.grid.ctas), np.int64)
     bad, sectors, fresh = native.visit_global(
         address,
         requests.request,
@@ -205,6 +206,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         memory.sector0,
         memory.touched,
         mark if access.counted else 0,
+        batch.grid.warps,
+        spent,
     )
     if bad >= 0:
         _fault(batch, access, int(address[bad]), requests.lane(bad), flag)
@@ -230,6 +233,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         asked.requests += count
         asked.sectors += sectors * requests.copies
         asked.fresh += fresh
+        if requests.copies == 1:  # otherwise all CTAs do the same
+            batch.launch.work.spend(access.site.instruction.start, spent)
         if batch.launch.work.samples:
             batch.kept(DrawnCtas).note(
                 access.site.instruction.start, nbytes, address, requests.request, requests.copies

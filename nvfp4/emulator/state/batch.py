@@ -298,18 +298,22 @@ class SharedMemory(RowMemory):
                 self.undefined[systems] = 0
 
     def visit(
-        self, address: Array, lanes: Array, nbytes: int, align: int, abroad: bool
-    ) -> tuple[Array, Visited]:
+        self, address: Array, lanes: Array, nbytes: int, align: int, abroad: bool,
+        spent: Array | None = None,
+    ) -> tuple[Array, Visited]:  # fmt: skip
         """Return the offsets in `data` of the lanes' shared addresses, and the counts of
         `visit_shared`.
 
         address: one for each lane, or those of one CTA's lanes if all CTAs use the same. abroad:
-        whether the instruction can access shared memory of other CTAs in the cluster.
+        whether the instruction can access shared memory of other CTAs in the cluster. spent: see
+        `visit_shared`, of one CTA if the address is.
         """
         offset = np.empty(address.size, np.uint64)
+        if spent is None:
+            spent = np.zeros((2, self.data.size // self.stride), np.int64)
         visited = Visited(*visit_shared(
             address, lanes, self._threads, self.cluster_size, abroad, self.base, self.size,
-            self.stride, nbytes, align, offset
+            self.stride, nbytes, align, offset, spent
         ))  # fmt: skip
         if address.size < lanes.size:
             ctas = lanes.size // address.size
@@ -403,6 +407,13 @@ class Batch:
         """Return the warps, in their clusters, that stand for the copy engines of the lanes'
         CTAs."""
         return self.clusters.warps + lanes // self.grid.threads % self.cluster_size
+
+    def by_cta(self, warps: Array, cycles: Array) -> Array:
+        """Return the requests of each CTA and their cycles, int64[2, CTAs]. warps: of each
+        request."""
+        cta, count = warps // self.grid.warps, self.grid.ctas
+        both = np.bincount(cta, minlength=count), np.bincount(cta, cycles, count)
+        return np.stack(both).astype(np.int64)
 
     def member(self, cluster: int, thread: int) -> tuple[int, int]:
         """Return the linear number of the CTA in the grid, and the thread in it, of a cluster's

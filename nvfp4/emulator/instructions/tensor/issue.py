@@ -14,6 +14,7 @@ from nvfp4.emulator.state import tensor_memory
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ
 from nvfp4.emulator.state.tensor_pipe import Conflict, TensorPipe
+from nvfp4.emulator.work import TENSOR
 
 GROUPS = ("cta_group::1", "cta_group::2")
 ONE_GROUP = "|".join(GROUPS)
@@ -185,6 +186,8 @@ def count_products(team: Team, busy: int) -> None:
     count, traffic, tally = team.lanes.size, team.batch.traffic, team.batch.launch.tally
     traffic.tensor_instructions += count
     traffic.tensor_cycles += busy * count
+    warps, cycles = team.lanes >> 5, np.full(count, busy)
+    team.batch.launch.work.spend(TENSOR, team.batch.by_cta(warps, cycles))
     if tally is not None:
         for _ in range(count):
             tally.multiplied(team.site.instruction, busy)
