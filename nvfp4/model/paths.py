@@ -37,6 +37,9 @@ _PTX_WIDTH = re.compile(r"(?:\.v([248]))?\.[busf](8|16|32|64|128)(?=\s|\{)")
 _SASS_WIDTH = re.compile(r"\.(256|128|64|U16|S16|U8|S8)\b")
 _BITS = {"U16": 16, "S16": 16, "U8": 8, "S8": 8}
 
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_PREDICATE = re.compile(r"@\s*!?\s*[%\w$]+\s*$")
+
 _ANCHOR_WEIGHT, _WEIGHT = 20.0, 1.0
 _EDGE_COSTS = {PLAIN: 1e-4, PARTED: 2e-2, DIVERGING: 1e-1, UNKNOWN: 10.0}
 _BACKWARDS = 1e-2
@@ -79,6 +82,13 @@ class Paths:
         self._graph = graph_of(code)
         self._copies = _copies(code, ptx)
         self._known: dict[tuple[tuple[int, int], ...], Trace] = {}
+        self._branched: dict[int, int] = {}
+        """Statements of barriers with a predicate, which the compiler makes of a branch."""
+        for number, each in enumerate(code.instructions):
+            if each.name == "BAR" and each.guarded and each.statement:
+                if _PREDICATE.search(_COMMENT.sub(" ", ptx[: each.statement])):
+                    raise NoPrediction("a predicate decides which warps meet at a barrier")
+                self._branched[number] = each.statement
 
     def trace(self, runs: dict[int, int]) -> Trace:
         """Return the trace of a warp. runs: how often it executes each statement. Raises
@@ -94,7 +104,8 @@ class Paths:
             self._reconcile(nodes, runs)
             steps = self._steps(taken)
             executions = np.bincount(steps, minlength=len(self._code.instructions))
-            self._known[key] = Trace(steps, executions)
+            absent = {n for n, statement in self._branched.items() if not runs.get(statement)}
+            self._known[key] = Trace(steps, executions).without(absent)
         return self._known[key]
 
     def _steps(self, taken: list[int]) -> Array:

@@ -429,6 +429,56 @@ def test_atomics_take_turns_as_measured(where: str, op: str, ns: float) -> None:
     assert taken == pytest.approx([1280 * ns, 2560 * ns], rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("there", "elsewhere", "op"),
+    [
+        (128, 4, "st.shared.u32 [%r8], %r99;"),
+        (0, 4, "red.shared.add.f32 [%r8], %f1;"),
+        (
+            128,
+            4,
+            "ld.global.cg.u32 %r11, [%d3]; add.u64 %d3, %d3, 128; add.u32 %r100, %r100, %r11;",
+        ),
+        (4, 0, "st.local.u32 [%d5], %r99;"),
+    ],
+    ids=["banks", "a word", "lines", "local memory"],
+)
+def test_there_is_no_time_where_one_block_s_accesses_take_longer(
+    there: int, elsewhere: int, op: str
+) -> None:
+    """There, and elsewhere, so many bytes lie between neighbours' addresses."""
+    body = f"""setp.eq.u32 %p1, %r1, 3; selp.u32 %r6, {there}, {elsewhere}, %p1;
+    and.b32 %r5, %r0, 31; mul.lo.u32 %r7, %r5, %r6; mov.u32 %r8, room; add.u32 %r8, %r8, %r7;
+    .local .align 4 .b8 own[512]; mov.u64 %d5, own; cvt.u64.u32 %d2, %r7; add.u64 %d3, %d0, %d2;
+    add.u64 %d5, %d5, %d2; mov.f32 %f1, 0f3f800000; mov.u32 %r100, 1; {loop(20, op)}"""
+    with pytest.raises(NoPrediction, match="few thread blocks take longer"):
+        us(count(kernel(body, before=ROOM), 37, 64))
+
+
+SHORT = BEGIN + loop(40, TURN)
+
+
+def in_turn(wait: str) -> str:
+    """Eight warps that work one after the other. wait: in front of the turn of a warp {n}."""
+    turn = "{wait} setp.ne.u32 %p1, %r8, {n}; @%p1 bra S{n}; {work} S{n}:"
+    works = (SHORT.replace("AGAIN", f"AGAIN{n}") for n in range(8))
+    turns = (turn.format(wait=wait.format(n=n) * (n > 0), n=n, work=w) for n, w in enumerate(works))
+    return f"shr.u32 %r8, %r0, 5; mov.u32 %r100, 1; {' '.join(turns)}"
+
+
+def test_warps_take_turns_at_barriers_of_two_as_at_those_of_all() -> None:
+    met = "sub.u32 %r7, {n}, %r8; setp.gt.u32 %p1, %r7, 1; @%p1 bra M{n}; bar.sync {n}, 64; M{n}:"
+    by_all, by_two = (us(count(kernel(in_turn(w)), 8, 256)) for w in ("bar.sync 0;", met))
+    assert by_two > 0.9 * by_all > 2 * us(count(kernel(SHORT), 8, 256))
+
+
+def test_there_is_no_time_where_thread_blocks_of_a_cluster_take_turns() -> None:
+    meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    body = in_turn(meet).replace("shr.u32 %r8, %r0, 5", "mov.u32 %r8, %cluster_ctarank")
+    with pytest.raises(NoPrediction, match="blocks of a cluster"):
+        us(count(kernel(body, ".reqnctapercluster 8, 1, 1"), 16, 64))
+
+
 @pytest.mark.parametrize("op", ["redux.sync.max.s32", "match.any.sync.b32"])
 def test_what_compares_a_warp_s_lanes_takes_as_long_as_a_sum(op: str) -> None:
     compared = "{} %r100, %r100, -1; add.u32 %r100, %r100, %r0;"
