@@ -39,6 +39,7 @@ order_in_the_emulator = (
         "source",
         "names",
         "errors",
+        "updates",
         "work",
         "report",
         "software",
