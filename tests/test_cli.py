@@ -266,6 +266,7 @@ before_a_long_word += ";check --problem ;check --output "
         (["check", "--output", "pipe"], "pipe is a pipe, not a file"),
         (["check", "missing", "--output", "submission.py"], "submission.py is a submission"),
         (["report", "pipe", "--output", "folder/../pipe"], "pipe is a submission"),
+        (["report", "submission.py", "--output", "hard"], "hard is a submission"),
         (["tune", "folder"], "folder is a folder, not a file"),
         (["problems", "add", ""], "Name the folder to add"),
         (["log", "-n", "9" * 20], "is not in the range"),
@@ -280,6 +281,7 @@ def test_wrong_usage_ends_with_2_and_one_reason(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "submission.py").write_text(sources["unwritten.py"])
     (tmp_path / "folder").mkdir()
+    os.link("submission.py", "hard")
     os.mkfifo("pipe")
     done = invoke(*arguments)
     assert done.exit_code == 2

@@ -121,8 +121,8 @@ def check_output(output: Path | None, submissions: Sequence[str | Path]) -> None
     """Checks before judging that the file can be written and holds no source."""
     if output is None:
         return
-    existed, path = os.path.exists(output), os.path.realpath(output)
-    if (existed and output.suffix == ".py") or path in map(os.path.realpath, submissions):
+    existed, others = os.path.exists(output), filter(os.path.exists, submissions)
+    if existed and (output.suffix == ".py" or any(os.path.samefile(output, e) for e in others)):
         raise SetupError(f"{output} is a submission", "Name another file to write to.", "usage")
     try:
         if output.is_fifo():

@@ -117,7 +117,8 @@ def result_line(line: Line) -> Text:
 
 
 def _is_unverified(line: Line) -> bool:
-    return any(each.get("unverified") for each in line.get("benchmarks", []))
+    cases = [*line.get("tests", []), *line.get("benchmarks", [])]
+    return any(each.get("unverified") for each in cases)
 
 
 def _path(line: Line) -> str:

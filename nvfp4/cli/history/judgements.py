@@ -82,7 +82,7 @@ def entry_values(verdict: Verdict) -> dict[str, Any]:
         "device": _device_name(verdict),
         "flush": device.flush if device else None,
         "elapsed_s": verdict.elapsed_s,
-        "unverified": sum(bool(each.unverified) for each in verdict.benchmarks),
+        "unverified": sum(bool(each.unverified) for each in verdict.results),
         "environment": {
             "nvfp4": __version__,
             "python": platform.python_version(),

@@ -187,7 +187,9 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
             run_benchmarks(verdict, observer)
         else:
             reason = "not run: a test on the contest's inputs failed"
-            if verdict.unclear:
+            if verdict.keeps_state:
+                reason = "not run: what earlier calls left decides a test"
+            elif verdict.unclear:
                 reason = "not run: not every test on the contest's inputs could be judged"
             verdict.benchmarks = _skipped(plan.benchmarks, reason)
 

@@ -4,7 +4,7 @@ submission's directives."""
 import math
 from collections.abc import Iterator
 
-from nvfp4.cli.problem import Problem, leaderboards_named, shape_of
+from nvfp4.cli.problem import Problem, leaderboard, leaderboards_named, shape_of
 from nvfp4.cli.text import several
 from nvfp4.cli.verdict import TestResult, Verdict, Warning
 
@@ -45,7 +45,9 @@ def _full_range(verdict: Verdict) -> Iterator[Warning]:
         yield Warning(
             "full_range",
             f"right on the contest's inputs, {', '.join(parts)} with full-range inputs",
-            "The contest's bytes are 0 to 3 and its scales 0, 1 or 2; real data use all codes.",
+            "The contest's bytes are 0 to 3 and its scales 0, 1 or 2; real data use all codes."
+            if verdict.problem == leaderboard
+            else "The problem's extras draw these: values that its own inputs seldom have.",
         )
 
 
