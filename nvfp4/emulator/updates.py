@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 _SHIFT, _LOW = np.uint64(48), np.uint64((1 << 48) - 1)
+_WARP = 32
 _SECTOR, _PIECE = np.uint64(5), np.uint64(9)
 """Shifts from an address to its sector and to its piece of 512 bytes."""
 _MOST_PLACES = 1 << 19
@@ -26,6 +27,8 @@ class Updates:
     """Updates of lanes, or requests of a piece's sectors."""
     of_warps: Array
     """The same, where the lanes of a warp that update a word at once count once."""
+    of_whole_warps: Array
+    """The same, where they do if they are all 32."""
     last: Array
     """The largest number of a CTA that updates it."""
     first: Array
@@ -46,13 +49,13 @@ class UpdateCounter:
         warp: of the batch. cta: of the grid."""
         if not address.size:
             return
-        pairs, at = np.unique(warp.astype(np.uint64) << _SHIFT | address, return_index=True)
-        once = np.zeros(address.size, np.int64)
-        once[at] = 1
-        _add(self._words[start], address, np.ones_like(once), once, cta)
+        pair = warp.astype(np.uint64) << _SHIFT | address
+        pairs, at, lanes = np.unique(pair, return_index=True, return_counts=True)
+        whole = np.where(lanes == _WARP, 1, lanes)
+        _add(self._words[start], address[at], [lanes, np.ones_like(lanes), whole], cta[at])
         _, of_pair = np.unique(pairs >> _SECTOR, return_index=True)
         ones = np.ones(of_pair.size, np.int64)
-        _add(self._pieces, (pairs[of_pair] & _LOW) >> _PIECE, ones, ones, cta[at[of_pair]])
+        _add(self._pieces, (pairs[of_pair] & _LOW) >> _PIECE, [ones] * 3, cta[at[of_pair]])
         self.requests += of_pair.size
 
     def found(self) -> tuple[dict[int, Updates], Updates | None]:
@@ -61,9 +64,9 @@ class UpdateCounter:
         return words, _joined(self._pieces) if self._pieces else None
 
 
-def _add(parts: list[Updates], place: Array, times: Array, of_warps: Array, cta: Array) -> None:
+def _add(parts: list[Updates], place: Array, times: list[Array], cta: Array) -> None:
     """Add updates; if these are too many places, keep those with the most."""
-    parts.append(_joined([Updates(place, times, of_warps, cta, -cta)]))
+    parts.append(_joined([Updates(*[place, *times, cta, -cta])]))
     if sum(each.place.size for each in parts) > 2 * _MOST_PLACES:
         whole = _joined(parts)
         kept = np.sort(np.argsort(whole.times)[-_MOST_PLACES:])
@@ -76,6 +79,6 @@ def _joined(parts: Sequence[Updates]) -> Updates:
     order = np.argsort(place, kind="stable")
     place = place[order]
     begin = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1])))
-    ways = np.add, np.add, np.maximum, np.maximum
+    ways = (np.add,) * 3 + (np.maximum,) * 2
     found = (w.reduceat(each[order], begin) for w, each in zip(ways, others, strict=True))
     return Updates(place[begin], *found)

@@ -6,7 +6,7 @@ than L1 holds has come since.
 """
 
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,7 @@ class Asked:
     copied: int = 0
     """Bytes that the copy engine moved."""
     uneven: float = 1.0
-    """Cycles, or sectors, of a request: the most of any thread block, over the mean."""
+    """Cycles, or sectors, of an execution: the most of any thread block, over the mean."""
     sampled: Sampled | None = None
     """None if no thread block that was drawn has executed the statement."""
 
@@ -133,17 +133,13 @@ class WorkCounter:
     _counts: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(3)))
     _order: list[tuple[int, Array, Array, Array]] = field(default_factory=list)
     _spent: dict[int, Array] = field(default_factory=dict)
-    _totals: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(2)))
-    _most: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    _total: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _most: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(Counter))
+    """Of one CTA of each kind."""
 
     def add(self, ctas: Array, runs: Array) -> None:
         """Add the work of a batch that has ended. ctas: its CTA numbers. runs: how often each warp
         ran each block, int64[blocks, warps]."""
-        for start, (requests, cycles) in self._spent.items():
-            self._totals[start] += (requests.sum(), cycles.sum())
-            each = cycles if start == TENSOR else cycles / np.maximum(requests, 1)
-            self._most[start] = max(self._most[start], each.max())
-        self._spent.clear()
         if self._weights is None:
             # Random, so that no kernel can be written whose warps are taken for equal.
             drawn = np.frombuffer(secrets.token_bytes(8 * runs.shape[0]), np.uint64)
@@ -159,6 +155,13 @@ class WorkCounter:
         for cta, row in zip(ctas.tolist(), numbers[which].reshape(ctas.size, -1), strict=True):
             kind = tuple(row.tolist())
             self._of_cta[cta] = self._ctas.setdefault(kind, len(self._ctas))
+        kinds = [self._of_cta[cta] for cta in ctas.tolist()]
+        for start, cycles in self._spent.items():
+            self._total[start] += int(cycles.sum())
+            most = self._most[start]
+            for each, of_cta in zip(kinds, cycles.tolist(), strict=True):
+                most[each] = max(most[each], of_cta)
+        self._spent.clear()
 
     def look(self, start: int, first: int, address: Array) -> None:
         """Record that threads, one of which is `first`, read memory that others may write
@@ -169,9 +172,8 @@ class WorkCounter:
         self._looked[start, first] = address.copy()
 
     def spend(self, start: int, spent: Array) -> None:
-        """Record what each CTA of the batch spends on a statement, int64[2, CTAs]: requests, and
-        cycles or sectors. start: its position in the PTX text, negative for turns of atomics, or
-        TENSOR."""
+        """Record what each CTA of the batch spends on a statement, int64[CTAs]: cycles or sectors.
+        start: its position in the PTX text, negative for turns of atomics, or TENSOR."""
         self._spent[start] = self._spent.get(start, 0) + spent
 
     def work(self, starts: list[dict[int, str]]) -> Work:
@@ -184,13 +186,18 @@ class WorkCounter:
             shares = new / sectors, requests_with_new / requests, uneven, again / sectors
             self.asked[start].sampled = Sampled(lines / requests, *shares)
         ctas, asked = list(self._ctas), dict(self.asked)
-        for start, (requests, cycles) in self._totals.items():
-            if start != TENSOR:
-                each = self.asked[abs(start)]
-                each.uneven = max(each.uneven, self._most[start] * requests / max(cycles, 1))
+        tensor_cycles = max(self._most.pop(TENSOR, {0: 0}).values())
+        of_blocks = np.array([warps[list(kind)].sum(axis=0) for kind in ctas])
+        of_kind = Counter(self._of_cta.values())
+        for start, most in self._most.items():
+            runs = of_blocks[:, [abs(start) in each for each in starts]].sum(axis=1).tolist()
+            whole = sum(runs[kind] * times for kind, times in of_kind.items())
+            rate = max(cycles / max(runs[kind], 1) for kind, cycles in most.items())
+            each = self.asked[abs(start)]
+            each.uneven = max(each.uneven, rate * whole / max(self._total[start], 1))
         return Work(
             warps, ctas, self._of_cta, starts, asked, self.waits, self.timed,
-            self.updates.found(), self.updates.requests, int(self._most[TENSOR]),
+            self.updates.found(), self.updates.requests, tensor_cycles,
         )  # fmt: skip
 
     def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:

@@ -18,7 +18,8 @@ def atomics_ns(gpu: Gpu, code: Code, work: Work, ctas: int) -> float:
     """Return the time of updates of the word that takes longest, of all requests of 512 bytes or of
     all of them, whichever is longest. ctas: of the grid, of which `work` may have some only.
 
-    Where the compiler votes which lane updates a word for its warp, updates of warps count.
+    Where the compiler votes which lane updates a word for its warp, updates of warps count; where a
+    scan gives each lane its own result, only those of whole warps.
     """
     words, pieces = work.updates
     if pieces is None:
@@ -26,11 +27,12 @@ def atomics_ns(gpu: Gpu, code: Code, work: Work, ctas: int) -> float:
     scale = ctas / len(work.of_cta)
     opcodes = {start: opcode for block in work.starts for start, opcode in block.items()}
     votes = {each.statement for each in code.instructions if each.name in _VOTES}
-    taken = [
-        (gpu.atomic_float_ns if _FLOAT.search(opcodes[start]) else gpu.atomic_ns)
-        * _times(each, each.of_warps if start in votes else each.times, scale)
-        for start, each in words.items()
-    ]
+    scans = {each.statement for each in code.instructions if each.opcode.startswith("SHFL.UP")}
+    taken = []
+    for start, each in words.items():
+        times = each.of_whole_warps if start in scans else each.of_warps
+        ns = gpu.atomic_float_ns if _FLOAT.search(opcodes[start]) else gpu.atomic_ns
+        taken.append(ns * _times(each, times if start in votes else each.times, scale))
     places = np.concatenate([each.place for each in words.values()])
     _, at = np.unique(places, return_inverse=True)
     of_word = float(np.bincount(at, np.concatenate(taken)).max())

@@ -187,6 +187,8 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
     name = each.name
     words = _words(each)
     generic = name in ("LD", "ST") and access.shared_requests > access.requests
+    if name == "QSPC" and access.shared_requests:
+        raise NoPrediction("atomics on shared memory have generic addresses")
     if name in _SHARED or generic:
         passes = max(access.passes / executions, words if access.passes else 0.0)
         # Atomics that no machine instruction does are a load and a compare-and-swap in each turn.

@@ -408,22 +408,28 @@ def test_what_comes_one_after_the_other_takes_so_long(body: str, warps: int, cyc
     assert us(launch) > cycles / GPUS["B200"].cycles_per_ns / 1e3
 
 
+FEWER = "and.b32 %r9, %r0, 31; setp.eq.u32 %p1, %r9, 0; mov.u32 %r100, 1; @%p1 bra END;"
+GOT = "atom.global.add.u32 %r10, [%d3], %r0; add.u32 %r100, %r100, %r10;"
+
+
 @pytest.mark.parametrize(
     ("where", "op", "ns"),
     [
         ("and.b32 %r8, %r0, 0;", "red.global.add.u32 [%d3], %r99;", 0.73),
+        (f"{FEWER} and.b32 %r8, %r0, 0;", GOT, 31 * 0.73),
+        ("and.b32 %r8, %r0, 0;", GOT, 0.73),
         ("and.b32 %r8, %r0, 1;", "atom.global.exch.b32 %r100, [%d3], %r99;", 16 * 0.73),
         ("and.b32 %r8, %r0, 0;", "red.global.add.f32 [%d3], %f1;", 32 * 1.76),
         ("and.b32 %r8, %r0, 31;", "red.global.add.f32 [%d3], %f1;", 4 * 0.59),
         ("and.b32 %r8, %r3, 511;", "red.global.add.f32 [%d3], %f1;", 0.59),
         ("mov.u32 %r8, %r3;", "red.global.add.f32 [%d3], %f1;", 4 * 0.018),
     ],
-    ids=["voted", "two words", "a float", "a line", "lines", "own lines"],
+    ids=["voted", "31 lanes", "32 lanes", "two words", "a float", "a line", "lines", "own lines"],
 )
 def test_atomics_take_turns_as_measured(where: str, op: str, ns: float) -> None:
     """ns: for each warp of the GPU, on an H100 (`Gpu.atomic_ns` and its neighbours)."""
     body = f"{where} mul.wide.u32 %d2, %r8, 4; add.u64 %d3, %d0, %d2; mov.f32 %f1, 0f3f800000;"
-    launch = count(kernel(f"{body} mov.u32 %r100, 1; {loop(5, op)}"), 64, 128)
+    launch = count(kernel(f"{body} mov.u32 %r100, 1; {loop(5, op)} END:"), 64, 128)
     code = assembled(launch.ptx, launch.kernel, "sm_90a")
     taken = [atomics_ns(GPUS["H100"], code, launch.work, ctas) for ctas in (64, 128)]
     assert taken == pytest.approx([1280 * ns, 2560 * ns], rel=0.01)
@@ -433,6 +439,7 @@ def test_atomics_take_turns_as_measured(where: str, op: str, ns: float) -> None:
     ("there", "elsewhere", "op"),
     [
         (128, 4, "st.shared.u32 [%r8], %r99;"),
+        (128, 4, "@%p1 st.shared.u32 [%r8], %r99;"),
         (0, 4, "red.shared.add.f32 [%r8], %f1;"),
         (
             128,
@@ -441,7 +448,7 @@ def test_atomics_take_turns_as_measured(where: str, op: str, ns: float) -> None:
         ),
         (4, 0, "st.local.u32 [%d5], %r99;"),
     ],
-    ids=["banks", "a word", "lines", "local memory"],
+    ids=["banks", "a predicate", "a word", "lines", "local memory"],
 )
 def test_there_is_no_time_where_one_block_s_accesses_take_longer(
     there: int, elsewhere: int, op: str
@@ -477,6 +484,13 @@ def test_there_is_no_time_where_thread_blocks_of_a_cluster_take_turns() -> None:
     body = in_turn(meet).replace("shr.u32 %r8, %r0, 5", "mov.u32 %r8, %cluster_ctarank")
     with pytest.raises(NoPrediction, match="blocks of a cluster"):
         us(count(kernel(body, ".reqnctapercluster 8, 1, 1"), 16, 64))
+
+
+def test_there_is_no_time_for_generic_atomics_on_shared_memory() -> None:
+    body = MEETING.replace("red.shared.add.f32 [%r8]", "atom.add.f32 %f2, [%d3]")
+    there = "cvt.u64.u32 %d2, %r8; cvta.shared.u64 %d3, %d2; bar.sync 0;"
+    with pytest.raises(NoPrediction, match="generic"):
+        us(count(kernel(body.replace("bar.sync 0;", there), before=ROOM), 8, 32))
 
 
 @pytest.mark.parametrize("op", ["redux.sync.max.s32", "match.any.sync.b32"])

@@ -195,7 +195,7 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
 def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: int) -> None:
     memory, nbytes, address = batch.memory, access.nbytes, requests.address
     mark = flag | READ_LATE if flag == READ and batch.triggered else flag
-    spent = np.zeros((2, batch.grid.ctas), np.int64)
+    spent = np.zeros(batch.grid.ctas, np.int64)
     bad, sectors, fresh = native.visit_global(
         address,
         requests.request,
@@ -233,8 +233,9 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         asked.requests += count
         asked.sectors += sectors * requests.copies
         asked.fresh += fresh
-        if requests.copies == 1:  # otherwise all CTAs do the same
-            batch.launch.work.spend(access.site.instruction.start, spent)
+        if requests.copies > 1:  # all CTAs do the same
+            spent[:] = sectors * requests.copies // spent.size
+        batch.launch.work.spend(access.site.instruction.start, spent)
         if batch.launch.work.samples:
             batch.kept(DrawnCtas).note(
                 access.site.instruction.start, nbytes, address, requests.request, requests.copies

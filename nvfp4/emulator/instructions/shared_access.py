@@ -182,7 +182,7 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     if access.space == "generic" or (address.size and address[0] >= SHARED_WINDOW):
         address = in_window(address)
     align, abroad = min(access.alignment, 16), access.abroad
-    spent = np.zeros((2, batch.grid.ctas), np.int64)
+    spent = np.zeros(batch.grid.ctas, np.int64)
     offset, visited = shared.visit(address, lanes, nbytes, align, abroad, spent)
     bad, requests, passes, least_passes = visited
     if bad >= 0:
@@ -203,8 +203,9 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
         batch.launch.work.look(access.site.instruction.start, thread, address)
     asked.shared_requests += requests
     asked.passes += passes
-    if address.size == lanes.size:  # otherwise all CTAs do the same
-        batch.launch.work.spend(access.site.instruction.start, spent)
+    if address.size < lanes.size:  # all CTAs do the same
+        spent[:] = spent[0]
+    batch.launch.work.spend(access.site.instruction.start, spent)
     if batch.launch.tally is not None:
         instruction = access.site.instruction
         batch.launch.tally.shared_access(

@@ -310,7 +310,7 @@ class SharedMemory(RowMemory):
         """
         offset = np.empty(address.size, np.uint64)
         if spent is None:
-            spent = np.zeros((2, self.data.size // self.stride), np.int64)
+            spent = np.zeros(self.data.size // self.stride, np.int64)
         visited = Visited(*visit_shared(
             address, lanes, self._threads, self.cluster_size, abroad, self.base, self.size,
             self.stride, nbytes, align, offset, spent
@@ -409,11 +409,9 @@ class Batch:
         return self.clusters.warps + lanes // self.grid.threads % self.cluster_size
 
     def by_cta(self, warps: Array, cycles: Array) -> Array:
-        """Return the requests of each CTA and their cycles, int64[2, CTAs]. warps: of each
-        request."""
-        cta, count = warps // self.grid.warps, self.grid.ctas
-        both = np.bincount(cta, minlength=count), np.bincount(cta, cycles, count)
-        return np.stack(both).astype(np.int64)
+        """Return the cycles of each CTA, int64[CTAs]. warps: of each request."""
+        found = np.bincount(warps // self.grid.warps, cycles, self.grid.ctas)
+        return found.astype(np.int64)
 
     def member(self, cluster: int, thread: int) -> tuple[int, int]:
         """Return the linear number of the CTA in the grid, and the thread in it, of a cluster's

@@ -73,8 +73,8 @@ def visit_global(  # type: ignore[no-untyped-def]
 
     starts, ends: sorted buffers. sector0: a buffer's first place in `touched`, in which `flag` is
     set for each sector. request: lanes with equal neighbours form one request. spent: gets the
-    requests and sectors of each CTA of `warps` requests. Returns (faulty lane or -1, sectors over
-    all requests, those of them that had no flag).
+    sectors of each CTA of `warps` requests. Returns (faulty lane or -1, sectors over all requests,
+    those of them that had no flag).
     """
     seen = np.empty(32 * (2 + nbytes // 32), np.int64)
     count = 0
@@ -103,8 +103,7 @@ def visit_global(  # type: ignore[no-untyped-def]
                 return i, sectors, fresh
         if request[i] != current:
             current = request[i]
-            cta = current // warps % spent.shape[1]
-            spent[0, cta] += 1
+            cta = current // warps % spent.shape[0]
             count = 0
             highest = np.int64(-1)
         first = sector0[hint] + np.int64((a >> np.uint64(5)) - (starts[hint] >> np.uint64(5)))
@@ -123,7 +122,7 @@ def visit_global(  # type: ignore[no-untyped-def]
             seen[count] = sector
             count += 1
             sectors += 1
-            spent[1, cta] += 1
+            spent[cta] += 1
             fresh += touched[sector] == 0
             touched[sector] |= flag
     return -1, sectors, fresh
@@ -173,7 +172,7 @@ def visit_shared(  # type: ignore[no-untyped-def]
     A CTA has `threads`, and a row of `stride` bytes that holds addresses base to base + size; a
     cluster has `ctas` of them. abroad: whether the lanes reach those of other CTAs. A pass serves
     each of 32 four-byte banks once; wide accesses go by half and quarter warps. spent: gets the
-    requests and passes of each CTA.
+    passes of each CTA.
     """
     lanes_a_pass = 32 if nbytes <= 4 else (16 if nbytes <= 8 else 8)
     words = max(1, nbytes // 4)
@@ -201,8 +200,7 @@ def visit_shared(  # type: ignore[no-untyped-def]
             for k in range(count):
                 out[start + k] = out[before + k] + shift
             passes, before = passes + of_warp, start
-            spent[0, own] += 1
-            spent[1, own] += of_warp
+            spent[own] += of_warp
             least += (count + lanes_a_pass - 1) // lanes_a_pass
             continue
         before, of_warp, i = start, 0, start
@@ -241,8 +239,7 @@ def visit_shared(  # type: ignore[no-untyped-def]
                             most = max(most, load[bank])
             of_warp += most
         passes += of_warp
-        spent[0, own] += 1
-        spent[1, own] += of_warp
+        spent[own] += of_warp
     return -1, requests, passes, least
 
 
