@@ -35,20 +35,9 @@ reading_ptx = {"nvfp4.emulator.errors", "nvfp4.records.texts", "nvfp4.records.so
 
 
 order_in_the_emulator = (
-    *(
-        "source",
-        "names",
-        "errors",
-        "updates",
-        "work",
-        "report",
-        "software",
-        "cost",
-        "loops",
-        "ptx",
-        "arithmetic",
-    ),
-    *("state", "instructions", "compiler", "execution", "listing", "rendering", ""),
+    *("source", "names", "errors", "updates", "work", "report", "software", "cost", "loops"),
+    *("ptx", "arithmetic", "state", "instructions", "compiler", "execution", "listing"),
+    *("rendering", ""),
 )
 """Folders and modules of the emulator, each of which may import its own and what stands before."""
 

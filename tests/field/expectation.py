@@ -9,38 +9,18 @@ from corpus import Submission, load_all, marked_lines
 from judged import TIME_LIMIT_S, Judgement, judge_apart, make_case
 
 CAUSES = frozenset(
-    {
-        "deadlock",
-        "endless",
-        "exception",
-        "global_race",
-        "launch",
-        "misaligned",
-        "mismatch",
-        "out_of_bounds",
-        "shared_race",
-        "trap",
-        "unset_register",
-        "unwritten_global",
-        "unwritten_output",
-        "unwritten_shared",
-    }
+    """
+    deadlock endless exception global_race launch misaligned mismatch out_of_bounds shared_race
+    trap unset_register unwritten_global unwritten_output unwritten_shared
+    """.split()
 )
 """Why a submission fails."""
 
 FINDINGS = frozenset(
-    {
-        "autotune",
-        "global_race",
-        "missing_fence",
-        "proxy_fence",
-        "shared_race",
-        "own_stream",
-        "stream.unordered",
-        "unset_register",
-        "unwritten_shared",
-        "warp_sync",
-    }
+    """
+    autotune global_race missing_fence proxy_fence shared_race own_stream stream.unordered
+    unset_register unwritten_shared warp_sync
+    """.split()
 )
 """What a submission may pass with."""
 
