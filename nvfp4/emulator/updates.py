@@ -19,7 +19,8 @@ _MOST_PLACES = 1 << 19
 
 @dataclass(frozen=True)
 class Updates:
-    """What atomics update: words, or pieces of 512 bytes. One element of each array for a place."""
+    """How often atomics update each place, which is a word or a piece of 512 bytes. Each array has
+    one element for each place."""
 
     place: Array
     """Addresses, or numbers of pieces, ascending."""

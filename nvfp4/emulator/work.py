@@ -135,7 +135,7 @@ class WorkCounter:
     _spent: dict[int, Array] = field(default_factory=dict)
     _total: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _most: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(Counter))
-    """Of one CTA of each kind."""
+    """For each statement and kind of CTA, the most that one such CTA has spent."""
 
     def add(self, ctas: Array, runs: Array) -> None:
         """Add the work of a batch that has ended. ctas: its CTA numbers. runs: how often each warp

@@ -17,7 +17,7 @@ from nvfp4.model.sass import NO_SCOREBOARD, Code, Instruction
 ) = range(12)  # fmt: skip
 """Kinds of instructions; an ARRIVAL does not wait at its barrier."""
 BARRIERS = 17
-"""Of a CTA, and one of its cluster, which is the last."""
+"""A CTA has 16 barriers of its own; the last number here stands for its cluster's barrier."""
 
 ISSUE, EITHER, BOTH, HEAVY, ALU, XU, LSU, UNIFORM, TENSOR = range(9)
 """Pipes; an instruction that uses none only takes its issue slot. The pipe for multiplications has

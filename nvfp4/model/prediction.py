@@ -250,12 +250,10 @@ def kernel_time(
     found_times = zip(times_of, sms, strict=True)
     (cycles, by_code, by_reason), of_cta = max(found_times, key=lambda each: each[0][0])
     spent = {r: each for r, each in zip(REASONS, by_reason.tolist(), strict=True) if each}
-    slower = pipelined(gpu, asked, accesses, resident, clean)
-    if sum(slower.values()) > cycles:
-        spent, cycles, by_code = slower, sum(slower.values()), np.zeros_like(by_code)
-    updating = atomics_ns(gpu, code, work, ctas) * gpu.cycles_per_ns
-    if updating > cycles:
-        spent, cycles, by_code = {"atomics": updating}, updating, np.zeros_like(by_code)
+    tensor = pipelined(gpu, asked, accesses, resident, clean)
+    for least in (tensor, {"atomics": atomics_ns(gpu, code, work, ctas) * gpu.cycles_per_ns}):
+        if sum(least.values()) > cycles:
+            spent, cycles, by_code = least, sum(least.values()), np.zeros_like(by_code)
     to_us = 1e-3 / gpu.cycles_per_ns
     by_line: dict[int, float] = defaultdict(float)
     for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):
