@@ -162,9 +162,10 @@ def test_infinities_and_nans_come_out_as_such() -> None:
     assert bad.tolist() == [[0x7FFFFFFF]]
 
 
-@pytest.mark.parametrize(("columns", "most_s"), [(8, 60 / 1e5), (256, 60 / 1e3)])
+@pytest.mark.parametrize(("columns", "most_s"), [(8, 120 / 1e5), (256, 120 / 1e3)])
 def test_a_product_of_fp4_takes_little_time(columns: int, most_s: float) -> None:
-    """So that 10^5 of N = 8, or 10^3 of N = 256, take a minute of one core at most."""
+    """So that 10^5 of N = 8, or 10^3 of N = 256, take a minute of one core at most, and two of one
+    that runs other threads besides."""
     rng = np.random.default_rng(5)
     a, b = (rng.integers(0, 256, (rows, 32), np.uint8) for rows in (128, columns))
     scales = [in_lanes(rng.integers(52, 60, (128, 4), np.uint8)) for _ in range(3)]
