@@ -141,7 +141,7 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     """
     started = time.monotonic()
     try:
-        _assess(bot, plan, verdict, observer)
+        _Judgement(bot, plan, verdict, observer).run()
     except KeyboardInterrupt:
         verdict.interrupted = True
         if not verdict.tests:
@@ -166,34 +166,6 @@ def _mark_tests_without_kernels(verdict: Verdict) -> None:
             verdict.tests[number] = replace(test, unverified=why)
 
 
-def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
-    pace = Pace()
-    run_benchmarks = partial(_run_benchmarks, bot, plan, pace)
-    with side_by_side(2) as pool, BesideTests(pool, run_benchmarks, verdict, observer) as beside:
-        alone = pool.submit(_run_alone, bot) if plan.run_alone else None
-        if plan.tests:
-            on_device = beside.start if plan.benchmarks else None
-            _run_tests(bot, plan, pace, verdict, observer, on_device)
-        if alone:
-            verdict.alone, verdict.alone_too_long = alone.result()
-        right = verdict.full_range_only_warns and not verdict.mistake
-        if plan.benchmarks and right:
-            wait_for_another_turn()
-        if beside.started and right:
-            beside.finish(verdict)
-            return
-    if plan.benchmarks and not verdict.mistake:
-        if right:
-            run_benchmarks(verdict, observer)
-        else:
-            reason = "not run: a test on the contest's inputs failed"
-            if verdict.keeps_state:
-                reason = "not run: what earlier calls left decides a test"
-            elif verdict.unclear:
-                reason = "not run: not every test on the contest's inputs could be judged"
-            verdict.benchmarks = _skipped(plan.benchmarks, reason)
-
-
 def _skipped(lines: list[str], reason: str) -> list[BenchmarkResult]:
     return [BenchmarkResult(spec=line, status="skipped", message=reason) for line in lines]
 
@@ -208,21 +180,19 @@ def _run_alone(bot: Bot) -> tuple[str | None, bool]:
     return reason if ended.exit_code else None, False
 
 
-Read = Callable[..., Result]
-"""A function such as ``verdict.read_test``."""
-
-
 @dataclass
 class _Listener:
     """Tells the observer about the device and the beginning and end of each case, and the pace
     about its duration."""
 
     observer: Observer
-    lines: list[str]
-    read: Read[Any]
     pace: Pace
-    stop_at: str | None
-    on_device: Callable[[bool], None] | None
+    lines: list[str]
+    read_plainly: Callable[..., Any]
+    """A function such as ``verdict.read_test``."""
+    stop_at: str | None = None
+    on_device: Callable[[bool], None] | None = None
+    """Called where kernels are emulated, with True, and on a GPU, with False."""
     import_failure: str | None = None
     stopped: bool = False
     seen: dict[str, str] = field(default_factory=dict)
@@ -253,7 +223,7 @@ class _Listener:
             self.observer.started(index, time.monotonic())
         if last == "complete":
             self.complete.add(index)
-            result = self.read(self.seen, index, self.lines[index])
+            result = self._read(self.seen, index)
             self.pace.add(result)
             self.stopped = result.status == self.stop_at
             self.observer.finished(index, result)
@@ -263,104 +233,119 @@ class _Listener:
     ) -> list[Any]:
         """Return the result of each case once no more values come. why: the failure of a case
         without a status. left_out: why cases were not judged that are not complete."""
-        results = [self.read(values, index, line, why) for index, line in enumerate(self.lines)]
+        results = [self._read(values, index, why) for index in range(len(self.lines))]
         if left_out:
             for index in set(range(len(results))) - self.complete:
                 results[index] = _left_out(results[index], left_out)
         return results
 
+    def _read(self, values: dict[str, str], index: int, why: Failure = judge_ended) -> Any:
+        return self.decided(self.read_plainly(values, index, self.lines[index], why), values)
 
-def _run_mode(
-    run: Callable[..., ProcessResult],
-    mode: str,
-    lines: list[str],
-    read_plainly: Read[Result],
-    results: list[Result],
-    pace: Pace,
-    verdict: Verdict,
-    observer: Observer,
-    stop_at: str | None = None,
-    on_device: Callable[[bool], None] | None = None,
-) -> None:
-    """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
-    the confinement. Results that disagree with how eval.py ended fail. An interrupt, or Abandoned,
-    leaves those that are known so far. on_device: called where kernels are emulated, with True, and
-    on a GPU, with False. run: as `Bot.run_eval`.
-    """
-
-    def read(values: dict[str, str], index: int, line: str, why: Failure = judge_ended) -> Result:
-        result = read_plainly(values, index, line, why)
-        return _decided(pace, result, values)
-
-    listener = _Listener(observer, lines, read, pace, stop_at, on_device)
-    values = listener.seen
-    try:
-        process = judged(run(mode, lines, on_result=listener, on_activity=observer.activity))
-        values = process.values
-    except (KeyboardInterrupt, Abandoned):
-        results[:] = listener.results(values, left_out=interrupted)
-        raise
-    finally:
-        verdict.device, verdict.confined = read_device(values), read_confinement(values)
-    if listener.import_failure:
-        verdict.mistake = Mistake("import", listener.import_failure, "submission.py")
-        return
-    why = _why_unjudged(process)
-    reason = "not run: another test failed before" if listener.stopped else ""
-    results[:] = listener.results(values, why, reason)
-    passed = process.exit_code == 0 and values.get("check") == "pass"
-    if all(each.status == "pass" for each in results) and not (passed or listener.stopped):
-        failed = [
-            replace(each, status="fail", message=why.message, failure=why) for each in results
-        ]
-        results[:] = [_decided(pace, each, values) for each in failed]
-
-
-def _decided(pace: Pace, result: Result, values: dict[str, str]) -> Result:
-    return pace.decided(result, emulated=values.get("device.kind") == "cpu")
+    def decided(self, result: Result, values: dict[str, str]) -> Result:
+        """See ``Pace.decided``."""
+        return self.pace.decided(result, emulated=values.get("device.kind") == "cpu")
 
 
 def _left_out(result: Result, reason: str) -> Result:
     return replace(result, status="skipped", message=reason, failure=None)
 
 
-def _run_tests(
-    bot: Bot,
-    plan: Plan,
-    pace: Pace,
-    verdict: Verdict,
-    observer: Observer,
-    on_device: Callable[[bool], None] | None,
-) -> None:
-    lines, tests = plan.all_tests, verdict.tests
-    observer.phase("test", lines, time.monotonic() + bot.options.timeout_s)
-    stop = plan.stop_at
-    # A GPU waits for compilers and for processes: the tests are two judges', unless others are
-    # tested at the same time.
-    halves = not bot.may_emulate and len(lines) >= _least_shared and VARIABLE not in os.environ
-    run = partial(bot.run_in_parts, parts=2) if halves else bot.run_eval
-    _run_mode(run, "test", lines, read_test, tests, pace, verdict, observer, stop, on_device)
+@dataclass
+class _Judgement:
+    """A judgement in progress, which fills the verdict."""
 
+    bot: Bot
+    plan: Plan
+    verdict: Verdict
+    observer: Observer
+    pace: Pace = field(default_factory=Pace)
 
-def _run_benchmarks(
-    bot: Bot,
-    plan: Plan,
-    pace: Pace,
-    verdict: Verdict,
-    observer: Observer,
-    turn: AbstractContextManager[None] | None = None,
-    beside: bool = False,
-) -> None:
-    """Time the benchmarks, or count their work. beside: whether to start all parts at once, because
-    the tests have launched emulated kernels."""
-    lines, benchmarks = plan.benchmarks, verdict.benchmarks
-    if turn is not None:
-        bot = replace(bot, turn=turn)
-    observer.phase("benchmark", lines, time.monotonic() + bot.options.timeout_s)
-    fitting = min(len(lines), os.cpu_count() or 1, free_bytes() // _part_bytes)
-    parts = max(1, fitting) if bot.may_emulate else 1
-    run = partial(bot.run_in_parts, parts=parts, at_once=beside) if parts > 1 else bot.run_eval
-    _run_mode(run, "leaderboard", lines, read_benchmark, benchmarks, pace, verdict, observer)
+    def run(self) -> None:
+        """Judge the tests, then the benchmarks; the submission by itself meanwhile."""
+        bot, plan, verdict = self.bot, self.plan, self.verdict
+        with (
+            side_by_side(2) as pool,
+            BesideTests(pool, self._run_apart, verdict, self.observer) as beside,
+        ):
+            alone = pool.submit(_run_alone, bot) if plan.run_alone else None
+            if plan.tests:
+                self._run_tests(beside.start if plan.benchmarks else None)
+            if alone:
+                verdict.alone, verdict.alone_too_long = alone.result()
+            right = verdict.full_range_only_warns and not verdict.mistake
+            if plan.benchmarks and right:
+                wait_for_another_turn()
+            if beside.started and right:
+                beside.finish(verdict)
+                return
+        if plan.benchmarks and not verdict.mistake:
+            if right:
+                self._run_benchmarks()
+            else:
+                reason = "not run: a test on the contest's inputs failed"
+                if verdict.keeps_state:
+                    reason = "not run: what earlier calls left decides a test"
+                elif verdict.unclear:
+                    reason = "not run: not every test on the contest's inputs could be judged"
+                verdict.benchmarks = _skipped(plan.benchmarks, reason)
+
+    def _run_apart(
+        self, verdict: Verdict, observer: Any, turn: AbstractContextManager[None], beside: bool
+    ) -> None:
+        apart = replace(self, bot=replace(self.bot, turn=turn), verdict=verdict, observer=observer)
+        apart._run_benchmarks(beside)
+
+    def _run_tests(self, on_device: Callable[[bool], None] | None) -> None:
+        bot, plan, lines = self.bot, self.plan, self.plan.all_tests
+        listener = _Listener(
+            self.observer, self.pace, lines, read_test, plan.stop_at, on_device=on_device
+        )
+        # A GPU waits for compilers and for processes: the tests are two judges', unless others are
+        # tested at the same time.
+        halves = not bot.may_emulate and len(lines) >= _least_shared and VARIABLE not in os.environ
+        run = partial(bot.run_in_parts, parts=2) if halves else bot.run_eval
+        self._run_mode(run, "test", listener)
+
+    def _run_benchmarks(self, beside: bool = False) -> None:
+        """Time the benchmarks, or count their work. beside: whether to start all parts at once,
+        because the tests have launched emulated kernels."""
+        bot, lines = self.bot, self.plan.benchmarks
+        listener = _Listener(self.observer, self.pace, lines, read_benchmark)
+        fitting = min(len(lines), os.cpu_count() or 1, free_bytes() // _part_bytes)
+        parts = max(1, fitting) if bot.may_emulate else 1
+        run = partial(bot.run_in_parts, parts=parts, at_once=beside) if parts > 1 else bot.run_eval
+        self._run_mode(run, "leaderboard", listener)
+
+    def _run_mode(self, run: Callable[..., ProcessResult], mode: str, listener: _Listener) -> None:
+        """Runs eval.py over cases and reads a result for each; notes what it says of the device and
+        of the confinement. Results that disagree with how eval.py ended fail. An interrupt, or
+        Abandoned, leaves those that are known so far. run: as `Bot.run_eval`.
+        """
+        verdict, lines, values = self.verdict, listener.lines, listener.seen
+        noun = "test" if mode == "test" else "benchmark"
+        results: list[Any] = verdict.tests if mode == "test" else verdict.benchmarks
+        self.observer.phase(noun, lines, time.monotonic() + self.bot.options.timeout_s)
+        try:
+            told = self.observer.activity
+            process = judged(run(mode, lines, on_result=listener, on_activity=told))
+            values = process.values
+        except (KeyboardInterrupt, Abandoned):
+            results[:] = listener.results(values, left_out=interrupted)
+            raise
+        finally:
+            verdict.device, verdict.confined = read_device(values), read_confinement(values)
+        if listener.import_failure:
+            verdict.mistake = Mistake("import", listener.import_failure, "submission.py")
+            return
+        why = _why_unjudged(process)
+        reason = "not run: another test failed before" if listener.stopped else ""
+        results[:] = listener.results(values, why, reason)
+        passed = process.exit_code == 0 and values.get("check") == "pass"
+        if all(each.status == "pass" for each in results) and not (passed or listener.stopped):
+            for index, each in enumerate(results):
+                failed = replace(each, status="fail", message=why.message, failure=why)
+                results[index] = listener.decided(failed, values)
 
 
 def judged(process: ProcessResult) -> ProcessResult:
