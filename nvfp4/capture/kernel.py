@@ -3,10 +3,9 @@ refuses."""
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from nvfp4.capture.codes import Code, CudaError
 from nvfp4.capture.device import Device, runs_on
@@ -64,10 +63,7 @@ class Kernel:
 
 
 def find_kernel(
-    texts: tuple[str, ...],
-    name: str,
-    resources: Mapping[str, Resources] = MappingProxyType({}),
-    made_for: tuple[str, ...] = (),
+    texts: tuple[str, ...], name: str, resources: dict[str, Resources], made_for: tuple[str, ...]
 ) -> Kernel | None:
     """Return a kernel of a module of PTX texts; None if no text has it. resources: of each
     kernel."""

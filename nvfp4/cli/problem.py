@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.text import whole_number
 from nvfp4.records.base import Record
 from nvfp4.records.cases import CaseError, case_line, dimensions, elements_of, label, parse_case
 from nvfp4.records.files import read_whole, write_whole
@@ -111,10 +112,10 @@ class Problem(Record):
         """Return the line of a case that the user names: its number among these, ``name=value`` for
         each of its arguments, or the sizes alone, such as 512,512,2. Raises SetupError."""
         names = [name for name, _ in shape_of(self.tests[0]).sizes]
-        number = int(text[:20]) if text.isdecimal() else len(among)  # Python reads 4,300 digits
-        if number < len(among):
+        number = whole_number(text)
+        if number is not None and number < len(among):
             return among[number]
-        if text.isdecimal() and len(names) > 1:
+        if number is not None and len(names) > 1:
             raise SetupError(f"there is no case {number}", f"The last one is {len(among) - 1}.")
         seeds = [part for part in self.tests[0].split("; ") if part.startswith("seed: ")]
         if "=" in text:

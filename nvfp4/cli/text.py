@@ -80,6 +80,12 @@ def percent(part: float | None, whole: float | None) -> str:
     return f"{share:.1%}" if share < 0.9995 else f"{share:.0%}"
 
 
+def whole_number(text: str) -> int | None:
+    """Return a number of decimal digits, of many the first 20, as Python reads at most 4,300; None
+    for other text."""
+    return int(text[:20]) if text.isascii() and text.isdecimal() else None
+
+
 def several(count: int, noun: str) -> str:
     """``1 test``, ``3 tests``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

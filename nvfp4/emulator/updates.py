@@ -17,6 +17,17 @@ _SECTOR, _PIECE = np.uint64(5), np.uint64(9)
 _MOST_PLACES = 1 << 19
 
 
+def pairs_of(high: Array, low: Array) -> Array:
+    """Return uint64 that hold a number, such as a warp's, above another of at most 48 bits, such as
+    an address."""
+    return high.astype(np.uint64, copy=False) << _SHIFT | low.astype(np.uint64, copy=False)
+
+
+def halves_of(pairs: Array) -> tuple[Array, Array]:
+    """Return the numbers that pairs hold, int64 and uint64."""
+    return (pairs >> _SHIFT).astype(np.int64), pairs & _LOW
+
+
 @dataclass(frozen=True)
 class Updates:
     """How often atomics update each place, which is a word or a piece of 512 bytes. Each array has
@@ -50,13 +61,13 @@ class UpdateCounter:
         warp: of the batch. cta: of the grid."""
         if not address.size:
             return
-        pair = warp.astype(np.uint64) << _SHIFT | address
-        pairs, at, lanes = np.unique(pair, return_index=True, return_counts=True)
+        pairs, at, lanes = np.unique(pairs_of(warp, address), return_index=True, return_counts=True)
         whole = np.where(lanes == _WARP, 1, lanes)
         _add(self._words[start], address[at], [lanes, np.ones_like(lanes), whole], cta[at])
         _, of_pair = np.unique(pairs >> _SECTOR, return_index=True)
         ones = np.ones(of_pair.size, np.int64)
-        _add(self._pieces, (pairs[of_pair] & _LOW) >> _PIECE, [ones] * 3, cta[at[of_pair]])
+        pieces = halves_of(pairs[of_pair])[1] >> _PIECE
+        _add(self._pieces, pieces, [ones] * 3, cta[at[of_pair]])
         self.requests += of_pair.size
 
     def found(self) -> tuple[dict[int, Updates], Updates | None]:

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nvfp4.emulator.updates import UpdateCounter, Updates
+from nvfp4.emulator.updates import UpdateCounter, Updates, halves_of, pairs_of
 
 Array = NDArray[Any]
 
 SECTOR_BYTES = 32
 _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
 """Shifts from an address to its sector, and from a sector to its line of 128 bytes."""
-_SHIFT = np.uint64(48)
-_LOW = np.uint64((1 << 48) - 1)
 _DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
 TENSOR = 0
 """In place of a statement's position, for the cycles of tensor cores."""
@@ -205,11 +203,11 @@ class WorkCounter:
 
         copies: the number of requests that each of these stands for.
         """
-        lines = np.unique(warp << _SHIFT | sector >> _LINES_SHIFT).size
-        requests = np.unique(cta << _SHIFT | warp)
+        lines = np.unique(pairs_of(warp, sector >> _LINES_SHIFT)).size
+        requests = np.unique(pairs_of(cta, warp))
         self._counts[start] += (copies * requests.size, copies * sector.size, copies * lines)
-        pairs, at = np.unique(cta << _SHIFT | sector, return_index=True)
-        self._order.append((start, pairs, warp[at], requests >> _SHIFT))
+        pairs, at = np.unique(pairs_of(cta, sector), return_index=True)
+        self._order.append((start, pairs, warp[at], halves_of(requests)[0]))
 
     def _first_in_ctas(self) -> dict[int, Array]:
         """Count for each statement the sectors that it was the first in its thread block to
@@ -223,16 +221,16 @@ class WorkCounter:
         seen = np.zeros(everything.size, np.int64)
         fetched = np.zeros(self.drawn, np.int64)
         for start, pairs, warps, asking in self._order:
-            place, cta = np.searchsorted(everything, pairs), (pairs >> _SHIFT).astype(np.int64)
+            place, (cta, _) = np.searchsorted(everything, pairs), halves_of(pairs)
             turn = 1 + fetched[cta] // _L1_SECTORS
             new = seen[place] != turn
             again = np.count_nonzero(new & (seen[place] > 0))
             seen[place] = turn
             fetched += np.bincount(cta[new], minlength=self.drawn)
             found[start] += np.count_nonzero(new), np.unique(warps[new]).size, 0, again
-            for row, each in enumerate((pairs[new] >> _SHIFT, asking)):
+            for row, each in enumerate((cta[new], asking)):
                 ctas, counts = np.unique(each, return_counts=True)
-                of_cta[start][row, ctas.astype(np.int64)] += counts
+                of_cta[start][row, ctas] += counts
         for start, (sectors, requests) in of_cta.items():
             if sectors.any():
                 most = (sectors[requests > 0] / requests[requests > 0]).max()
@@ -275,6 +273,6 @@ class DrawnCtas:
         if (last > sector).any():
             sector = np.concatenate([sector, last])
             warp, row = np.tile(warp, 2), np.tile(row, 2)
-        pairs, at = np.unique(warp.astype(np.uint64) << _SHIFT | sector & _LOW, return_index=True)
-        cta = (self._before + row[at]).astype(np.uint64)
-        self._work.note(start, pairs >> _SHIFT, cta, pairs & _LOW, share)
+        pairs, at = np.unique(pairs_of(warp, sector), return_index=True)
+        warp, sector = halves_of(pairs)
+        self._work.note(start, warp, self._before + row[at], sector, share)

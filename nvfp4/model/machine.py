@@ -8,6 +8,7 @@ from typing import get_type_hints
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state import barriers
 from nvfp4.emulator.work import SECTOR_BYTES, Asked, Sampled
 from nvfp4.model.gpu import Gpu, NoPrediction
 from nvfp4.model.sass import NO_SCOREBOARD, Code, Instruction
@@ -16,8 +17,8 @@ from nvfp4.model.sass import NO_SCOREBOARD, Code, Instruction
     FIXED, VARIABLE, LOAD, STORE, SHARED, BARRIER, ARRIVAL, ASYNC, COMMIT, AWAIT, BULK, BULK_WAIT,
 ) = range(12)  # fmt: skip
 """Kinds of instructions; an ARRIVAL does not wait at its barrier."""
-BARRIERS = 17
-"""A CTA has 16 barriers of its own; the last number here stands for its cluster's barrier."""
+BARRIERS = barriers.BARRIERS + 1
+"""Those of a CTA; the last number stands for its cluster's barrier."""
 
 ISSUE, EITHER, BOTH, HEAVY, ALU, XU, LSU, UNIFORM, TENSOR = range(9)
 """Pipes; an instruction that uses none only takes its issue slot. The pipe for multiplications has

@@ -11,7 +11,7 @@ import torch
 
 from nvfp4.capture.codes import CudaError
 from nvfp4.capture.cuda.compilers import assemble, run_compiler
-from nvfp4.capture.cuda.runtime import RUNTIME
+from nvfp4.capture.cuda.runtime import RUNTIME, Module
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.capture.kernel import Resources
 from nvfp4.records.launch_errors import InvalidTensorMap
@@ -33,7 +33,8 @@ class Kernel:
     def __init__(self, source: str, name: str = "kernel") -> None:
         ptx, resources = compiled(source)
         self.function = RUNTIME.new_handle()
-        RUNTIME.register_function(RUNTIME.add_module((ptx,), resources), self.function, name)
+        module = RUNTIME.add_module(Module((ptx,), resources))
+        RUNTIME.register_function(module, self.function, name)
 
     def __call__(self, grid: int, block: int, *arguments: Any, cluster: int = 1) -> None:
         """Launch. arguments: tensors, tensor maps (bytes) and integers (int)."""

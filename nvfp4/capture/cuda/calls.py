@@ -74,20 +74,11 @@ def _grid_barrier(
     return {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
 
 
-@entry()
-def launch(
-    runtime: CudaRuntime,
-    function: int,
-    grid: int,
-    block: int,
-    cluster: int,
-    arguments: int,
-    shared_bytes: int,
-    stream: int,
-    programmatic: int,
-    cooperative: int,
-) -> None:
-    dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
+@entry(count=9)
+def launch(runtime: CudaRuntime, function: int, *given: int) -> None:
+    *places, arguments, shared_bytes, stream, programmatic, cooperative = given
+    grid, block, cluster = map(_dim3_at, places)
+    dims = grid, block, cluster
     registers = _grid_barrier(runtime, function, *dims, shared_bytes) if cooperative else {}
     early = bool(programmatic and not cooperative)
     runtime.launch(function, *dims, arguments, shared_bytes, stream, registers, early)

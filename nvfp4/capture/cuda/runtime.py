@@ -33,14 +33,14 @@ FindVariable = Callable[[str, str], Buffer]
 
 
 @dataclass
-class _Module:
+class Module:
     """The code of a loaded module."""
 
     ptx: tuple[str, ...]
     """Its PTX texts."""
     resources: dict[str, kernels.Resources]
     """Resources of each kernel, by name."""
-    made_for: tuple[str, ...]
+    made_for: tuple[str, ...] = ()
     """The architectures that it was compiled for."""
 
     def kernel(self, name: str) -> kernels.Kernel | None:
@@ -68,7 +68,7 @@ class CudaRuntime(Session):
         self._loading = threading.local()
         self._threads = threading.local()
         self._handles = itertools.count(_FIRST_HANDLE, 0x10)
-        self._modules: dict[int, _Module] = {}
+        self._modules: dict[int, Module] = {}
         self._with_suffix: dict[str, str] = {}
         self._kernels: dict[int, kernels.Kernel] = {}
         self._variables: dict[int, tuple[str, str]] = {}
@@ -182,20 +182,15 @@ class CudaRuntime(Session):
         used = {name: n for each in built.resources for name, n in each.items()}
         used |= dict(*built.resources[at : at + 1])
         self._with_suffix |= dict(zip(built.ptx, built.with_suffix, strict=True))
-        return self.add_module(texts, used, built.made_for)
+        return self.add_module(Module(texts, used, built.made_for))
 
-    def add_module(
-        self,
-        ptx: tuple[str, ...],
-        resources: dict[str, kernels.Resources],
-        made_for: tuple[str, ...] = (),
-    ) -> int:
-        """Return a handle for a module; see `_Module`."""
+    def add_module(self, module: Module) -> int:
+        """Return a handle for a module."""
         handle = self.new_handle()
-        self._modules[handle] = _Module(ptx, resources, made_for)
+        self._modules[handle] = module
         return handle
 
-    def _module(self, handle: int) -> _Module:
+    def _module(self, handle: int) -> Module:
         if handle not in self._modules:
             raise CudaError(Code.INVALID_RESOURCE_HANDLE, "no such module is loaded")
         return self._modules[handle]

@@ -10,7 +10,7 @@ import ctypes
 import threading
 
 from nvfp4.capture.codes import Code
-from nvfp4.capture.cuda.runtime import CudaRuntime
+from nvfp4.capture.cuda.runtime import CudaRuntime, Module
 from nvfp4.capture.device import Device
 from nvfp4.capture.kernel import Kernel, refuse_clusters, refuse_too_much_shared
 from nvfp4.records.launch import Dim3
@@ -57,7 +57,7 @@ class HostRuntime(CudaRuntime):
 
     def load_library(self, texts: tuple[str, ...]) -> int:
         """Return a handle for the PTX of one compiled function."""
-        return self.add_module(texts, {})
+        return self.add_module(Module(texts, {}))
 
     def find_kernel(self, library: int, name: str) -> int:
         """Return a handle for the kernel `name` of a library."""

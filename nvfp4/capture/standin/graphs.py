@@ -63,11 +63,7 @@ class graph:
     """torch.cuda.graph: captures a with block."""
 
     def __init__(
-        self,
-        cuda_graph: CUDAGraph,
-        pool: Any = None,
-        stream: Any = None,
-        capture_error_mode: str = "global",
+        self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, *_: Any, **__: Any
     ) -> None:
         self._graph = cuda_graph
         self._stream = torch.cuda.StreamContext(stream)

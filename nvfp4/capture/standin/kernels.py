@@ -347,23 +347,12 @@ def _scaled_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
     return memory.as_cuda(result)
 
 
-def _scaled_mm_v2(
-    mat1: torch.Tensor,
-    mat2: torch.Tensor,
-    scale_a: list[torch.Tensor],
-    recipe_a: list[int],
-    swizzle_a: list[int],
-    scale_b: list[torch.Tensor],
-    recipe_b: list[int],
-    swizzle_b: list[int],
-    bias: torch.Tensor | None,
-    out_dtype: torch.dtype | None,
-    *_: Any,
-) -> torch.Tensor:
+def _scaled_mm_v2(mat1: torch.Tensor, mat2: torch.Tensor, *given: Any) -> torch.Tensor:
     """Implement the operator of torch.nn.functional.scaled_mm, for one level of scales."""
+    scale_a, _, swizzle_a, scale_b, _, swizzle_b, bias, out_dtype, *_ = given
     in_tiles = [[1], [1]] if scale_a[0].element_size() == 1 else [[], []]
-    given = [[each for each in swizzle if each] for swizzle in (swizzle_a, swizzle_b)]
-    if len(scale_a) != 1 or len(scale_b) != 1 or given != in_tiles:
+    swizzles = [[each for each in swizzle if each] for swizzle in (swizzle_a, swizzle_b)]
+    if len(scale_a) != 1 or len(scale_b) != 1 or swizzles != in_tiles:
         raise NeedsGpu(
             "torch.nn.functional.scaled_mm without a GPU supports one scale tensor an operand, "
             "block scales with SwizzleType.SWIZZLE_32_4_4"

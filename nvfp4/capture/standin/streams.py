@@ -85,16 +85,7 @@ class Event:
     from here would only be taken for one.
     """
 
-    def __init__(
-        self,
-        enable_timing: bool = False,
-        blocking: bool = False,
-        interprocess: bool = False,
-        **_: Any,
-    ) -> None:
-        self.enable_timing = enable_timing
-        self.blocking = blocking
-        self.interprocess = interprocess
+    def __init__(self, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
         self.cuda_event = next(_handles)
 

@@ -155,22 +155,12 @@ class Launcher:
         self._metadata = metadata
 
     def __call__(
-        self,
-        grid_x: int,
-        grid_y: int,
-        grid_z: int,
-        stream: int,
-        function: Function,
-        kernel_metadata: Any,
-        launch_metadata: Any,
-        enter_hook: Any,
-        exit_hook: Any,
-        *arguments: Any,
+        self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: Function, *rest: Any
     ) -> None:
         """Launch the kernel. Raises what Triton would, LaunchRefused, and what the session's `run`
         raises."""
-        target = target_of(self._session)
-        if function.arch != target:
+        _, launch_metadata, enter_hook, exit_hook, *arguments = rest
+        if function.arch != target_of(self._session):
             raise LaunchRefused(f"{function.name} was compiled for sm_{function.arch}a")
         ctas = getattr(self._metadata, "num_ctas", 1)
         grid = (grid_x, grid_y, grid_z)

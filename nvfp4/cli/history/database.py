@@ -11,6 +11,7 @@ from typing import Any
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import data_file
+from nvfp4.cli.text import whole_number
 
 busy_s = 10.0
 """How long to wait for other writers; a transaction takes a few milliseconds."""
@@ -279,7 +280,7 @@ def _entry(row: dict[str, Any]) -> Entry:
 def recorded(named: str | Path, history: History | None = None) -> Record | None:
     """Return the judgement with the number in a name; None if the name is a file's. Raises
     HistoryError if no judgement has that number."""
-    text = str(named)
-    if not (text.isascii() and text.isdecimal()) or os.path.isfile(text):
+    number = whole_number(str(named))
+    if number is None or os.path.isfile(named):
         return None
-    return (history or History()).find(int(text[:20]))  # Python reads 4,300 digits
+    return (history or History()).find(number)

@@ -147,147 +147,139 @@ _OUTPUT = "c"
 """The buffer of the contest's output, float16."""
 
 
-def compare_orders(
-    run: Run,
-    find_other: FindOther,
-    state: LaunchState,
-    worlds: Worlds,
-    suspected: errors.OrderDependence | None = None,
-    overwriting: errors.OrderDependence | None = None,
-) -> None:
-    """Run a launch again after a first run in `Order()` and compare what it wrote.
+@dataclass(frozen=True)
+class Comparison:
+    """A launch that runs again after a first run in `Order()`."""
 
-    run: executes the launch in an order. find_other: finds the other place of a race. state: of the
-    first run. worlds: what earlier launches left; gets what this one leaves. suspected: the cause
-    where there is no finding, or None to look for none. overwriting: the cause where other accesses
-    may come before an atomic that overwrites what they did. Memory is left as the first run left
-    it. Raises the fault of the first run, or the finding behind a fault that not all runs have.
-    """
-    undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
-    early = [error for error in state.findings if isinstance(error, errors.EarlyAccess)]
-    others = (*_UNDEFINED, *_NEVER_THE_CAUSE, errors.EarlyAccess)
-    races = [e for e in state.findings if not isinstance(e, others)]
-    on_other_noise = [Order(0, values) for values in range(1, _NOISES)]
-    what = "the result depends on a value that nothing has set"
-    _try(run, state, on_other_noise, [each.leading_to(what) for each in undefined[:1]], worlds)
-    if state.fault is not None:
-        raise state.fault
-    what = "the result depends on whether that one has written by then"
-    _try(run, state, [Order(early=True)], [each.leading_to(what) for each in early[:1]], worlds)
-    in_turns = [Order(number) for number in range(1, _ORDERS)]
-    late: list[errors.EmulatorError] = []
-    if overwriting is not None and not races:
-        late.append(overwriting)
-    what = "the result depends on the order in which warps and CTAs run"
-    causes = [each.leading_to(what) for each in races[:1]]
-    if suspected is not None and not causes:
-        causes = [suspected]
-    try:
-        _try(run, state, in_turns, causes, worlds)
-        _try(run, state, [Order(overwrites_late=True)], late, worlds)
-    except errors.EmulatorError:
-        _name_both_places(find_other, state, causes)
-        raise
-    if causes and any(each.cause is causes[0] for each in worlds.differences):
-        _name_both_places(find_other, state, causes)
-    unfenced = [each for each in state.findings if isinstance(each, _UNFENCED)]
-    _name_where_new(find_other, state, [*races[:_NAMED], *unfenced[:_NAMED]], worlds)
+    run: Run
+    """Executes the launch in an order."""
+    find_other: FindOther
+    state: LaunchState
+    """Of the first run."""
+    worlds: Worlds
+    """What earlier launches left; gets what this one leaves."""
 
+    def compare_orders(
+        self,
+        suspected: errors.OrderDependence | None = None,
+        overwriting: errors.OrderDependence | None = None,
+    ) -> None:
+        """Run the launch again and compare what it wrote.
 
-def _name_both_places(
-    find_other: FindOther, state: LaunchState, causes: list[errors.EmulatorError]
-) -> None:
-    """Add the other place to the race that is to blame; leaves memory as it is."""
-    for cause in causes:
-        if cause.seen is None or cause.related:
-            continue
+        suspected: the cause where there is no finding, or None to look for none. overwriting: the
+        cause where other accesses may come before an atomic that overwrites what they did. Memory
+        is left as the first run left it. Raises the fault of the first run, or the finding behind a
+        fault that not all runs have.
+        """
+        found = self.state.findings
+        undefined = [error for error in found if isinstance(error, _UNDEFINED)]
+        early = [error for error in found if isinstance(error, errors.EarlyAccess)]
+        others = (*_UNDEFINED, *_NEVER_THE_CAUSE, errors.EarlyAccess)
+        races = [e for e in found if not isinstance(e, others)]
+        on_other_noise = [Order(0, values) for values in range(1, _NOISES)]
+        what = "the result depends on a value that nothing has set"
+        self._try(on_other_noise, [each.leading_to(what) for each in undefined[:1]])
+        if self.state.fault is not None:
+            raise self.state.fault
+        what = "the result depends on whether that one has written by then"
+        self._try([Order(early=True)], [each.leading_to(what) for each in early[:1]])
+        in_turns = [Order(number) for number in range(1, _ORDERS)]
+        late: list[errors.EmulatorError] = []
+        if overwriting is not None and not races:
+            late.append(overwriting)
+        what = "the result depends on the order in which warps and CTAs run"
+        causes = [each.leading_to(what) for each in races[:1]]
+        if suspected is not None and not causes:
+            causes = [suspected]
+        try:
+            self._try(in_turns, causes)
+            self._try([Order(overwrites_late=True)], late)
+        except errors.EmulatorError:
+            self._name_both_places(causes)
+            raise
+        if causes and any(each.cause is causes[0] for each in self.worlds.differences):
+            self._name_both_places(causes)
+        unfenced = [each for each in found if isinstance(each, _UNFENCED)]
+        self._name_where_new([*races[:_NAMED], *unfenced[:_NAMED]])
+
+    def _name_both_places(self, causes: list[errors.EmulatorError]) -> None:
+        """Add the other place to the race that is to blame; leaves memory as it is."""
+        for cause in causes:
+            if cause.seen is None or cause.related:
+                continue
+            kept = self.state.memory.kept
+            written = [buffer for buffer, _ in kept.values()]
+            first = {b.address: (b, contents(b).copy()) for b in written}
+            restore(kept)
+            other, again = self.find_other(cause.seen, written)
+            restore({**again.memory.kept, **first})
+            if other is not None:
+                cause.related.append(other)
+
+    def _name_where_new(self, races: list[errors.EmulatorError]) -> None:
+        """Add the other place to races that did no harm. If an earlier launch found the other place
+        of a race, its lines are reused, without its CTA and thread."""
+        named = self.worlds.named
+        for race in races:
+            place = place_of(race)
+            if place in named:
+                race.related = race.related or named[place]
+                continue
+            self._name_both_places([race])
+            named[place] = [
+                errors.Related(each.message, replace(each.where, cta=None, thread=None))
+                for each in race.related
+            ]
+
+    def _try(self, orders: list[Order], causes: list[errors.EmulatorError]) -> None:
+        """Run in each order if there is a cause, or if the launch touched memory that differs in
+        the world of that order."""
+        memory, worlds = self.state.memory, self.worlds
+        for order in orders:
+            touched = [
+                buffer
+                for buffer in memory.buffers
+                if worlds.cause_in(order, buffer) is not None and memory.flags(buffer).any()
+            ]
+            earlier = [worlds.cause_in(order, buffer) for buffer in touched]
+            cause = next((each for each in (*earlier, *causes) if each is not None), None)
+            if cause is not None:
+                # Without a cause of its own, the launch does the same in every order.
+                found = self._differences(order, bool(causes), touched, cause)
+                spans = [*touched, *(b for b, _ in memory.kept.values())]
+                worlds.update(order, spans, found)
+
+    def _differences(
+        self, order: Order, differs: bool, touched: list[Buffer], cause: errors.EmulatorError
+    ) -> list[Difference]:
+        """Return the buffers that differ when the launch runs in the world of an order.
+
+        differs: whether it also runs in that order. Raises `cause` if only one of the runs faults,
+        or they fault at different places.
+        """
+        state = self.state
         kept = state.memory.kept
-        written = [buffer for buffer, _ in kept.values()]
-        first = {b.address: (b, contents(b).copy()) for b in written}
+        written = (buffer for buffer, _ in kept.values())
+        first = {b.address: (b, contents(b).copy()) for b in (*touched, *written)}
         restore(kept)
-        other, again = find_other(cause.seen, written)
-        restore({**again.memory.kept, **first})
-        if other is not None:
-            cause.related.append(other)
-
-
-def _name_where_new(
-    find_other: FindOther, state: LaunchState, races: list[errors.EmulatorError], worlds: Worlds
-) -> None:
-    """Add the other place to races that did no harm. If an earlier launch found the other place of
-    a race, its lines are reused, without its CTA and thread."""
-    for race in races:
-        place = place_of(race)
-        if place in worlds.named:
-            race.related = race.related or worlds.named[place]
-            continue
-        _name_both_places(find_other, state, [race])
-        worlds.named[place] = [
-            errors.Related(each.message, replace(each.where, cta=None, thread=None))
-            for each in race.related
+        with self.worlds.entered(order, touched):
+            other = self.run(order if differs else Order())
+            first = {**other.memory.kept, **first}
+            left = {address: contents(buffer).copy() for address, (buffer, _) in first.items()}
+        restore(first)
+        fault = state.fault or other.fault
+        if isinstance(other.fault, errors.RunawayKernel) and state.fault is None:
+            return []  # a GPU may start all CTAs at once, which wait for each other then
+        if fault is not None and _place_of(state.fault) != _place_of(other.fault):
+            raise cause.leading_to(fault.message) from fault
+        # The order of threads may decide the order in which numbers are added.
+        reordered = differs and order.number != 0
+        rounds = isinstance(cause, errors.OrderDependence) or (state.rounds and reordered)
+        return [
+            Difference(order, buffer, expected, left[address], cause)
+            for address, (buffer, expected) in first.items()
+            if not _same(expected, left[address], rounds, buffer.name)
         ]
-
-
-def _try(
-    run: Run,
-    state: LaunchState,
-    orders: list[Order],
-    causes: list[errors.EmulatorError],
-    worlds: Worlds,
-) -> None:
-    """Run in each order if there is a cause, or if the launch touched memory that differs in the
-    world of that order."""
-    for order in orders:
-        touched = [
-            buffer
-            for buffer in state.memory.buffers
-            if worlds.cause_in(order, buffer) is not None and state.memory.flags(buffer).any()
-        ]
-        earlier = [worlds.cause_in(order, buffer) for buffer in touched]
-        cause = next((each for each in (*earlier, *causes) if each is not None), None)
-        if cause is not None:
-            # Without a cause of its own, the launch does the same in every order.
-            found = _differences(run, order, bool(causes), state, worlds, touched, cause)
-            spans = [*touched, *(b for b, _ in state.memory.kept.values())]
-            worlds.update(order, spans, found)
-
-
-def _differences(
-    run: Run,
-    order: Order,
-    differs: bool,
-    state: LaunchState,
-    worlds: Worlds,
-    touched: list[Buffer],
-    cause: errors.EmulatorError,
-) -> list[Difference]:
-    """Return the buffers that differ when the launch runs in the world of an order.
-
-    differs: whether it also runs in that order. Raises `cause` if only one of the runs faults, or
-    they fault at different places.
-    """
-    kept = state.memory.kept
-    written = (buffer for buffer, _ in kept.values())
-    first = {b.address: (b, contents(b).copy()) for b in (*touched, *written)}
-    restore(kept)
-    with worlds.entered(order, touched):
-        other = run(order if differs else Order())
-        first = {**other.memory.kept, **first}
-        left = {address: contents(buffer).copy() for address, (buffer, _) in first.items()}
-    restore(first)
-    fault = state.fault or other.fault
-    if isinstance(other.fault, errors.RunawayKernel) and state.fault is None:
-        return []  # a GPU may start all CTAs at once, which wait for each other then
-    if fault is not None and _place_of(state.fault) != _place_of(other.fault):
-        raise cause.leading_to(fault.message) from fault
-    # The order of threads may decide the order in which numbers are added.
-    reordered = differs and order.number != 0
-    rounds = isinstance(cause, errors.OrderDependence) or (state.rounds and reordered)
-    return [
-        Difference(order, buffer, expected, left[address], cause)
-        for address, (buffer, expected) in first.items()
-        if not _same(expected, left[address], rounds, buffer.name)
-    ]
 
 
 def _place_of(fault: errors.EmulatorError | None) -> object:

@@ -85,7 +85,8 @@ def launch(
     left = footprint(asked.kernel, state.memory, state.races, seen.triggered, seen.waited)
     under_way.ended(asked.stream, asked.programmatic, left)
     suspected = runs.suspected(state, counts) if suspects else (None, None)
-    experiment.compare_orders(runs.again, runs.other_place, state, worlds, *suspected)
+    comparison = experiment.Comparison(runs.again, runs.other_place, state, worlds)
+    comparison.compare_orders(*suspected)
     report = _report(state, runs.compiled, counts)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
     if check and software_lines(asked.ptx):
@@ -150,8 +151,8 @@ class _Runs:
     def suspected(
         self, state: LaunchState, counts: Array
     ) -> tuple[errors.OrderDependence | None, errors.OrderDependence | None]:
-        """Return `suspected` and `overwriting` of `compare_orders` for a launch that has run
-        without a finding."""
+        """Return `suspected` and `overwriting` of `Comparison.compare_orders` for a launch that has
+        run without a finding."""
         quick = self.check and state.fault is None and self._first_s < _LONGEST_SUSPECTED_S
         if not quick or self.together or self._waits:
             return None, None

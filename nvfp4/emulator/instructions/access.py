@@ -13,6 +13,7 @@ from nvfp4.emulator.ptx.types import Array, register_class
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN, in_window
+from nvfp4.emulator.updates import halves_of, pairs_of
 
 
 def load(ex: Execution, access: access_shape.Access, address: Array) -> list[Array]:
@@ -180,8 +181,8 @@ def _count_constants(ex: Execution, site: Site, address: Array) -> None:
 def _different(batch: Batch, site: Site, warp: Array, place: Array) -> tuple[int, int]:
     """Return how many different places the lanes of each warp access, all together, and how many
     warps do."""
-    pairs = np.unique(warp.astype(np.uint64) << np.uint64(48) | place)
-    warps, places = np.unique((pairs >> np.uint64(48)).astype(np.int64), return_counts=True)
+    pairs = np.unique(pairs_of(warp, place))
+    warps, places = np.unique(halves_of(pairs)[0], return_counts=True)
     batch.launch.work.spend(site.instruction.start, batch.by_cta(warps, places))
     return pairs.size, warps.size
 

@@ -90,18 +90,12 @@ def cp_async(site: Site) -> Action:
         lanes = group.lanes[at]
         offset = shared_access.locate(batch, writing, group.spread(target)[at], lanes, WRITTEN)
         address = group.spread(origin)[at]
-        if not extra:
-            data = _read(batch, reading, address, lanes)
-        else:
-            length = np.full(at.size, nbytes, np.int64)
-            if ignores:
-                length[group.spread(more[0])[at]] = 0
-            else:
-                length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
-            if bool((length == nbytes).all()):
-                data = _read(batch, reading, address, lanes)
-            else:
-                data = _read_parts(batch, site, reading, address, lanes, length)
+        length = np.full(at.size, nbytes, np.int64)
+        if ignores:
+            length[group.spread(more[0])[at]] = 0
+        elif extra:
+            length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
+        data = _read_parts(batch, site, reading, address, lanes, length)
         copies = batch.kept(PendingCopies)
         packet = _Packet(lanes, offset, data, copies.committed[lanes])
         shared_access.note_issue(batch, site, nbytes, offset, lanes)
@@ -117,6 +111,8 @@ def _read_parts(
     batch: Batch, site: Site, whole: Access, address: Array, lanes: Array, length: Array
 ) -> Array:
     """Return uint8[lane, byte] of global memory, `length` bytes for each lane and zeros behind."""
+    if (length == whole.nbytes).all():
+        return _read(batch, whole, address, lanes)
     data = np.zeros((address.size, whole.nbytes), np.uint8)
     for amount in np.unique(length[length > 0]).tolist():
         some = np.flatnonzero(length == amount)

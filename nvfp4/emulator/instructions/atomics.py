@@ -17,6 +17,7 @@ from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN
 from nvfp4.emulator.state.races import first_unwritten
+from nvfp4.emulator.updates import halves_of, pairs_of
 
 Update = Callable[[Array, Array, Array], Array]
 
@@ -118,10 +119,9 @@ def apply(
     batch.traffic.atomics += address.size
     if space == "shared":
         offset = shared_access.locate(batch, what, address, lanes, WRITTEN)
-        meeting = np.unique((lanes >> 5).astype(np.uint64) << 48 | offset, return_counts=True)
-        first = np.unique(meeting[0] >> np.uint64(48), return_index=True)[1]
-        turns = np.maximum.reduceat(meeting[1], first)
-        warps = (meeting[0][first] >> np.uint64(48)).astype(np.int64)
+        words, meeting = np.unique(pairs_of(lanes >> 5, offset), return_counts=True)
+        warps, first = np.unique(halves_of(words)[0], return_index=True)
+        turns = np.maximum.reduceat(meeting, first)
         batch.launch.work.asked[what.site.instruction.start].turns += int(turns.sum())
         batch.launch.work.spend(-what.site.instruction.start, batch.by_cta(warps, turns))
         if batch.shared.checked:

@@ -16,10 +16,8 @@ from nvfp4.emulator.instructions.shared_access import note_proxy_fence, note_thr
 from nvfp4.emulator.ptx.flow import is_proxy_fence
 from nvfp4.emulator.ptx.syntax import Operand
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.barriers import CtaBarrier
+from nvfp4.emulator.state.barriers import BARRIERS, CtaBarrier
 from nvfp4.emulator.state.batch import Execution
-
-BARRIERS = 16
 
 
 @instruction("bar", "barrier", modifiers="cta sync arrive red aligned popc and or u32 pred")

@@ -3,6 +3,8 @@ completes bytes at an mbarrier. Here the engine performs it, in the proxy of thr
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -73,53 +75,46 @@ def bulk(site: Site) -> Action:
                 place[:] = data
         return nbytes
 
-    return _copies(site, "copy", move, way)
+    return site.action("copy", _Copies(site, move, way).run)
 
 
-def _copies(site: Site, kind: str, move: Callable[[LaneSite, list[int]], int], way: Way) -> Action:
-    """Return an action that copies lane by lane. move: see `copy_by_lane`."""
-
-    def run(ex: Execution, *values: Array) -> None:
-        copy_by_lane(site, ex, values, move, way)
-
-    return site.action(kind, run)
+Move = Callable[[LaneSite, list[int]], int]
+"""Performs one copy, given a lane's operands, and returns its bytes."""
 
 
-def copy_by_lane(
-    site: Site,
-    ex: Execution,
-    values: tuple[Array, ...],
-    move: Callable[[LaneSite, list[int]], int],
-    way: Way,
-) -> None:
-    """Copy for each lane. move: performs one copy and returns its bytes."""
-    batch = ex.batch
-    lanes, where, nbytes = [], [], []
-    for at, own in issuing_lanes(site, ex, values):
-        for number, each in enumerate(_deliveries(at, own, way)):
-            if way.mbar is not None and batch.launch.order.shifts_copies:
-                copy_engine.postpone(at, each[way.mbar], partial(_move, move, at, each, number))
-            else:
-                nbytes.append(_move(move, at, each, number))
-                lanes.append(at.lane)
-                where.append(each[way.mbar or 0])
-        if way.mbar is None:
-            batch.kept(copy_engine.BulkGroups).add(at)
-    if way.mbar is not None and nbytes:
-        addresses, count = np.array(where, np.uint64), np.array(nbytes, np.int64)
-        copy_engine.complete(site, batch, np.array(lanes), addresses, count)
-    copy_engine.advance(batch, ex.lanes())
+@dataclass(frozen=True)
+class _Copies:
+    """Copies lane by lane."""
 
+    site: Site
+    move: Move
+    way: Way
 
-def _move(
-    move: Callable[[LaneSite, list[int]], int], at: LaneSite, values: list[int], number: int
-) -> int:
-    """Make one delivery of a copy. number: 0 for the first, which alone is counted, since the
-    source is read once for all."""
-    if number == 0:
-        return move(at, values)
-    with copy_engine.uncounted(at.batch):
-        return move(at, values)
+    def run(self, ex: Execution, *values: Array) -> None:
+        """Copy for each lane."""
+        batch, mbar = ex.batch, self.way.mbar
+        lanes, where, nbytes = [], [], []
+        for at, own in issuing_lanes(self.site, ex, values):
+            for number, each in enumerate(_deliveries(at, own, self.way)):
+                deliver = partial(self._deliver, at, each, number)
+                if mbar is not None and batch.launch.order.shifts_copies:
+                    copy_engine.postpone(at, each[mbar], deliver)
+                else:
+                    nbytes.append(deliver())
+                    lanes.append(at.lane)
+                    where.append(each[mbar or 0])
+            if mbar is None:
+                batch.kept(copy_engine.BulkGroups).add(at)
+        if mbar is not None and nbytes:
+            addresses, count = np.array(where, np.uint64), np.array(nbytes, np.int64)
+            copy_engine.complete(self.site, batch, np.array(lanes), addresses, count)
+        copy_engine.advance(batch, ex.lanes())
+
+    def _deliver(self, at: LaneSite, values: list[int], number: int) -> int:
+        """Make one delivery of a copy. number: 0 for the first, which alone is counted, since the
+        source is read once for all."""
+        with copy_engine.uncounted(at.batch) if number else nullcontext():
+            return self.move(at, values)
 
 
 def _deliveries(at: LaneSite, values: list[int], way: Way) -> list[list[int]]:
@@ -216,7 +211,7 @@ def tensor(site: Site) -> Action:
                 copy_engine.complete(site, ex.batch, lanes, own[-1], np.full(lanes.size, nbytes))
                 copy_engine.advance(ex.batch, lanes)
                 return
-        copy_by_lane(site, ex, values, move, way)
+        _Copies(site, move, way).run(ex, *values)
 
     return site.action("copy", run)
 
@@ -262,4 +257,4 @@ def st_async(site: Site) -> Action:
 
     mbar = site.sources.pop()
     site.sources.extend([*(Source(item, cls) for item in items), mbar])
-    return _copies(site, "store", move, way)
+    return site.action("store", _Copies(site, move, way).run)

@@ -13,6 +13,9 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.group import Grid
 from nvfp4.emulator.state.races import Clocks
 
+BARRIERS = 16
+"""The barriers of a CTA."""
+
 
 @dataclass
 class Waiting:
