@@ -124,12 +124,7 @@ def _specimen(path: Path, shared: dict[str, str]) -> Specimen:
 
 
 def run_corpus(
-    problem: Problem,
-    specimens: list[Specimen],
-    device: str,
-    on_cuda: bool,
-    quick: bool = False,
-    flush: str = "contest",
+    problem: Problem, specimens: list[Specimen], device: str, on_cuda: bool, quick: bool, flush: str
 ) -> Iterator[Finding]:
     """Judges every specimen; findings are in the order of the specimens.
 

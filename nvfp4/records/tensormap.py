@@ -21,6 +21,7 @@ the CUDA driver API (cuda.h), so that a captured call can hand its arguments ove
 """
 
 import ctypes
+import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -155,10 +156,7 @@ class TensorMap:
     @property
     def box_bytes(self) -> int:
         """Bytes that one full tile transfers, which its mbarrier must expect."""
-        total = self.inner_box_bytes
-        for extent in self.box[1:]:
-            total *= extent
-        return total
+        return self.inner_box_bytes * math.prod(self.box[1:])
 
     def pack(self) -> bytes:
         """Return the descriptor's 128 bytes."""
@@ -293,9 +291,7 @@ def encode_tensor_map(
         data_type=DataType(data_type),
         address=address,
         shape=tuple((ctypes.c_uint64 * rank).from_address(shape)),
-        strides_bytes=tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides))
-        if rank > 1
-        else (),
+        strides_bytes=tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides)),
         box=tuple((ctypes.c_uint32 * rank).from_address(box)),
         element_strides=tuple((ctypes.c_uint32 * rank).from_address(element_strides)),
         interleave=Interleave(interleave),

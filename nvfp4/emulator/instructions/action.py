@@ -19,6 +19,7 @@ from nvfp4.emulator.arithmetic.definedness import Rule
 from nvfp4.emulator.ptx.syntax import Instruction, Integer, Memory, Operand, OperandList, Sink
 from nvfp4.emulator.ptx.types import TYPES, Array, is_type
 from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.witness import Event
 from nvfp4.records.base import Record
 
 _HINTS = ("L1::", "L2::", "level::")
@@ -68,17 +69,16 @@ class Site(Record):
         witness, grid = batch.launch.witness, batch.grid
         if witness is None:
             return
-        row, thread = grid.cta[lanes], grid.thread[lanes]
+        cta, thread = batch.numbers[grid.cta[lanes]], grid.thread[lanes]
         homes = None
         if space == "shared":
             owner, place = divmod(place.astype(np.int64), batch.shared.stride)
             place, homes = place + batch.shared.base, batch.numbers[owner]
         if engine:
             thread = np.full(lanes.size, grid.threads)
-        witness.saw(
-            space, place, nbytes, (batch.numbers[row], thread), self.instruction.line, writes,
-            lambda i: self.lane(batch, lanes[i]).location(), atomic, homes
-        )  # fmt: skip
+        for i in witness.hits(space, place, nbytes, homes):
+            who, where = (int(cta[i]), int(thread[i])), self.lane(batch, lanes[i]).location()
+            witness.events.append(Event(self.instruction.line, *who, writes, atomic, where))
 
     def unsupported(self, what: str, hint: str | None = None) -> errors.UnsupportedInstruction:
         return errors.UnsupportedInstruction(what, where=self.location(), hint=hint)

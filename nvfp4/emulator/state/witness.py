@@ -4,7 +4,6 @@ The stamps of a race check record the thread of an access, not its place. A laun
 depends on a race therefore runs again with a `Witness`, which records accesses to its bytes only.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -35,48 +34,27 @@ class Witness:
         self.seen = seen
         self.events: list[Event] = []
 
-    def saw(
-        self,
-        space: str,
-        address: Array,
-        nbytes: int,
-        who: tuple[Array, Array],
-        line: int,
-        writes: bool,
-        where: Callable[[int], SourceLocation],
-        atomic: bool = False,
-        homes: Array | None = None,
-    ) -> None:
-        """Record that lanes of (linear CTAs, threads) access `nbytes` at each address.
-
-        where: returns a place by position. homes: the linear CTAs whose shared memory it is.
-        """
+    def hits(self, space: str, address: Array, nbytes: int, homes: Array | None) -> list[int]:
+        """Return which accesses to `nbytes` at each address are to the bytes of the race. homes:
+        the linear CTAs whose shared memory it is."""
         seen = self.seen
         if space != seen.space or len(self.events) > _MOST:
-            return
-        ctas, threads = who
+            return []
         start = address.astype(np.int64)
         hit = (start < seen.address + seen.nbytes) & (start + nbytes > seen.address)
         if space == "shared":
             hit &= homes == seen.home
-        for i in np.flatnonzero(hit)[:_MOST].tolist():
-            event = Event(line, int(ctas[i]), int(threads[i]), writes, atomic, where(i))
-            self.events.append(event)
+        found: list[int] = np.flatnonzero(hit)[:_MOST].tolist()
+        return found
 
     def other(self) -> Related | None:
         """Return the other access of the race; None if it was not seen."""
         seen = self.seen
-        own = next(
-            (
-                i
-                for i, e in enumerate(self.events)
-                if (e.line, e.cta, e.thread) == (seen.line, seen.cta, seen.thread)
-            ),
-            None,
-        )
-        if own is None:
+        its = seen.line, seen.cta, seen.thread
+        found = [i for i, e in enumerate(self.events) if (e.line, e.cta, e.thread) == its]
+        if not found:
             return None
-        mine = self.events[own]
+        own, mine = found[0], self.events[found[0]]
         order = [*range(own - 1, -1, -1), *range(own + 1, len(self.events))]
         for i in order:
             event = self.events[i]
