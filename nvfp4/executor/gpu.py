@@ -24,15 +24,8 @@ from nvfp4.emulator.state.memory import host_bytes
 from nvfp4.executor.faults import Admission, fault_of
 from nvfp4.executor.machine_code import compiled_since
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, NotShareable
+from nvfp4.model import counting
 from nvfp4.model.assembly import start_assembling
-from nvfp4.model.counting import (
-    add_times,
-    advise,
-    counted,
-    counted_with_suffix,
-    machine_code_of,
-    sampled,
-)
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
 from nvfp4.model.tools import assemble
@@ -194,7 +187,7 @@ class Gpu:
             predicted = _predicted(asked, call.counts, call.copied)
             if any(a is not b for a, b in zip(call.with_suffix, call.counts, strict=True)):
                 clean, us = asked.flush == "clean", predicted["us"]
-                advise(reports, us, call.with_suffix, asked.model, clean, call.copied)
+                counting.advise(reports, us, call.with_suffix, asked.model, clean, call.copied)
         fault = call.fault or Fault("")
         return messages.Ended(
             reports,
@@ -212,10 +205,10 @@ class Gpu:
         kernels, clean = [], asked.flush == "clean"
         for cost in merged(call.costs)[:most_kernels]:
             plain = _plain_cost(cost, asked.texts)
-            add_times(plain, cost, GPUS[asked.model], clean)
+            counting.add_times(plain, cost, GPUS[asked.model], clean)
             other = call.others[cost.entry, cost.ptx]
             if other is not None:
-                advise([plain], plain["predicted"]["us"], [other], asked.model, clean)
+                counting.advise([plain], plain["predicted"]["us"], [other], asked.model, clean)
             kernels.append(plain)
         Path(messages.explained_name).write_text(json.dumps({"kernels": kernels}), encoding="utf-8")
 
@@ -393,9 +386,9 @@ class Gpu:
             call.costs.append(emulator.cost_of(launch, asked.explain))
             key = launch.kernel, launch.ptx
             if key not in call.others:
-                call.others[key] = counted_with_suffix(launch)
+                call.others[key] = counting.counted_with_suffix(launch)
             return Started("")
-        other = counted_with_suffix(launch, self._admission.require) if predicts else None
+        other = counting.counted_with_suffix(launch, self._admission.require) if predicts else None
         sizes = [each.nbytes for each in self._case]
         known = *sizes, len(call.reports), launch.ptx, launch.kernel, launch.grid
         if asked is not None and time.monotonic() > asked.deadline:
@@ -421,7 +414,7 @@ class Gpu:
                 f"{cost.ctas_run:,} of {cost.ctas_total:,} CTAs of {cost.kernel} were run, and all "
                 "would take too long here: counts are scaled, and what it returns is unknown"
             )
-            own = sampled(cost)
+            own = counting.sampled(cost)
             call.reports.append(cost.report())
             call.counts.append(own)
             call.with_suffix.append(own)
@@ -435,7 +428,7 @@ class Gpu:
         call.reports.append(report)
         call.notes += [[each.code, each.message] for each in launch.notes]
         if predicts:
-            own = counted(launch, report)
+            own = counting.counted(launch, report)
             call.counts.append(own)
             call.with_suffix.append(replace(other, read_bytes=own.read_bytes) if other else own)
         return Started(report.output)
@@ -519,7 +512,7 @@ def _plain_cost(cost: KernelCost, texts: list[str]) -> dict[str, Any]:
     plain["assembled_registers"] = code.registers
     plain["spilled_bytes"] = code.spilled_bytes
     if "sass" in texts:
-        plain["sass"], plain["no_sass"] = machine_code_of(cost)
+        plain["sass"], plain["no_sass"] = counting.machine_code_of(cost)
     if "ptx" in texts:
         lines = cost.ptx.split("\n")
         plain["ptx"] = [

@@ -16,13 +16,6 @@ from nvfp4.emulator import errors
 from nvfp4.emulator.instructions import mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
-from nvfp4.emulator.instructions.shared_access import (
-    check_bounds,
-    note_overwritten,
-    owner,
-    seen_at,
-    stamped_by,
-)
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch
@@ -98,7 +91,7 @@ def shared_range(
     """
     shared = at.batch.shared
     address &= SHARED_WINDOW - 1
-    check_bounds(at, f"copy of {nbytes} bytes", address, nbytes, align, abroad)
+    shared_access.check_bounds(at, f"copy of {nbytes} bytes", address, nbytes, align, abroad)
     row, size = at.lane // at.batch.grid.threads, at.batch.cluster_size
     if size > 1:
         row += (address >> RANK_SHIFT & 0xFF) - row % size
@@ -162,7 +155,7 @@ def note_all(
         return
     site.record_access(batch, "shared", offset, nbytes, lanes, flag == WRITTEN, engine=True)
     if flag == WRITTEN:
-        note_overwritten(batch, site, nbytes, offset, lanes)
+        shared_access.note_overwritten(batch, site, nbytes, offset, lanes)
         if not by_threads:
             batch.kept(TileSwizzles).note(offset, nbytes, swizzle)
     found = np.empty((lanes.size, 3), np.int64)
@@ -189,9 +182,11 @@ def _note_fault(at: LaneSite, flag: int, byte: int, fault: int, stamp: int) -> N
             f"copy from shared address {address:#x}, which nothing has set",
         )
         return
-    what = f"asynchronous {verb(flag)} of shared address {address:#x}{owner(at, byte)}"
-    other = stamped_by(at, stamp, "another asynchronous copy")
-    seen = seen_at(at, byte, 1, stamp, engine=True)
+    what = (
+        f"asynchronous {verb(flag)} of shared address {address:#x}{shared_access.owner(at, byte)}"
+    )
+    other = shared_access.stamped_by(at, stamp, "another asynchronous copy")
+    seen = shared_access.seen_at(at, byte, 1, stamp, engine=True)
     kind: type[errors.EmulatorError] = errors.MissingProxyFence
     if fault == races.RACE:
         kind = errors.SharedRace

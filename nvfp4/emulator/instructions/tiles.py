@@ -11,14 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from nvfp4.emulator import errors
-from nvfp4.emulator.instructions import access, copy_engine
+from nvfp4.emulator.instructions import access, copy_engine, global_access
 from nvfp4.emulator.instructions.access_shape import Access, spaces_of, split_windows
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
-from nvfp4.emulator.instructions.global_access import (
-    check_order_of_launches,
-    note_range_read,
-    write_bytes,
-)
 from nvfp4.emulator.instructions.warp import ALL_LANES, by_warp, member_gate, present_lanes
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
@@ -210,7 +205,9 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
     index = copy_engine.global_range(at, first, inner * rows, flag, span)
     if at.batch.launch.hazards:
         rows_at = _row_addresses(first, counts, steps)
-        check_order_of_launches(at.batch, at.site, rows_at, inner, lambda _: at.lane, flag)
+        global_access.check_order_of_launches(
+            at.batch, at.site, rows_at, inner, lambda _: at.lane, flag
+        )
     races = at.batch.launch.races
     address = before = None
     # All rows are in one buffer.
@@ -236,12 +233,12 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
     at.batch.traffic.sectors_requested += sectors
     at.batch.launch.work.asked[at.site.instruction.start].fresh += fresh
     if address is not None and before is None:
-        note_range_read(at.batch, at.site, address, inner, at.lane)
+        global_access.note_range_read(at.batch, at.site, address, inner, at.lane)
     elif address is not None:
         # The race check compares what is there with what comes.
         new = _rows(address, inner)
         native.scatter(address, before)
-        write_bytes(at.batch, at.site, address, np.full(rows, at.lane), new.T.copy())
+        global_access.write_bytes(at.batch, at.site, address, np.full(rows, at.lane), new.T.copy())
     at.batch.traffic.global_requests += 1
 
 
