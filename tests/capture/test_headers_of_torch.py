@@ -81,10 +81,8 @@ void scale(float *x, int64_t count, float by, cudaStream_t stream) {
 """
 
 
-@pytest.mark.parametrize(
-    "included",
-    ["#include <cstdint>", pytest.param("#include <torch/types.h>", marks=pytest.mark.corpus)],
-)
+@pytest.mark.corpus
+@pytest.mark.parametrize("included", ["#include <cstdint>", "#include <torch/types.h>"])
 def test_what_is_built_with_torchs_own_headers_runs(emulated: Emulation, included: str) -> None:
     options = {"no_implicit_headers": True, "is_python_module": False}
     cpp_extension.load_inline("own_headers", OPERATOR, included + KERNEL, **options)

@@ -1,7 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 # expect: pass
-# quick: yes
 """CUTLASS's FP4 and scale types and its converter, from its C++ headers; CuTe's layouts."""
 
 from torch.utils.cpp_extension import load_inline
