@@ -65,11 +65,8 @@ def merged(costs: list[KernelCost]) -> list[KernelCost]:
     """
     found: dict[tuple[str, str], KernelCost] = {}
     for cost in costs:
-        known = found.get((cost.entry, cost.ptx))
-        if known is None:
-            found[cost.entry, cost.ptx] = cost
-        else:
-            found[cost.entry, cost.ptx] = _sum(known, cost)
+        code = cost.entry, cost.ptx
+        found[code] = _sum(found[code], cost) if code in found else cost
     return list(found.values())
 
 

@@ -21,13 +21,6 @@ from nvfp4.emulator.ptx.types import (
     split,
 )
 
-BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.logical_xor,
-}
-
-
 _BITWISE: dict[str, np.ufunc] = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
 }  # fmt: skip
@@ -265,7 +258,7 @@ def _float_values(word: Array, type_: Type) -> Array:
 def _parts(m: Modifiers) -> tuple[str, str, bool]:
     """Comparison operator, Boolean combination ("" for none) and .ftz."""
     names = tuple(ORDERED) + tuple(UNSIGNED_NAMES) + FLOAT_ONLY
-    return m.choice(*names), m.choice(*BOOLEAN, default=""), m.flag("ftz")
+    return m.choice(*names), m.choice("and", "or", "xor", default=""), m.flag("ftz")
 
 
 def _check_operator(m: Modifiers, name: str, type_: Type) -> None:
@@ -281,7 +274,7 @@ def _setp(m: Modifiers) -> Op:
     _check_operator(m, name, type_)
     compare = comparison(name, type_, ftz)
     register = type_.register
-    join, halves = BOOLEAN.get(combine), type_.lanes > 1
+    join, halves = _BITWISE.get(combine), type_.lanes > 1
     if join is None and m.results == 1 and not halves:
         return m.op("compare", [register] * 2, ["pred"], compare)
     results = 2 if halves else m.results
@@ -308,7 +301,7 @@ def _set(m: Modifiers) -> Op:
     result = m.type("u16", "s16", "u32", "s32", "f16", "bf16", "f16x2", "bf16x2", "f32")
     type_ = m.type(*COMPARABLE)
     _check_operator(m, name, type_)
-    compare, join = comparison(name, type_, ftz), BOOLEAN.get(combine)
+    compare, join = comparison(name, type_, ftz), _BITWISE.get(combine)
     if type_.lanes > 1 and result.lanes == 1:
         # set.*.u32.f16x2 fills each half of the word with ones.
         result = TYPES["u16x2"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 from nvfp4.emulator.ptx import syntax
@@ -37,20 +38,10 @@ def blocks(program: syntax.Program, first: set[int], last: set[int]) -> list[Blo
     have to wait for each other) and after those of `last` (indices into the code).
     """
     code = program.code
-    leaders = {0}
-    for instruction_index in program.labels.values():
-        leaders.add(instruction_index)
-    for i, instruction in enumerate(code):
-        if instruction.parts[0] in ENDS or i in last:
-            leaders.add(i + 1)
-        if i in first:
-            leaders.add(i)
-    ordered = sorted(leader for leader in leaders if leader < len(code))
-    number = {start: n for n, start in enumerate(ordered)}
-    found = []
-    for n, start in enumerate(ordered):
-        stop = ordered[n + 1] if n + 1 < len(ordered) else len(code)
-        found.append(Block(n, start, code[start:stop]))
+    behind = {i + 1 for i, each in enumerate(code) if each.parts[0] in ENDS or i in last}
+    cuts = sorted({0, len(code), *program.labels.values(), *first, *behind})
+    number = {start: n for n, start in enumerate(cuts)}
+    found = [Block(n, start, code[start:stop]) for n, (start, stop) in enumerate(pairwise(cuts))]
     for block in found:
         _connect(block, program, number, len(found))
     return found

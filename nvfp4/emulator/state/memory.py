@@ -84,13 +84,13 @@ class GlobalMemory:
 
     def nearest(self, address: int) -> tuple[Buffer, int] | None:
         """The buffer that holds or lies nearest to an address, and the address's offset in it."""
-        best: tuple[int, Buffer] | None = None
+
+        def gap(buffer: Buffer) -> int:
+            return max(buffer.address - address, address - buffer.end + 1, 0)
+
         i = bisect_right(self.addresses, address)
-        for buffer in self.buffers[max(0, i - 1) : i + 1]:
-            gap = max(buffer.address - address, address - buffer.end + 1, 0)
-            if best is None or gap < best[0]:
-                best = (gap, buffer)
-        return None if best is None else (best[1], address - best[1].address)
+        best = min(self.buffers[max(0, i - 1) : i + 1], key=gap, default=None)
+        return None if best is None else (best, address - best.address)
 
     def describe(self, address: int, element: bool = True) -> str:
         """Describe an address in words, such as `c[4, 0, 0], byte 8 of c (4096 bytes)`.

@@ -4,6 +4,7 @@ Lines of source, not instructions, remember which bytes they have touched: an un
 hundreds of loads at one line.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -105,14 +106,11 @@ class Tally:
     def __init__(self, blocks: int) -> None:
         self.lanes = np.zeros(blocks, np.int64)
         self.read: dict[tuple[Place, int], Touched] = {}
-        self._sites: dict[int, SiteTally] = {}
+        self._sites: dict[int, SiteTally] = defaultdict(SiteTally)
 
     def site(self, instruction: Instruction) -> SiteTally:
         """Return the counts of an instruction, which must live as long as the tally."""
-        found = self._sites.get(id(instruction))
-        if found is None:
-            found = self._sites[id(instruction)] = SiteTally()
-        return found
+        return self._sites[id(instruction)]
 
     def global_access(
         self,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from nvfp4.problems import fp4_gemm
 from nvfp4.problems.nvfp4_gemv.task import n_padded, sf_vec_size
 
 
@@ -51,17 +52,9 @@ def layouts(m: int, k: int, l: int) -> dict[str, Layout]:
     }
 
 
-_scale_dimensions = (
-    ("row % 32", "32"), ("row // 32 % 4", "4"), ("row // 128", "rest_m"),
-    ("k block % 4", "4"), ("k block // 4", "rest_k"), ("batch", "l"),
-)  # fmt: skip
+_of_a = fp4_gemm.dimensions
 
-dimensions = {
-    **dict.fromkeys(("a", "b"), (("row", "m"), ("byte of k", "k/2"), ("batch", "l"))),
-    **dict.fromkeys(("sfa", "sfb"), (("row", "m"), ("k block", "k/16"), ("batch", "l"))),
-    **dict.fromkeys(("sfa_permuted", "sfb_permuted"), _scale_dimensions),
-    "c": (("row", "m"), ("column", "n"), ("batch", "l")),
-}
+dimensions = _of_a | {"b": _of_a["a"], "sfb": _of_a["sfa"], "sfb_permuted": _of_a["sfa_permuted"]}
 """Dimensions by the tensor's name, for messages."""
 
 
