@@ -87,29 +87,24 @@ def test_a_nan_fill() -> None:
 
 
 @pytest.mark.parametrize(
-    ("swizzle", "span"), [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)]
+    ("swizzle", "span", "nbytes"),
+    [
+        (Swizzle.BYTES_32, 32, 16),
+        (Swizzle.BYTES_64, 64, 16),
+        (Swizzle.BYTES_128, 128, 16),
+        (Swizzle.BYTES_128_ATOM_32, 128, 32),  # tensor cores read it transposed in 32 bits
+    ],
 )
-def test_a_swizzle_moves_16_byte_pieces_by_the_row(swizzle: Swizzle, span: int) -> None:
-    """Piece j of 16 bytes of 128-byte line i goes to j xor (i mod span / 16)."""
-    rows = 2048 // span
+def test_a_swizzle_moves_pieces_by_the_row(swizzle: Swizzle, span: int, nbytes: int) -> None:
+    """Piece j of 128-byte line i goes to j xor (i mod pieces of the span)."""
+    rows, pieces = 2048 // span, 128 // nbytes
     data = aligned(np.random.default_rng(1).integers(0, 256, 2048, np.uint8))
     data = data.reshape(rows, span)
-    got = load_tile(data, DataType.UINT8, (span, rows), (0, 0), swizzle=swizzle).reshape(16, 8, 16)
-    flat = data.reshape(16, 8, 16)
+    got = load_tile(data, DataType.UINT8, (span, rows), (0, 0), swizzle=swizzle)
+    lines, flat = (each.reshape(16, pieces, nbytes) for each in (got, data))
     for line in range(16):
-        for piece in range(8):
-            assert (got[line, piece ^ (line % (span // 16))] == flat[line, piece]).all()
-
-
-def test_a_swizzle_in_atoms_moves_32_bytes_as_a_whole() -> None:
-    """As of what tensor cores read transposed in 32 bits."""
-    data = aligned(np.random.default_rng(1).integers(0, 256, (16, 128), np.uint8))
-    swizzle = Swizzle.BYTES_128_ATOM_32
-    got = load_tile(data, DataType.UINT8, (128, 16), (0, 0), swizzle=swizzle).reshape(16, 4, 32)
-    flat = data.reshape(16, 4, 32)
-    for line in range(16):
-        for piece in range(4):
-            assert (got[line, piece ^ (line % 4)] == flat[line, piece]).all()
+        for piece in range(pieces):
+            assert (lines[line, piece ^ (line % (span // nbytes))] == flat[line, piece]).all()
 
 
 @pytest.mark.parametrize("lines", [1, 2, 3, 5, 7])
