@@ -274,8 +274,7 @@ def test_a_judgement_waits_for_its_turns_with_everything_loaded(
     assert done == [], "nobody gives turns"
     for given in (True, False):
         with Turn() as turn:
-            fd = os.dup(turn.fd)
-            monkeypatch.setenv("NVFP4_TURN", str(fd))
+            monkeypatch.setenv("NVFP4_TURN", str(os.dup(turn.fd)))
             if given:
                 threading.Timer(0.2, turn.give).start()
                 assert wait_for_turn(lambda: done.append("prepared"))

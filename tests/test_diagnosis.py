@@ -29,8 +29,7 @@ every_misreading = {each.cause.text: each for each in misreadings(shape[1])}
 
 def whole(data: input_t, hypothesis: Hypothesis) -> torch.Tensor:
     """What a kernel with that mistake returns for all rows."""
-    inputs = read_inputs(data)
-    m, _, l = inputs.shape
+    m, _, l = read_inputs(data).shape
     columns = [hypothesis.predict(batch, np.arange(m)) for batch in range(l)]
     return output_of(np.stack(columns, axis=1))
 

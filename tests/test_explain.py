@@ -73,8 +73,7 @@ def test_scales_that_are_loaded_again_are_redundant_and_b_may_be() -> None:
     assert not any(each.advice for each in costly(once, shared))
     too_often = [kernel(once, replace(shared, accesses=[access()]))]
     assert not costly_lines(too_often, SHAPE, 1)[0].advice  # each thread there is loads once
-    many = [replace(too_often[0], ctas_total=4096)]
-    (found,) = costly_lines(many, SHAPE, 1)
+    (found,) = costly_lines([replace(too_often[0], ctas_total=4096)], SHAPE, 1)
     assert found.advice[0].code == "redundant_load"
 
 
@@ -106,8 +105,7 @@ def test_a_line_without_waste_says_what_it_does() -> None:
 
 def test_small_waste_is_not_mentioned() -> None:
     small = line(9, instructions=5, accesses=[access(requests=5, sectors=160, least_sectors=20)])
-    busy = line(instructions=100_000)
-    assert not any(each.advice for each in costly(busy, small))
+    assert not any(each.advice for each in costly(line(instructions=100_000), small))
 
 
 def test_decoding_by_hand_is_named_where_most_of_it_is() -> None:
@@ -169,8 +167,7 @@ def test_a_sample_is_admitted() -> None:
 
 def test_tensor_cores_are_told_with_the_lines_that_use_them() -> None:
     product = line(7, tensor_products=512, tensor_cycles=17_408)
-    copies = line(6, tensor_bytes=2_097_152)
-    heading = "\n".join(kernel_heading(kernel(product, copies)))
+    heading = "\n".join(kernel_heading(kernel(product, line(6, tensor_bytes=2_097_152))))
     assert "512 products of tensor cores, 2,097,152 bytes to and from tensor memory" in heading
     assert "busy for 17.4k cycles, 0.078 us if all of a B200 work: line 7 100%" in heading
 

@@ -103,8 +103,7 @@ def test_a_file_that_cannot_be_loaded_says_why(source: bytes, why: str, tmp_path
 
 def test_a_failure_for_programs_has_no_colours_and_no_scratch_folder() -> None:
     error = raised("raise ValueError('\\x1b[91m--> /scratch/submission.py:3\\x1b[0m')")
-    failure = failure_of(error, submission, imported=True)
-    assert failure.message == "ValueError: --> submission.py:3"
+    assert failure_of(error, submission, imported=True).message == "ValueError: --> submission.py:3"
 
 
 def test_a_fault_has_its_code_its_place_and_its_arguments() -> None:
@@ -173,8 +172,7 @@ def test_whatever_a_process_tells_a_failure_is_plain_and_short(record: Any) -> N
     assert len(text) <= LONGEST_BYTES + LONGEST_CAUSES + 20
     assert len(failure.message) <= 300
     assert set(json.loads(text)) <= set(KEYS)
-    again = read_failure(failure.as_plain())
-    assert again == failure
+    assert read_failure(failure.as_plain()) == failure
     json.dumps(asdict(failure), allow_nan=False)
 
 

@@ -242,8 +242,7 @@ def test_lines_without_end_do_not_outlast_the_time_limit() -> None:
 def test_a_line_without_end_is_not_kept() -> None:
     read_fd, write_fd = os.pipe()
     os.write(write_fd, b"x" * 60_000)
-    results = _results(read_fd, time.monotonic() + 0.2)
-    assert list(results) == []
+    assert list(_results(read_fd, time.monotonic() + 0.2)) == []
     os.close(read_fd)
     os.close(write_fd)
 
@@ -349,8 +348,7 @@ reports = st.dictionaries(st.sampled_from(summed), st.integers(0, 2**50))
 @given(st.lists(reports, max_size=4))
 def test_counts_add_up_to_an_object_that_can_be_read_back(launches: Any) -> None:
     total = total_counts(launches)
-    text = json.dumps(total, allow_nan=False)
-    counted = read_counts(text, 100)
+    counted = read_counts(json.dumps(total, allow_nan=False), 100)
     if total.get("warp_instructions_total"):
         assert counted is not None
         assert counted["warp_instructions_total"] == total["warp_instructions_total"]

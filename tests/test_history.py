@@ -359,8 +359,7 @@ def test_many_write_at_once(history: History) -> None:
         for process in processes:
             _, errors = process.communicate(timeout=100)
             assert (process.returncode, errors) == (0, "")
-    numbers = [each.id for each in history.entries()]
-    assert sorted(numbers) == list(range(1, 101))
+    assert sorted(each.id for each in history.entries()) == list(range(1, 101))
 
 
 def test_a_killed_writer_leaves_a_whole_file(history: History) -> None:

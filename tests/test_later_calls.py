@@ -120,8 +120,7 @@ def test_a_right_case_has_one_call_on_full_range_inputs(ahead: bool, full: int) 
 @pytest.mark.parametrize("code", ["kernel.emulator_failed", "machine.limit", "process.killed"])
 def test_a_call_for_which_memory_was_short_says_nothing_of_what_calls_leave(code: str) -> None:
     arguments: Any = {"signal": "SIGKILL"} if code == "process.killed" else {}
-    opened = Opened(lambda number, full: number > 1, code=code, **arguments)
-    assert judged(opened)["code"] == code
+    assert judged(Opened(lambda number, full: number > 1, code=code, **arguments))["code"] == code
 
 
 @pytest.mark.parametrize(
@@ -233,8 +232,7 @@ def test_known_rows_of_drawn_contents_are_right(full: bool) -> None:
     assert drawn.has_right(right)
     assert len(drawn.rows) == 512
     assert not drawn.has_right(right + 1)
-    other = draw((1500, 128, 2), full, 8)
-    assert not other.has_right(right)
+    assert not draw((1500, 128, 2), full, 8).has_right(right)
 
 
 @on_a_cpu

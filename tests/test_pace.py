@@ -125,8 +125,7 @@ def test_what_is_not_emulated_may_be_right() -> None:
     verdict = Verdict(Submission("mine.py", "0" * 64), tests=[decided])
     assert verdict.unclear
     assert not verdict.passed
-    closing = str(closing_line(verdict))
-    assert closing == "unclear: nothing was judged; on a GPU it can be judged"
+    assert str(closing_line(verdict)) == "unclear: nothing was judged; on a GPU it can be judged"
 
 
 @pytest.mark.parametrize(("cpu_s", "status"), [(60, "fail"), (4, "skipped")])
@@ -313,8 +312,7 @@ def test_what_ends_the_tests_ends_benchmarks_that_wait_for_them(error: BaseExcep
             assert run.started.wait(5)
             raise error
 
-    ended = ThreadPoolExecutor(1).submit(judge)
-    assert ended.exception(timeout=5) is error
+    assert ThreadPoolExecutor(1).submit(judge).exception(timeout=5) is error
     assert not run.judged.is_set()
     assert verdict.benchmarks == []
 

@@ -95,8 +95,7 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
 def run(script: str, tmp_path: Path, timeout_s: float) -> nvfp4.cli.judging.bot.ProcessResult:
     def start(_: list[str], folder: Path, *others: object) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", script]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=folder, stderr=pipe, start_new_session=True)
+        return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, start_new_session=True)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvfp4.cli.judging.bot, "start", start)

@@ -294,8 +294,7 @@ def test_the_contest_s_flush_needs_a_quarter_of_free_memory_at_most() -> None:
     torch.cuda.empty_cache()
     free_bytes = torch.cuda.mem_get_info(device)[0]
     before = torch.cuda.memory_reserved(device)
-    timer = CudaTimer(device)
-    timer.flush()
+    CudaTimer(device).flush()
     taken = torch.cuda.memory_reserved(device) - before
     assert taken <= min(4 << 30, free_bytes // 4) + (64 << 20)
 

@@ -155,8 +155,7 @@ def test_a_look_ends_where_memory_becomes_short_meanwhile(
     monkeypatch.setattr(machine, "left_bytes", lambda: next(looks))
     monkeypatch.setattr(totals, "_turn_s", lambda share: 0.0)
     with running(many_files) as pid:
-        watched = Totals(pid, [tmp_path])
-        assert watched.exceeded() == "this machine has 0.0 GiB of memory left"
+        assert Totals(pid, [tmp_path]).exceeded() == "this machine has 0.0 GiB of memory left"
     assert len(list(looks)) == 8, "it went on"
 
 

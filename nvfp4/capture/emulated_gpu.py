@@ -90,8 +90,7 @@ class AddressSpace:
     """Pages without access rights until they are opened."""
 
     def __init__(self, nbytes: int) -> None:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self.mapping = mmap.mmap(-1, nbytes, flags)
+        self.mapping = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.address = ctypes.addressof(ctypes.c_uint8.from_buffer(self.mapping))
         self.end = self.address + nbytes
         self.close()

@@ -69,8 +69,7 @@ def bench(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
 
     invocation = Invocation.of(options)
     problem = invocation.problem(submission)
-    lines = problem.chosen(cases, problem.benchmarks)
-    plan = Plan.of(problem, tests=[], benchmarks=lines)
+    plan = Plan.of(problem, tests=[], benchmarks=problem.chosen(cases, problem.benchmarks))
     sys.exit(judge_and_show(submission, plan, invocation))
 
 

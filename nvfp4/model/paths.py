@@ -95,8 +95,7 @@ class Paths:
         NoPrediction if no path through the machine code has these counts."""
         key = tuple(runs.items())
         if key not in self._known:
-            flow = _Flow(self._graph, self._copies, runs)
-            taken = flow.taken()
+            taken = _Flow(self._graph, self._copies, runs).taken()
             nodes = np.zeros(len(self._graph.blocks), np.int64)
             for (_, stop, _), times in zip(self._graph.edges, taken, strict=True):
                 nodes[stop] += times

@@ -84,8 +84,7 @@ def use(connection: socket.socket, executors: socket.socket | None = None) -> No
 
 def start_server_of_executors() -> socket.socket:
     """Return the socket of a new server of executors."""
-    environment = {**passed_on(), **caches.trusted_variables()}
-    return _started(["nvfp4.executor", "server"], environment)
+    return _started(["nvfp4.executor", "server"], {**passed_on(), **caches.trusted_variables()})
 
 
 def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process:

@@ -160,8 +160,7 @@ class Runner:
         self.buffers.close()
         self._plan(request)
         assert fd is not None
-        sizes = sizes_of(self.inputs, self.room_bytes)
-        self.buffers = open_buffers(sizes, self.device, fd)
+        self.buffers = open_buffers(sizes_of(self.inputs, self.room_bytes), self.device, fd)
         return None
 
     def _plan(self, request: messages.OpenCase) -> None:

@@ -235,8 +235,7 @@ class Storage:
 @cute.kernel
 def reverse_exp_kernel(mA: cute.Tensor, mC: cute.Tensor) -> None:
     tidx, _, _ = cute.arch.thread_idx()
-    storage = SmemAllocator().allocate(Storage)
-    values = storage.values.get_tensor(cute.make_layout(128))
+    values = SmemAllocator().allocate(Storage).values.get_tensor(cute.make_layout(128))
     values[tidx] = cute.math.exp(mA[tidx])
     cute.arch.sync_threads()
     mC[tidx] = cute.math.sqrt(cute.arch.warp_reduction_sum(values[127 - tidx]))

@@ -93,8 +93,7 @@ def test_arguments_equal_to_one_are_constants_and_tuples_are_flat(launches: list
 
     x, y, z = tensors(3)
     kernel[(1,)]((x, (y, 3.0)), z, 1, BLOCK=64)
-    given = [x.data_ptr(), y.data_ptr()]
-    pointers = [each.to_bytes(8, "little") for each in given]
+    pointers = [each.to_bytes(8, "little") for each in (x.data_ptr(), y.data_ptr())]
     third = [np.float32(3).tobytes(), z.data_ptr().to_bytes(8, "little")]
     assert words(launches[0])[:4] == pointers + third
 

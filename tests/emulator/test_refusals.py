@@ -296,8 +296,7 @@ def test_what_needs_a_gpu_is_unclear(what: str) -> None:
 )
 def test_only_a_package_that_a_gpu_comes_with_may_be_missing(name: str, outcome: str) -> None:
     error = ModuleNotFoundError(f"No module named '{name}'", name=name)
-    failure = failure_of(error, file, imported=True)
-    assert (failure.code in refusals) == (outcome == "unclear")
+    assert (failure_of(error, file, imported=True).code in refusals) == (outcome == "unclear")
 
 
 @pytest.mark.parametrize(

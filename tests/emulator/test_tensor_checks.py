@@ -76,5 +76,4 @@ def test_the_permit_may_be_kept_until_the_end() -> None:
     body = kernel(RIGHT, 32, data.size // 16)
     kept = body.replace("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;", "")
     assert kept != body
-    report = run(kept, data, out, block=128, shared_bytes=TILES + data.size)
-    assert not report.findings
+    assert not run(kept, data, out, block=128, shared_bytes=TILES + data.size).findings

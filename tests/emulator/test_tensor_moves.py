@@ -37,8 +37,7 @@ def stored(count: int, first: int = 64) -> str:
 
 
 def ran(middle: str, out: Array, *tiles: Array) -> Array:
-    report = execute(middle, tiles or [np.zeros(16, np.uint8)], out, columns=64)
-    assert not report.findings
+    assert not execute(middle, tiles or [np.zeros(16, np.uint8)], out, columns=64).findings
     return out
 
 

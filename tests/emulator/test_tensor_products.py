@@ -158,8 +158,7 @@ def test_infinities_and_nans_come_out_as_such() -> None:
     assert halves.tolist() == [0x4000, 0x7C00, 0x7FFF, 0x7FFF]
     scales = np.array([[0x7F] * 4], np.uint8)
     codes = np.zeros((1, 32), np.uint8)
-    bad = block_sums((codes, codes), (scales, scales), c[:, :1])
-    assert bad.tolist() == [[0x7FFFFFFF]]
+    assert block_sums((codes, codes), (scales, scales), c[:, :1]).tolist() == [[0x7FFFFFFF]]
 
 
 @pytest.mark.parametrize(("columns", "most_s"), [(8, 120 / 1e5), (256, 120 / 1e3)])
@@ -189,8 +188,7 @@ def test_a_product_of_fp4_takes_little_time(columns: int, most_s: float) -> None
         setp.lt.u32 %p9, %r30, {count}; @%p9 bra AGAIN; {COMMIT}"""
         out = np.zeros((128, 8), np.uint32)
         text, begun_s = by_one_thread(middle) + WAIT + read_back(8), time.process_time()
-        report = execute(text, tiles, out, columns=512)
-        assert not report.findings
+        assert not execute(text, tiles, out, columns=512).findings
         return time.process_time() - begun_s
 
     few, more = (1, 101) if columns == 8 else (1, 5)

@@ -148,8 +148,7 @@ def test_a_tile_must_be_aligned_to_128_bytes() -> None:
 @pytest.mark.parametrize("rank", [1, 3, 4, 5])
 def test_tiles_of_other_ranks(rank: int) -> None:
     shape = (2, 3, 4, 5, 16)[5 - rank :]
-    numbers = np.arange(int(np.prod(shape)), dtype=np.uint32)
-    data = aligned(numbers.reshape(shape))
+    data = aligned(np.arange(int(np.prod(shape)), dtype=np.uint32).reshape(shape))
     box = (8, 2, 2, 2, 1)[:rank]
     got = load_tile(data, DataType.UINT32, box, (4, 1, 1, 1, 1)[:rank]).view(np.uint32)
     starts = tuple(reversed((4, 1, 1, 1, 1)[:rank]))

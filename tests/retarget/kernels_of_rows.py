@@ -126,8 +126,7 @@ def columns_of(row: Row, seed: int = 0) -> list[Array]:
     """All values of an operand of up to 16 bits, else special and random ones."""
     rng = np.random.default_rng(seed)
     if row.sources in (("b8",), ("b16",)):
-        everything = np.arange(2**16, dtype=np.uint32).astype(DTYPES[row.sources[0]])
-        return [everything]
+        return [np.arange(2**16, dtype=np.uint32).astype(DTYPES[row.sources[0]])]
     out = []
     for kind in row.sources:
         if kind == "b64":

@@ -321,8 +321,7 @@ def test_a_turn_ends_with_its_process(tmp_path: Path) -> None:
     read_fd, write_fd = os.pipe()
     child = os.fork()
     if child == 0:
-        begun = extensions.Turn(lock)
-        begun.try_acquire()
+        extensions.Turn(lock).try_acquire()
         os.write(write_fd, b"built halfway")
         signal.pause()
     assert os.read(read_fd, 64)

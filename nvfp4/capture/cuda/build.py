@@ -173,8 +173,7 @@ class _Compilation:
                 ptx = [path for each in compiled if (path := _ptx_of(each.result())).is_file()]
                 resources = [pool.submit(self._resources, path) for path in ptx]
                 checks = [pool.submit(self._assemble_others, path) for path in ptx]
-                objects = [each.result() for each in compiled + own]
-                library = self._link(objects)
+                library = self._link([each.result() for each in compiled + own])
                 used = [each.result() for each in resources]
                 for check in checks:
                     check.result()

@@ -45,8 +45,7 @@ def _table(name: str) -> tuple[Array, Array, Array]:
     """Return (significands, exponents, whether finite) of all codes of a format of up to 16
     bits."""
     fmt = FORMATS[name]
-    codes = np.arange(2 << (fmt.exponent + fmt.mantissa))
-    return _split(codes, fmt)
+    return _split(np.arange(2 << (fmt.exponent + fmt.mantissa)), fmt)
 
 
 def _split(codes: Array, fmt: Format) -> tuple[Array, Array, Array]:

@@ -58,8 +58,7 @@ class Lowered:
         self.effects = [self.effects_of(i) for i in range(len(program.code))]
         unset = flow.analyse(self.blocks, self.effects.__getitem__)
         if check:
-            own = len(program.registers)
-            self.unset = {r for r in unset if r < own}
+            self.unset = {r for r in unset if r < len(program.registers)}
         unsure = set(self.unset)
         if memory:
             for action, (_, written) in zip(self.actions, self.effects, strict=True):

@@ -85,8 +85,7 @@ def launch(
     left = footprint(asked.kernel, state.memory, state.races, seen.triggered, seen.waited)
     under_way.ended(asked.stream, asked.programmatic, left)
     suspected = runs.suspected(state, counts) if suspects else (None, None)
-    comparison = experiment.Comparison(runs.again, runs.other_place, state, worlds)
-    comparison.compare_orders(*suspected)
+    experiment.Comparison(runs.again, runs.other_place, state, worlds).compare_orders(*suspected)
     report = _report(state, runs.compiled, counts)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
     if check and software_lines(asked.ptx):
@@ -365,8 +364,7 @@ def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
     name = compiled.program.kernel
     if len(given) != len(wanted):
         raise errors.LaunchError(f"{name} takes {len(wanted)} parameters, {len(given)} are given")
-    size = compiled.program.parameter_bytes
-    raw = isolated(max(size, 1), 128)
+    raw = isolated(max(compiled.program.parameter_bytes, 1), 128)
     for (parameter, offset, nbytes), value in zip(wanted, given, strict=True):
         if len(value) != nbytes:
             raise errors.LaunchError(

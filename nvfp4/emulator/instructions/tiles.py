@@ -317,8 +317,7 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
     """Copy from a tensor to shared memory; elements outside the tensor get the map's fill."""
     abroad = copy_engine.goes_abroad(at.site)
     offset, into = copy_engine.shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
-    width = _SWIZZLE_BYTES[tile.swizzle]
-    copy_engine.note(at, offset, tile.box_bytes, WRITTEN, swizzle=width)
+    copy_engine.note(at, offset, tile.box_bytes, WRITTEN, swizzle=_SWIZZLE_BYTES[tile.swizzle])
     inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
     if not inside:
         into[:] = 0

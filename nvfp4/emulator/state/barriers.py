@@ -145,8 +145,7 @@ class ClusterBarrier:
         return np.asarray(self.came.any(axis=1))
 
     def _warps(self, lanes: Array) -> tuple[Array, Array]:
-        warps = np.unique(self.grid.warp[lanes])
-        return divmod(warps, self.grid.warps)
+        return divmod(np.unique(self.grid.warp[lanes]), self.grid.warps)
 
     def seen(self, lanes: Array) -> Array:
         """Return how many completed phases these lanes know of, int64[lanes]: all but one that they

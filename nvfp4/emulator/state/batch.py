@@ -410,8 +410,7 @@ class Batch:
 
     def by_cta(self, warps: Array, cycles: Array) -> Array:
         """Return the cycles of each CTA, int64[CTAs]. warps: of each request."""
-        found = np.bincount(warps // self.grid.warps, cycles, self.grid.ctas)
-        return found.astype(np.int64)
+        return np.bincount(warps // self.grid.warps, cycles, self.grid.ctas).astype(np.int64)
 
     def member(self, cluster: int, thread: int) -> tuple[int, int]:
         """Return the linear number of the CTA in the grid, and the thread in it, of a cluster's
