@@ -8,6 +8,7 @@ So neither dependences nor the latencies of simple instructions have to be guess
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 NO_SCOREBOARD = 7
 
@@ -138,10 +139,7 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
     # nvdisasm does not say where an indirect branch goes: to labels that nothing else leads to.
     free = {at for name, at in labels.items() if name not in direct and at in number}
     indirect = tuple(sorted(number[at] for at in free))
-    found = [
-        Block(index, start, end)
-        for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(code)], strict=True))
-    ]
+    found = [Block(index, *ends) for index, ends in enumerate(pairwise([*starts, len(code)]))]
     for block in found:
         last = code[block.end - 1]
         target = number.get(labels.get(last.label or "", -1))

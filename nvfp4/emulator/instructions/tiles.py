@@ -84,21 +84,14 @@ def _read_map(at: LaneSite, address: int) -> TensorMap:
 
 _BOX_ALIGNMENT = 128
 """Alignment of a box in shared memory, in bytes."""
-# Bytes of the lines within which a swizzle moves bytes.
-_SWIZZLE_BYTES = {
-    Swizzle.NONE: 16,
-    Swizzle.BYTES_32: 32,
-    Swizzle.BYTES_64: 64,
-    Swizzle.BYTES_128: 128,
-    Swizzle.BYTES_128_ATOM_32: BY_ATOMS_OF_32,
-}
-# An exclusive or with this many bits from bit 7 up changes those of a shared address from a bit up.
-_SWIZZLE_MASKS = {
-    Swizzle.NONE: (0, 4),
-    Swizzle.BYTES_32: (1, 4),
-    Swizzle.BYTES_64: (3, 4),
-    Swizzle.BYTES_128: (7, 4),
-    Swizzle.BYTES_128_ATOM_32: (3, 5),
+# Bytes of the lines within which a swizzle moves bytes; an exclusive or with this many bits from
+# bit 7 up changes those of a shared address from a bit up.
+_SWIZZLES = {
+    Swizzle.NONE: (16, 0, 4),
+    Swizzle.BYTES_32: (32, 1, 4),
+    Swizzle.BYTES_64: (64, 3, 4),
+    Swizzle.BYTES_128: (128, 7, 4),
+    Swizzle.BYTES_128_ATOM_32: (BY_ATOMS_OF_32, 3, 5),
 }
 
 
@@ -224,7 +217,7 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         _four(steps, 0),
         _four(pitches, 0),
         inner,
-        *_SWIZZLE_MASKS[tile.swizzle],
+        *_SWIZZLES[tile.swizzle][1:],
         flag == READ,
         memory.touched,
         memory.sector_base(index),
@@ -293,7 +286,7 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     if found is None or found[1] < 0 or int(first.max()) + span > found[0].end or watched:
         return 0
     offset = address - shared.base + batch.grid.cta[lanes] * shared.stride
-    width = _SWIZZLE_BYTES[tile.swizzle]
+    width, mask, low = _SWIZZLES[tile.swizzle]
     copy_engine.note_all(site, batch, offset, lanes, nbytes, WRITTEN, swizzle=width)
     pitches = [inner]
     for count in counts[:-1]:
@@ -301,7 +294,7 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     base = memory.sector_base(bisect_right(memory.addresses, found[0].address) - 1)
     sectors, fresh = _copy_boxes(
         first, offset + shared.host_address, address, _four(counts, 1), _four(steps, 0),
-        _four(pitches, 0), inner, *_SWIZZLE_MASKS[tile.swizzle], memory.touched, base, READ
+        _four(pitches, 0), inner, mask, low, memory.touched, base, READ
     )  # fmt: skip
     asked, traffic = launch.work.asked[site.instruction.start], batch.traffic
     asked.requests += lanes.size
@@ -317,7 +310,7 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
     """Copy from a tensor to shared memory; elements outside the tensor get the map's fill."""
     abroad = copy_engine.goes_abroad(at.site)
     offset, into = copy_engine.shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
-    copy_engine.note(at, offset, tile.box_bytes, WRITTEN, swizzle=_SWIZZLE_BYTES[tile.swizzle])
+    copy_engine.note(at, offset, tile.box_bytes, WRITTEN, swizzle=_SWIZZLES[tile.swizzle][0])
     inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
     if not inside:
         into[:] = 0

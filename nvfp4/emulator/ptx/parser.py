@@ -201,9 +201,7 @@ class ModuleParser(OperandParser):
     def function_definition(self) -> syntax.Function:
         line = self.now.line
         entry = self.take().text == ".entry"
-        results: tuple[syntax.Variable, ...] = ()
-        if self.now.text == "(":
-            results = self.formals()
+        results = self.formals() if self.now.text == "(" else ()
         name = self.word()
         self.function = name
         parameters = self.formals() if self.now.text == "(" else ()
@@ -227,9 +225,7 @@ class ModuleParser(OperandParser):
                 raise self.error("a grid that counts clusters (.blocksareclusters)")
             else:
                 break
-        body = None
-        if not self.accept(";"):
-            body = self.scope()
+        body = None if self.accept(";") else self.scope()
         self.function = "(module)"
         return syntax.Function(
             name, entry, results, parameters, body, required, most, cluster, line

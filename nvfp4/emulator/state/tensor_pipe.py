@@ -479,25 +479,22 @@ class TensorPipe:
             return self._behind(lane, row, clock, verb, by_pipe)
         other, (mine, warp) = agent - 1, self._knowledge(lane)
         place = self.of(row).places.get(stamp)
-        opcode = "tcgen05.st" if verb == "written" else "tcgen05.ld"
-        wait = "wait::st" if verb == "written" else "wait::ld"
+        kind = "st" if verb == "written" else "ld"
         whose = "the warp's own " if other == warp else ""
         by = "" if other == warp else f" of {self._warp_name(other)}"
         if clock == _UNDER_WAY:
-            said = f"{whose}{opcode}{by} may still be under way: it has not been waited for"
-            return Conflict(said, f"put tcgen05.{wait}.sync.aligned behind it", place)
+            said = f"{whose}tcgen05.{kind}{by} may still be under way: it has not been waited for"
+            return Conflict(said, f"put tcgen05.wait::{kind}.sync.aligned behind it", place)
         if other == warp or clock <= mine[other]:
             return None
-        said = f"{opcode}{by} has {verb} it, and nothing orders the two warps"
+        said = f"tcgen05.{kind}{by} has {verb} it, and nothing orders the two warps"
         return Conflict(said, "put a barrier between the two", place)
 
     def _behind(
         self, lane: int, row: int, number: int, verb: str, by_pipe: bool
     ) -> Conflict | None:
-        cluster, complete = (
-            lane // self.batch.clusters.threads,
-            self.complete_for(lane, row, number),
-        )
+        cluster = lane // self.batch.clusters.threads
+        complete = self.complete_for(lane, row, number)
         mine, warp = self._knowledge(lane)
         if complete and not self.fences.only_relaxed(cluster, warp, number):
             return None

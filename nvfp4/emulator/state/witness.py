@@ -55,9 +55,7 @@ class Witness:
         if not found:
             return None
         own, mine = found[0], self.events[found[0]]
-        order = [*range(own - 1, -1, -1), *range(own + 1, len(self.events))]
-        for i in order:
-            event = self.events[i]
+        for event in (*reversed(self.events[:own]), *self.events[own + 1 :]):
             if event.atomic and mine.atomic:  # these two do not race
                 continue
             if (event.cta, event.thread) == seen.other and (event.writes or mine.writes):
