@@ -221,35 +221,31 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
     if batch.launch.hazards:
         check_order_of_launches(batch, access.site, address, nbytes, requests.lane, flag)
     if access.counted:
-        traffic = batch.traffic
+        traffic, work, start = batch.traffic, batch.launch.work, access.site.instruction.start
         traffic.sectors_requested += sectors * requests.copies
         runs = requests.request  # of equal neighbours
         count = requests.copies * (1 + int(np.count_nonzero(runs[1:] != runs[:-1])))
         traffic.global_requests += count
-        asked = batch.launch.work.asked[access.site.instruction.start]
+        asked = work.asked[start]
         if flag == READ and access.strong and address.size:
             first = int(batch.numbers[0]) << 32 | requests.lane(0)
-            batch.launch.work.look(access.site.instruction.start, first, address)
+            work.look(start, first, address)
         asked.requests += count
         asked.sectors += sectors * requests.copies
         asked.fresh += fresh
         if requests.copies > 1:  # all CTAs do the same
             spent[:] = sectors * requests.copies // spent.size
-        batch.launch.work.spend(access.site.instruction.start, spent)
-        if batch.launch.work.samples:
-            batch.kept(DrawnCtas).note(
-                access.site.instruction.start, nbytes, address, requests.request, requests.copies
-            )
+        work.spend(start, spent)
+        if work.samples:
+            batch.kept(DrawnCtas).note(start, nbytes, address, requests.request, requests.copies)
         if flag == WRITTEN:
             traffic.global_written_bytes += nbytes * lanes
         else:
             traffic.global_read_bytes += nbytes * lanes
-        if batch.launch.tally is not None:
+        if (tally := batch.launch.tally) is not None:
             reads = flag == READ and not access.strong
             instruction, first = access.site.instruction, int(batch.numbers[0])
-            batch.launch.tally.global_access(
-                instruction, nbytes, memory, requests, sectors, first, reads
-            )
+            tally.global_access(instruction, nbytes, memory, requests, sectors, first, reads)
 
 
 def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) -> None:
