@@ -75,20 +75,6 @@ class Group:
     time out has done so.
     """
 
-    __slots__ = (
-        "_warp",
-        "_warps",
-        "dirty",
-        "excused",
-        "file",
-        "full",
-        "grid",
-        "lanes",
-        "registers",
-        "shape",
-        "warps",
-    )
-
     def __init__(self, grid: Grid, lanes: Array, file: RegisterFile) -> None:
         self.grid = grid
         self.lanes = lanes
