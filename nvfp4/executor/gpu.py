@@ -62,6 +62,9 @@ _most_dimensions = 63
 _IMPLICIT = (0, 1, 2)
 """Handles of the default stream."""
 
+_NO_CALL = messages.Begin(0, [], 0, 0, 0, deadline=math.inf)
+"""Launches outside of calls, as of an import, belong to it."""
+
 _OWN_STREAM = Note(
     "own_stream",
     "the kernel ran on a stream of its own; only the submission's own process says that something "
@@ -78,7 +81,7 @@ class Malformed(Exception):
 class _Call:
     """State of the call that is being judged."""
 
-    request: messages.Begin | None = None
+    request: messages.Begin = _NO_CALL
     """The request that began the call; None before the first."""
     reports: list[LaunchReport] = field(default_factory=list)
     counts: list[Counted] = field(default_factory=list)
@@ -181,9 +184,9 @@ class Gpu:
         self._call, self._told = _Call(), len(COMPILED)
         asked, predicted = call.request, {}
         reports = _account(call.reports, call.notes)
-        if asked is not None and asked.explain:
+        if asked.explain:
             self._write_costs(call, asked)
-        if asked is not None and call.counts and call.fault is None:
+        if call.counts and call.fault is None:
             predicted = _predicted(asked, call.counts, call.copied)
             if any(a is not b for a, b in zip(call.with_suffix, call.counts, strict=True)):
                 clean, us = asked.flush == "clean", predicted["us"]
@@ -351,9 +354,8 @@ class Gpu:
         host_bytes(self._place_of_output + request.offset, size)[:] = read()
 
     def _start(self, request: gpu_messages.Start, fd: int | None) -> Started:
-        call, session = self._call, self._session
-        asked = call.request
-        predicts = asked is not None and bool(asked.model) and not request.trial
+        call, session, asked = self._call, self._session, self._call.request
+        predicts = bool(asked.model) and not request.trial
         launch = Launch(
             self._text(request.text),
             request.kernel,
@@ -364,25 +366,25 @@ class Gpu:
             request.cluster,
             ListedMemory(self._buffers(), self._freed),
             tuple(map(_note, request.notes[: _most_told - len(call.notes)])),
-            deadline=asked.deadline if asked else None,
+            deadline=asked.deadline,
             stream=request.stream,
             programmatic=request.programmatic,
             with_suffix="" if request.with_suffix is None else self._text(request.with_suffix),
             samples=predicts,
             progress=self._progress,
         )
-        arch = GPUS[asked.model].arch if asked is not None and predicts else ""
+        arch = GPUS[asked.model].arch if predicts else ""
         call.also = self._admission.require(launch, arch) or call.also
         launch = replace(launch, registers=self._admission.registers(launch))
         if arch:
             start_assembling(launch.ptx, launch.kernel, arch)
         if any(self._memory.is_shared(each.address, each.nbytes) for each in self._regions):
             call.also = _shares
-        if request.trial and asked is not None and asked.model:  # it is neither counted nor timed
+        if request.trial and asked.model:  # it is neither counted nor timed
             call.also = "host code tries configurations"
             emulator.run(launch, check=False)
             return Started("")
-        if asked is not None and asked.explain:
+        if asked.explain:
             call.costs.append(emulator.cost_of(launch, asked.explain))
             key = launch.kernel, launch.ptx
             if key not in call.others:
@@ -391,10 +393,10 @@ class Gpu:
         other = counting.counted_with_suffix(launch, self._admission.require) if predicts else None
         sizes = [each.nbytes for each in self._case]
         known = *sizes, len(call.reports), launch.ptx, launch.kernel, launch.grid
-        if asked is not None and time.monotonic() > asked.deadline:
+        if time.monotonic() > asked.deadline:
             raise TooSlow(f"no time is left for {short_name(request.kernel)}")
         limited = launch
-        if asked is not None and predicts and asked.longest_s:
+        if predicts and asked.longest_s:
             call.began = call.began or time.monotonic()
             limited = replace(launch, deadline=min(asked.deadline, call.began + asked.longest_s))
         try:
