@@ -24,10 +24,6 @@ plain_torch = root / "nvfp4" / "selftest" / "honest" / "chunked_torch.py"
 """It is timed on a CPU, too."""
 
 
-def errors(ended: Ended) -> list[str]:
-    return [value for key, value in ended.values.items() if key.endswith(".error")]
-
-
 @pytest.fixture(scope="module")
 def tested(stage: Stage) -> Ended:
     bot = stage(root / "submission.py")
@@ -150,7 +146,7 @@ def test_a_profile_run_under_ncu_calls_once_and_passes(stage: Stage) -> None:
         "    return gemv(data)\n"
     )
     ended = stage(source.encode()).judge("profile", small[:1], POPCORN_NCU="1")
-    assert ended.exit_code == 0, errors(ended)
+    assert ended.exit_code == 0, ended.values
     assert ended.values["benchmark.0.report"] == ""
 
 
@@ -181,17 +177,13 @@ def test_a_kernel_that_is_right_only_on_the_first_contents_fails_the_leaderboard
     assert "elements are wrong" in ended.values["benchmark.0.error"]
 
 
-def shows_contents() -> bytes:
-    return (
+def test_a_secret_seed_changes_the_inputs_and_not_the_spec(stage: Stage) -> None:
+    """The seed is s + (s + S) (s + S + 1) / 2, so a public run of that seed shows the same."""
+    bot = stage(
         b"import torch\n"
         b"def custom_kernel(data):\n"
         b"    raise ValueError(str(data[0].view(torch.uint8).long().sum().item()))\n"
     )
-
-
-def test_a_secret_seed_changes_the_inputs_and_not_the_spec(stage: Stage) -> None:
-    """The seed is s + (s + S) (s + S + 1) / 2, so a public run of that seed shows the same."""
-    bot = stage(shows_contents())
     secret, public = 77, 1111
     combined = public + (public + secret) * (public + secret + 1) // 2
     hidden = bot.judge("test", [case(seed=public)], secret_seed=secret)

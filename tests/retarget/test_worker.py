@@ -63,6 +63,13 @@ def ask(calls: RetargetedCalls, request: Any) -> Any:
     return calls.operations[type(request)](request, None)
 
 
+def fails_at_first(calls: RetargetedCalls) -> None:
+    """The load succeeds, and the call fails with the first error."""
+    ask(calls, Load())
+    with pytest.raises(RuntimeError, match="ptxas"):
+        ask(calls, Call())
+
+
 unfit = RuntimeError("ptxas error: Feature 'cvt with .e2m1x2' requires .target sm_100a or higher")
 
 
@@ -87,10 +94,7 @@ def test_what_does_not_fit_is_loaded_again(calls: Any, fails: type, asked: list[
 
 def test_never_rewrites_nothing(calls: Any) -> None:
     never = FakeRunner(unfit)
-    worker = calls(never, "never")
-    ask(worker, Load())
-    with pytest.raises(RuntimeError, match="ptxas"):
-        ask(worker, Call())
+    fails_at_first(calls(never, "never"))
     assert not never.retargeted
 
 
@@ -115,10 +119,7 @@ def test_after_the_device_is_lost_nothing_is_tried(
         raise RuntimeError("CUDA error: an illegal memory access")
 
     monkeypatch.setattr(torch.cuda, "synchronize", lost)
-    worker = calls(FakeRunner(unfit))
-    ask(worker, Load())
-    with pytest.raises(RuntimeError, match="ptxas"):
-        ask(worker, Call())
+    fails_at_first(calls(FakeRunner(unfit)))
 
 
 def test_where_nothing_can_be_rewritten_the_first_error_counts(
@@ -129,9 +130,7 @@ def test_where_nothing_can_be_rewritten_the_first_error_counts(
 
     worker = calls(FakeRunner(unfit))
     monkeypatch.setattr(Fitting, "_start", refuse)
-    ask(worker, Load())
-    with pytest.raises(RuntimeError, match="ptxas"):
-        ask(worker, Call())
+    fails_at_first(worker)
 
 
 def test_an_architecture_may_be_named_by_the_cause() -> None:
