@@ -86,20 +86,17 @@ class Hazards:
 
     def __init__(self, met: list[Footprint], memory: GlobalMemory, early: bool) -> None:
         alive = {(buffer.address, buffer.nbytes) for buffer in memory.buffers}
+
+        def lives(buffer: Buffer) -> bool:
+            return (buffer.address, buffer.nbytes) in alive
+
         self.waited = self.triggered = False
         self._last = met[-1] if met else None
-        self._parts = [
-            (launch, part)
-            for launch in met
-            for part in launch.written
-            if (part.buffer.address, part.buffer.nbytes) in alive
-        ]
-        self._read = [
-            (launch, buffer, late)
-            for launch in met
-            for buffer, late in launch.read
-            if (buffer.address, buffer.nbytes) in alive
-        ]
+        self._parts: list[tuple[Footprint, Written]] = []
+        self._read: list[tuple[Footprint, Buffer, Array]] = []
+        for launch in met:
+            self._parts += [(launch, part) for part in launch.written if lives(part.buffer)]
+            self._read += [(launch, buffer, late) for buffer, late in launch.read if lives(buffer)]
         self._landing: list[tuple[Footprint, Written, Array]] = []
         if early:
             for launch, part in self._parts:
