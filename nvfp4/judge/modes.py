@@ -437,7 +437,5 @@ class Judge:
 
     def _end(self) -> Exit:
         self._pipe.verdict(passed=not self._failures)
-        for end in (Exit.TIMED_OUT, Exit.CUDA_ERROR, Exit.CHECK_FAILED):
-            if end in self._failures:
-                return end
-        return Exit.PASSED
+        worst_first = (Exit.TIMED_OUT, Exit.CUDA_ERROR, Exit.CHECK_FAILED)
+        return next((end for end in worst_first if end in self._failures), Exit.PASSED)
