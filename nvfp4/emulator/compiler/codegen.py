@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.emulator.compiler.lower import Lowered
+from nvfp4.emulator.compiler.lower import CONTROL, Lowered
 from nvfp4.emulator.compiler.values import Shadows, Values, call, conditional, execution, guard_of
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInstruction
 from nvfp4.emulator.instructions import control
@@ -157,7 +157,7 @@ class _Writer:
             block.live_in,
             block.live_out,
             block.writes,
-            Counter("control" if action is None else action.kind for action in actions),
+            Counter(action.kind for action in actions),
             flow.meeting(block, self.lowered.blocks, self.leaving),
         )
 
@@ -175,16 +175,16 @@ class _Writer:
             instruction, action = self.program.code[index], self.lowered.actions[index]
             try:
                 body += self.shadows.checks(index, instruction)
-                if index == block.start and action is not None and action.gate is not None:
+                if index == block.start and action.gate is not None:
                     gate = self.gate(block, index, action)
                 if index == last:
                     body += self.last(block, index, instruction, action)
-                elif action is not None:
+                else:
                     body += self.straight(index, instruction, action)
             except EmulatorError as error:
                 raise error.at(self.site(instruction).location()) from None
         end = self.lowered.actions[last]
-        leaves = block.code[-1].parts[0] == "bra" if end is None else not end.parks
+        leaves = block.code[-1].parts[0] == "bra" if end is CONTROL else not end.parks
         if leaves and not gate and len(block.successors) == 1:
             self.leaving.add(block.index)
         return [*gate, *_function(f"block_{block.index}", register_numbers(block.reads), body)]
@@ -199,7 +199,7 @@ class _Writer:
         return _function(f"gate_{block.index}", read, [answer])
 
     def last(
-        self, block: flow.Block, index: int, instruction: Instruction, action: Action | None
+        self, block: flow.Block, index: int, instruction: Instruction, action: Action
     ) -> list[str]:
         """Generate a block's last instruction, the stores of what later blocks need, and the next
         block's number."""
@@ -209,12 +209,12 @@ class _Writer:
         keeps = [f"R[{register}] = r{register}" for register in kept]
         guard = guard_of(instruction)
         here = execution(guard)
-        if action is not None and not action.parks:
-            return [*self.straight(index, instruction, action), *keeps, f"return {following}"]
-        if action is not None:
+        if action.parks:
             name = values.named(f"I{index}", action.run)
             sources = _arguments([values.read(s) for s in action.sources])
             return [*keeps, f"return {name}({here}, {following}{sources})"]
+        if action is not CONTROL:
+            return [*self.straight(index, instruction, action), *keeps, f"return {following}"]
         mnemonic = instruction.parts[0]
         if mnemonic == "bra":
             way = str(block.successors[0])

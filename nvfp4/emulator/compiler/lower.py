@@ -34,11 +34,15 @@ def passes_on(action: Action, source: Source) -> bool:
     return action.shadow is not None and not isinstance(source.operand, syntax.Memory)
 
 
+CONTROL = Action("control", [], [], lambda *_: None)
+"""Stands for control flow, which blocks end with and which is compiled by itself."""
+
+
 class Lowered:
     """A kernel as actions in basic blocks.
 
     classes: register class by index, extra registers included. actions: one for each instruction,
-    None for control flow. effects: (registers read, registers set) of each instruction. shadows:
+    CONTROL for control flow. effects: (registers read, registers set) of each instruction. shadows:
     a register that may hold undefined bits -> its shadow. unset: those that some path reads before
     anything sets them.
     """
@@ -52,8 +56,8 @@ class Lowered:
         self.shadows: dict[int, int] = {}
         self.unset: set[int] = set()
         self.actions = [self._action(instruction) for instruction in program.code]
-        first = {i for i, a in enumerate(self.actions) if a is not None and a.gate is not None}
-        last = {i for i, a in enumerate(self.actions) if a is not None and a.parks}
+        first = {i for i, a in enumerate(self.actions) if a.gate is not None}
+        last = {i for i, a in enumerate(self.actions) if a.parks}
         self.blocks = flow.blocks(program, first, last)
         self.effects = [self.effects_of(i) for i in range(len(program.code))]
         unset = flow.analyse(self.blocks, self.effects.__getitem__)
@@ -62,7 +66,7 @@ class Lowered:
         unsure = set(self.unset)
         if memory:
             for action, (_, written) in zip(self.actions, self.effects, strict=True):
-                if action is not None and action.loads:
+                if action.loads:
                     unsure.update(written)
         if unsure:
             self._watch(unsure)
@@ -93,15 +97,13 @@ class Lowered:
         """
         action, guard = self.actions[index], self.program.code[index].guard
         passed = [source.operand for source in self.passed_sources(index)]
-        if action is not None and action.pure and guard is not None:
+        if action.pure and guard is not None:
             passed.append(guard)
         return [register for operand in passed for register in self.registers_of(operand)]
 
     def passed_sources(self, index: int) -> list[Source]:
         """The sources whose shadows an instruction passes on."""
         action, parts = self.actions[index], self.program.code[index].parts
-        if action is None:
-            return []
         if not action.pure:
             return [source for source in action.sources if passes_on(action, source)]
         operands = [source.operand for source in action.sources]
@@ -110,10 +112,9 @@ class Lowered:
             return []
         return list(action.sources)
 
-    def _action(self, instruction: syntax.Instruction) -> Action | None:
-        """The Action of an instruction; None for control flow, which blocks end with."""
+    def _action(self, instruction: syntax.Instruction) -> Action:
         if instruction.parts[0] in flow.ENDS:
-            return None
+            return CONTROL
         site = Site(self.program.kernel, instruction)
         builder = builder_of(instruction.parts)
         try:
@@ -149,8 +150,6 @@ class Lowered:
         """For each register with a shadow, the instructions that may give it undefined bits."""
         found: dict[int, list[Passage]] = {}
         for i, action in enumerate(self.actions):
-            if action is None:
-                continue
             line = self.program.code[i].line if action.loads else None
             passage = Passage(i, tuple(self.passed_on(i)), line)
             for register in self.effects[i][1]:
@@ -165,14 +164,10 @@ class Lowered:
     def effects_of(self, index: int) -> Effects:
         instruction, action = self.program.code[index], self.actions[index]
         reads = self.registers_of(instruction.guard)
-        writes: list[int] = []
-        if action is not None:
-            for source in action.sources:
-                reads += self.registers_of(source.operand)
-            for result in action.results:
-                if isinstance(result.operand, syntax.Register):
-                    writes.append(result.operand.index)
-        return reads, writes
+        for source in action.sources:
+            reads += self.registers_of(source.operand)
+        written = (result.operand for result in action.results)
+        return reads, [each.index for each in written if isinstance(each, syntax.Register)]
 
     def registers_of(self, operand: Any) -> list[int]:
         """Registers that an operand reads, extra ones included."""

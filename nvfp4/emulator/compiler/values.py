@@ -155,8 +155,6 @@ class Shadows:
         """Return the call that computes the shadows of an instruction's results; None if they are
         all defined."""
         action = self.lowered.actions[index]
-        if action is None:
-            return None
         passed = self.lowered.passed_sources(index)
         needed = any(self._register(s.operand) in self.lowered.shadows for s in passed)
         values = [self.values.read(s) for s in action.sources]
@@ -181,7 +179,6 @@ class Shadows:
         results are defined.
         """
         action = self.lowered.actions[index]
-        assert action is not None
         shadows, statements = self.lowered.shadows, list[str]()
         guard = self.lowered.program.code[index].guard
         unsure = None
@@ -209,7 +206,7 @@ class Shadows:
     def checks(self, index: int, instruction: syntax.Instruction) -> list[str]:
         """Return statements that note undefined bits in operands that must be defined."""
         action = self.lowered.actions[index]
-        if not self.lowered.shadows or (action is not None and action.pure):
+        if not self.lowered.shadows or action.pure:
             return []
         opcode, here = instruction.opcode, execution(guard_of(instruction))
         found: list[str] = []
@@ -217,8 +214,6 @@ class Shadows:
             source = Source(instruction.guard, "pred")
             what = "the condition of a branch" if opcode == "bra" else f"the guard of {opcode}"
             found += self._check(index, source, f"used as {what}", execution(None))
-        if action is None:
-            return found
         for source in action.sources:
             if isinstance(source.operand, syntax.Memory):
                 if isinstance(source.operand.base, syntax.Register):
