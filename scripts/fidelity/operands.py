@@ -21,13 +21,14 @@ def special_values(kind: str) -> Array:
         return np.array([False, True])
     width = 8 * dtype.itemsize
     top = 1 << (width - 1)
-    values = {0, 1, 2, 3, 31, 32, 33, 64, 255, top - 1, top, top + 1, 2 * top - 1, 2 * top - 2}
+    values = {0, 1, 2, 3, 5, 31, 32, 33, 63, 64, 65, 255, top - 1, top, top + 1}
+    values |= {2 * top - 2, 2 * top - 1}
     for mantissa, exponent in _FLOATS.get(kind, []):
         one = ((1 << (exponent - 1)) - 1) << mantissa
         infinity = ((1 << exponent) - 1) << mantissa
         normal = 1 << mantissa
         sizes = [1, 2, normal // 2, normal - 1, normal, normal + 1, one - normal, one - 1, one]
-        sizes += [one + 1, one + normal, one + 3 * normal // 2, infinity - 1, infinity]
+        sizes += [one + 1, one + normal, one + 3 * normal // 2, 2 * one, infinity - 1, infinity]
         sizes += [infinity + 1, infinity + normal // 2, infinity + normal - 1]
         # Values at which integer conversions saturate: 2**7 to 2**64.
         sizes += [one + bits * normal for bits in (7, 8, 15, 16, 31, 32, 63, 64)]
