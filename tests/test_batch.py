@@ -28,6 +28,9 @@ from nvfp4.cli.main import main
 schema = json.loads((root / "docs" / "verdict.schema.json").read_text(encoding="utf-8"))
 
 
+named = '{"passed": 1, "submission": {"path": "a", "sha256": "b"}, "same_as": "", "options": {}}'
+
+
 class Fake:
     """Stands for the processes: notes whom it judges. interrupted_at: the file at which the user
     stops the batch. Files that say "crash" crash the judge, "late" ones take longer than they may.
@@ -277,11 +280,14 @@ def test_resume_judges_what_is_another_file_or_judged_otherwise(fake: Fake) -> N
     assert (code, fake.judged) == (1, [])
     assert output.splitlines()[-1].startswith("6 files: 4 passed, 2 failed")
     run("--resume", "--strict", "--jobs", "1")
+    known = Path("out.jsonl").read_text().replace('"problem_sha256":null', '"problem_sha256":"0"')
+    Path("out.jsonl").write_text(known)  # as if by another problem of that name
+    run("--resume", "--strict", "--jobs", "1")
     own = make_problem(Path())
     for changed in ("#", "#", "##"):
         (own / "reference.py").write_text(changed)
         run("--resume", "--strict", "--jobs", "1", "--problem", str(own))
-    assert fake.judged == ["a.py", "b.py", "c.py"] * 3
+    assert fake.judged == ["a.py", "b.py", "c.py"] * 4
     assert lines()[-1]["options"]["problem"] == os.path.abspath("problems/mine/scaled_py")
 
 
@@ -308,13 +314,11 @@ def test_a_file_with_results_is_not_written_to_unless_they_are_to_go_on() -> Non
     before = Path("out.jsonl").read_bytes()
     code, output = run()
     assert code == 2
-    assert output.startswith(
-        "error: out.jsonl is not empty\nhint: If a batch has written it, --res"
-    )
+    assert output.startswith("error: out.jsonl is not empty\nhint: If a batch has written it, -")
     assert Path("out.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "null", "\0", '{"passed": true, "submission": {}}'])
+@pytest.mark.parametrize("text", ["{}", "[]", "null", "\0", named])
 @pytest.mark.parametrize("end", ["\n", ""], ids=["a line", "an incomplete line"])
 def test_a_file_of_something_else_is_refused(text: str, end: str) -> None:
     Path("out.jsonl").write_text(text + end)

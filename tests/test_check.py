@@ -196,6 +196,8 @@ def test_watch_judges_again_when_an_editor_replaces_the_file(tmp_path: Path) -> 
 
 def test_an_interrupted_judgement_ends_the_watch(tmp_path: Path) -> None:
     path, codes = write(tmp_path, "x"), iter([130])
+    with path.open("a") as file:
+        file.truncate(1 << 40)  # more than memory holds
     assert repeatedly(lambda: path.write_text("changed") and next(codes), path) == 130
 
 

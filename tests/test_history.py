@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from bot import case, root
@@ -118,10 +118,7 @@ def test_nothing_is_kept_where_the_history_is_off(
 def test_a_checkout_that_is_not_installed_keeps_its_verdicts(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(name: str) -> NoReturn:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.delattr(importlib.metadata, "version")
     assert kept_in(history, named(every_verdict()["passed"])) == 1
     assert history.entries()[0].environment["nvfp4"] == nvfp4.__version__
 
@@ -230,7 +227,6 @@ def test_nothing_hostile_reaches_the_terminal(history: History, text: str) -> No
     for command in ("log", "show"):
         output = invoke(command).output
         assert output == visible(output)
-        assert "\x1b" not in output
     listing = invoke("log").output
     assert len(listing.splitlines()) == 6, listing
     exact = json.loads(invoke("show", "--json").output)["submission"]["path"]
@@ -241,8 +237,7 @@ def test_equal_files_are_stored_once(history: History) -> None:
     numbers = [kept_in(history, named(timed_verdict())) for _ in range(3)]
     with sqlite3.connect(history.path) as database:
         assert database.execute("SELECT count(*) FROM sources").fetchone() == (1,)
-    newest = history.newest()
-    assert newest.id == numbers[-1] == 3
+    assert history.newest().id == numbers[-1] == 3
 
 
 def test_a_whole_judgement_has_tests_and_benchmarks(history: History) -> None:
@@ -254,9 +249,10 @@ def test_a_whole_judgement_has_tests_and_benchmarks(history: History) -> None:
     unjudged = named(verdicts()["emulated-failed"])
     unjudged.tests = [replace(each, status="skipped") for each in unjudged.tests]
     kept_in(history, unjudged)
-    whole = history.whole(digest, None)
-    assert whole
-    assert whole.id == 2
+    unchecked = named(verdicts()["timed-passed"])
+    unchecked.checked = False
+    kept_in(history, unchecked)
+    assert getattr(history.whole(digest, None), "id", None) == 2
     assert history.whole("0" * 64, None) is None
 
 
@@ -265,9 +261,7 @@ def test_a_number_names_a_judgement_unless_a_file_has_that_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     kept_in(history, named(timed_verdict()))
-    found = recorded("1")
-    assert found
-    assert found.content == content
+    assert getattr(recorded("1"), "content", None) == content
     assert recorded("mine.py") is None
     with pytest.raises(HistoryError, match="no judgement 2 is kept"):
         recorded("2")
@@ -276,13 +270,17 @@ def test_a_number_names_a_judgement_unless_a_file_has_that_name(
 
 
 def test_what_is_no_verdict_is_said_in_a_sentence(history: History) -> None:
-    number = kept_in(history, named(timed_verdict()))
-    for text in ('{"submission": 7}', "{"):
+    whole = json.dumps(named(verdicts()["emulated-passed"]).as_json())
+    texts = whole.replace('"status": "pass"', '"status": 7'), whole.replace("m: 7", "m; 7")
+    edits = [("verdict", each) for each in ('{"submission": 7}', "{", *texts)]
+    for column, value in (*edits, ("environment", "7"), ("tests", "many"), ("judged_at", 1e300)):
+        number = kept_in(history, named(timed_verdict()))
         with sqlite3.connect(history.path) as database:
-            database.execute("UPDATE judgements SET verdict = ? WHERE id = ?", (text, number))
+            database.execute(f"UPDATE judgements SET {column} = ? WHERE id = ?", (value, number))
         done = invoke("show", str(number))
         assert done.exit_code == 2
         assert is_error(done.stderr)
+        assert invoke("log").exit_code == 0
 
 
 @pytest.mark.alone  # the judge's own clock must agree with the submission's

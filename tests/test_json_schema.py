@@ -78,7 +78,7 @@ def test_the_page_names_every_key() -> None:
     size = {"grid": (1, 1, 1), "block": (32, 1, 1), "shared_bytes": 0}
     counted = {"ctas_run": 1, "ctas_total": 1, "warp_instructions": {"move": 1}}
     report = LaunchReport(kernel="k", **size, **counted)  # type: ignore[arg-type]
-    counts = read_counts(json.dumps(total_counts([report.to_dict()])), 1)
+    counts = read_counts(total_counts([report.to_dict()]), 1)
     parts = ("verdict", "submission", "device", "test", "benchmark", "score", "warning")
     keys = {*(counts or ()), *(key for part in parts for key in properties(part))}
     assert [key for key in sorted(keys) if f"`{key}`" not in page] == []

@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nvfp4.cli.text import visible_json
 from nvfp4.records.channel import fits
 
 _memory_bytes_per_us = 8e6
@@ -33,14 +32,16 @@ _numbers = (
     "divergent_branches",
     "ctas_run",
     "ctas_total",
+    *("sectors_requested", "launches", "tensor_instructions", "tensor_cycles"),
+    *("tensor_bytes_read", "tensor_bytes_written"),
 )
 """The counts that must be numbers if present; a sample of thread blocks lacks some."""
 
-_plain = (bool, str, float, list[str], dict[str, float])
-"""Types of the judge's values: a flag, a name, a count, or several of these."""
+_plain = (bool, str, float, list[str], dict[str, float], type(None))
+"""Types of the judge's values: a flag, a name, a count, several of these, or none."""
 
 
-def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] | None:
+def read_counts(counts: Any, minimum_bytes: int | None) -> dict[str, Any] | None:
     """Return the counts of a benchmark's call with what follows from them, None where there are
     none.
 
@@ -50,7 +51,6 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
     ``b200_issue_us`` (every warp instruction of the PTX issued at the B200's full rate) and
     ``b200_tensor_us`` (its tensor cores all busy with what they multiply).
     """
-    counts = visible_json(text)
     if not isinstance(counts, dict) or "warp_instructions_total" not in counts:
         return None
     numbers = [counts[name] for name in _numbers if name in counts]

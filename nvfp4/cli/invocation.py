@@ -102,7 +102,7 @@ def judge(
     """
     described, content = read or read_submission(path)
     verdict = Verdict(described, mistake=first_mistake(path.name, content))
-    verdict.strict = invocation.options.strict
+    verdict.strict, verdict.checked = invocation.options.strict, invocation.options.check
     verdict.problem, verdict.ranking_by = plan.problem.name, plan.problem.ranking_by
     verdict.problem_sha256 = plan.problem.sha256
     if verdict.mistake is None:

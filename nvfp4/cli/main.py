@@ -47,9 +47,13 @@ def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any
     from nvfp4.cli.invocation import Invocation, judge_and_show
     from nvfp4.cli.judging.assess import Plan
 
-    invocation = Invocation.of(options)
-    plan = Plan.of(invocation.problem(submission), stop_at="fail" if stop_early else None)
-    _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)
+    invocation, stop = Invocation.of(options), "fail" if stop_early else None
+
+    def judge() -> int:
+        plan = Plan.of(invocation.problem(submission), stop_at=stop)
+        return judge_and_show(submission, plan, invocation)
+
+    _end(judge, submission, watch)
 
 
 @main.command(
@@ -87,11 +91,15 @@ def test(
     from nvfp4.cli.invocation import Invocation, judge_and_show
     from nvfp4.cli.judging.assess import Plan
 
-    invocation = Invocation.of(options)
-    problem = invocation.problem(submission)
-    stop, chosen = "fail" if stop_early else None, problem.chosen(cases, problem.tests)
-    plan = Plan.of(problem, tests=chosen, benchmarks=[], stop_at=stop)
-    _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)
+    invocation, stop = Invocation.of(options), "fail" if stop_early else None
+
+    def judge() -> int:
+        problem = invocation.problem(submission)
+        chosen = problem.chosen(cases, problem.tests)
+        plan = Plan.of(problem, tests=chosen, benchmarks=[], stop_at=stop)
+        return judge_and_show(submission, plan, invocation)
+
+    _end(judge, submission, watch)
 
 
 @main.command(

@@ -179,6 +179,8 @@ class Verdict:
     """The duration of the judgement; None if unknown."""
     strict: bool = False
     """Whether findings fail a case."""
+    checked: bool = True
+    """Whether emulated kernels were checked for mistakes of memory and order."""
     problem: str = leaderboard
     """The leaderboard."""
     problem_sha256: str | None = None
@@ -295,6 +297,7 @@ class Verdict:
             "alone": self.alone,
             "mistake": asdict(self.mistake) if self.mistake else None,
             "interrupted": self.interrupted,
+            "checked": self.checked,
             "elapsed_s": self.elapsed_s,
         }
 
@@ -342,7 +345,7 @@ def read_device(values: dict[str, str]) -> Device | None:
         **{name: values.get(f"device.{name}") or None for name in texts},  # type: ignore[arg-type]
         read_gbps=number(values, "device.read_gbps"),
         empty_us=microseconds(values, "device.empty_ns"),
-        retargeted=read_retargeted(values.get("device.retargeted")),
+        retargeted=read_retargeted(visible_json(values.get("device.retargeted"))),
     )
 
 
@@ -353,9 +356,8 @@ _of_a_rewritten_kernel = {
 }
 
 
-def read_retargeted(text: str | None) -> list[dict[str, Any]]:
+def read_retargeted(found: object) -> list[dict[str, Any]]:
     """Return the rewritten kernels; invalid values are left out."""
-    found = visible_json(text)
     kernels = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     wanted = _of_a_rewritten_kernel.items()
     return [each for each in kernels if all(fits(kind, each.get(name)) for name, kind in wanted)]
@@ -407,7 +409,7 @@ def read_benchmark(
     times: dict[str, Any] = {name: microseconds(values, f"{key}.{name}") for name in _times}
     runs = count(values, f"{key}.runs")
     timed = bool(runs and times["mean"] and None not in times.values())
-    emulation = read_counts(values.get(f"{key}.emulation"), minimum_bytes)
+    emulation = read_counts(visible_json(values.get(f"{key}.emulation")), minimum_bytes)
     status = values.get(f"{key}.status", "pass")
     failed = status != "pass" or (not timed and emulation is None)
     message = unescape(values.get(f"{key}.error") or (not_judged.message if failed else ""))

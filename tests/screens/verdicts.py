@@ -59,11 +59,9 @@ def all_tests(failing: tuple[int, ...] = (), judged: int = 20) -> list[TestResul
 def emulated(line: str) -> BenchmarkResult:
     """As a kernel that asks for each sector twice and has many bank conflicts."""
     least = elements(line) * 9 // 16
-    counts = (
-        f'{{"sectors_distinct": {least // 32 + 900}, "sectors_requested": {least // 16}, '
-        f'"launches": 2, "warp_instructions_total": {elements(line) // 16}, '
-        '"bank_conflicts": 1234567, "divergent_branches": 5376}'
-    )
+    counts = {"sectors_distinct": least // 32 + 900, "sectors_requested": least // 16}
+    counts |= {"launches": 2, "warp_instructions_total": elements(line) // 16}
+    counts |= {"bank_conflicts": 1234567, "divergent_branches": 5376}
     made = read_counts(counts, least)
     return BenchmarkResult(line, "pass", bytes=least, emulation=made, elements=elements(line))
 

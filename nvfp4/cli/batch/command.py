@@ -1,7 +1,7 @@
 """`nvfp4 batch`: judges many submissions; each verdict goes into a file or the history."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from nvfp4.cli.batch.this_machine import ThisMachine
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.errors import SetupError, error_object
 from nvfp4.cli.history.judgements import keep_printed
-from nvfp4.cli.problem import find_problem, problem_named
+from nvfp4.cli.problem import find_problem, leaderboards_named, problem_named
 
 
 def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
@@ -104,8 +104,15 @@ def _judge(
         verdict = error_object(error.code, str(error), error.hint)
         add([line_of(verdict, path, None, None, options)])
     new = []
+    hashes: dict[tuple[str, ...], str | None] = {}
     for candidate in candidates:
-        lines = known.get(candidate.sha256)
+        lines = known.get(candidate.sha256, {})
+        named = tuple(leaderboards_named(candidate.content))
+        if lines and named not in hashes:
+            with suppress(SetupError):
+                hashes[named] = find_problem(options["problem"], candidate.paths[0]).sha256
+        right = None, hashes.get(named)
+        lines = {path: e for path, e in lines.items() if e.get("problem_sha256") in right}
         if not lines:
             new.append(candidate)
             continue

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nvfp4.cli.errors import SetupError
+from nvfp4.cli.errors import SetupError, json_schema
+from nvfp4.cli.history.judgements import verdict_of
+from nvfp4.records.channel import read
 from nvfp4.records.failures import BY_SUBMISSION
 
 _FIRST = b'{"schema":'
@@ -92,12 +94,12 @@ class BatchFile:
     def _read(self, number: int, text: bytes) -> Line:
         try:
             line: Line = json.loads(text)
-            failure_of(line)
-            missing = {"submission", "same_as", "options"} - set(line)
-            missing |= {"path", "sha256"} - set(line["submission"])
-            if missing:
-                raise KeyError(*sorted(missing))
-            return line
+            error = {"schema": json_schema, "passed": False, "error": line.get("error")}
+            verdict = error if "error" in line else verdict_of(line).as_json()
+            read(tuple[str, str] | None, failure_of(verdict))
+            named = read(dict[str, str | None], line["submission"])
+            others = read(str | None, line["same_as"]), read(dict[str, Any], line["options"])
+            return line_of(verdict, Path(str(named["path"])), named["sha256"], *others)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             self._refuse(number)
 

@@ -6,12 +6,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import MISSING, dataclass, fields
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import data_file
 from nvfp4.cli.text import whole_number
+from nvfp4.records.channel import record
 
 busy_s = 10.0
 """How long to wait for other writers; a transaction takes a few milliseconds."""
@@ -101,6 +103,8 @@ class Record(Entry):
     """See docs/json.md."""
 
 
+E = TypeVar("E", bound=Entry)
+_json = ("environment", "verdict_object")
 _columns = [field.name for field in fields(Entry) if field.default is MISSING]
 
 _computed = """
@@ -153,10 +157,12 @@ class History:
             return int(row.lastrowid or 0)
 
     def entries(self, most: int = -1) -> list[Entry]:
-        """Return the newest judgements first. most: how many; all if negative."""
+        """Return the newest judgements first, without those that another program has spoilt. most:
+        how many; all if negative."""
         columns = ", ".join([*_columns, _computed])
         query = f"SELECT {columns} FROM judgements ORDER BY id DESC LIMIT ?"
-        return [_entry(row) for row in self._rows(query, (most,))]
+        found = (_read(Entry, row) for row in self._rows(query, (most,)))
+        return [each for each in found if each is not None]
 
     def find(self, number: int) -> Record:
         """Return the judgement of a number. Raises HistoryError if there is none."""
@@ -183,7 +189,7 @@ class History:
             "sha256 = ? AND tests > 0 AND benchmarks != '' AND outcome != 'interrupted' "
             "AND json_valid(verdict) AND json_extract(verdict, '$.problem_sha256') IS ? "
             "AND json_extract(verdict, '$.tests[0].status') != 'skipped' "
-            "AND json_extract(verdict, '$.options.check') IS NOT 0",
+            "AND json_extract(verdict, '$.checked') IS NOT 0",
             *(sha256, problem_sha256),
         )
 
@@ -202,7 +208,7 @@ class History:
         return self._find(newest, *values)
 
     def _find(self, condition: str, *values: Any) -> Record | None:
-        columns = [*_columns, "content", "verdict"]
+        columns = [*_columns, "content", "verdict AS verdict_object"]
         rows = self._rows(
             f"SELECT {', '.join(columns)} FROM judgements JOIN sources USING (sha256) "
             f"WHERE {condition}",
@@ -210,14 +216,11 @@ class History:
         )
         if not rows:
             return None
-        content, verdict = rows[0].pop("content"), rows[0].pop("verdict")
-        entry = _entry(rows[0])
-        try:
-            found = json.loads(verdict)
-        except (ValueError, RecursionError):
+        found = _read(Record, rows[0])
+        if found is None:
             hint = f"Delete or rename {self.path} to begin a new history."
-            raise HistoryError(f"judgement {entry.id} cannot be read", hint) from None
-        return Record(**vars(entry), content=bytes(content), verdict_object=found)
+            raise HistoryError(f"judgement {rows[0]['id']} cannot be read", hint)
+        return found
 
     def _rows(self, query: str, values: tuple[Any, ...]) -> list[dict[str, Any]]:
         if not os.path.exists(self.path):
@@ -272,9 +275,15 @@ class History:
         return not tables
 
 
-def _entry(row: dict[str, Any]) -> Entry:
-    read = {"environment": json.loads(row["environment"]), "best": bool(row.get("best"))}
-    return Entry(**{**row, **read})
+def _read(kind: type[E], row: dict[str, Any]) -> E | None:
+    """Return a row as an entry; None where a value cannot be one of it."""
+    try:
+        texts = {name: json.loads(row[name]) for name in _json if name in row}
+        found = record(kind, {**row, **texts, "best": bool(row.get("best"))})
+        datetime.fromtimestamp(found.judged_at, timezone.utc)
+    except (ValueError, TypeError, OverflowError, OSError, RecursionError):
+        return None
+    return found
 
 
 def recorded(named: str | Path, history: History | None = None) -> Record | None:

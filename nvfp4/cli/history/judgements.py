@@ -7,23 +7,24 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 from rich.text import Text
 
 from nvfp4 import __version__
-from nvfp4.cli.b200 import bound_note, bound_us, predicted_note, predicted_text
+from nvfp4.cli.b200 import bound_note, bound_us, predicted_note, predicted_text, read_counts
 from nvfp4.cli.display.benchmark_tables import unverified_note
 from nvfp4.cli.display.console import Column, new_console, say
 from nvfp4.cli.display.render import show_table, show_verdict
 from nvfp4.cli.history.database import Entry, History, HistoryError, Record
-from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import leaderboard, load_problem, shape_of
 from nvfp4.cli.text import microseconds, one_line, visible, visible_parts
-from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict, Warning
+from nvfp4.cli.verdict import Score, Verdict, read_retargeted
+from nvfp4.records.cases import parse_case
+from nvfp4.records.channel import read, record
 from nvfp4.records.failures import read_failure, read_findings
 from nvfp4.records.prediction import read_prediction
 
@@ -54,7 +55,7 @@ def keep(verdict: Verdict, content: bytes, history: History | None = None) -> in
 def keep_printed(printed: dict[str, Any], content: bytes) -> None:
     """Keep the verdict in an object of `nvfp4 eval --json`; an error is not kept."""
     if "error" not in printed:
-        keep(_verdict(printed), content)
+        keep(verdict_of(printed), content)
 
 
 def benchmarks_key(lines: list[str], problem: str = leaderboard) -> str:
@@ -105,46 +106,48 @@ def kept_verdict(record: Record) -> Verdict:
     """Return a verdict as it was when it was kept, with control characters visible. Raises
     HistoryError if the object is not a verdict."""
     try:
-        return _verdict(visible_parts(record.verdict_object))
+        return verdict_of(visible_parts(record.verdict_object))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         hint = "nvfp4 show --json prints what is kept."
         raise HistoryError(f"judgement {record.id} is no verdict", hint) from None
 
 
-def _verdict(found: dict[str, Any]) -> Verdict:
-    return Verdict(
-        _record(Submission, found["submission"]),
-        _record(Device, found["device"]) if found["device"] else None,
-        dict(found["confined"]),
-        [_result(TestResult, each) for each in found["tests"]],
-        [_result(BenchmarkResult, each) for each in found["benchmarks"]],
-        [_record(Warning, each) for each in found["warnings"]],
-        found["alone"],
-        mistake=_record(Mistake, found["mistake"]) if found["mistake"] else None,
-        interrupted=bool(found["interrupted"]),
-        elapsed_s=found["elapsed_s"],
-        problem=str(found.get("problem", leaderboard)),
-        problem_sha256=found.get("problem_sha256"),
-        ranking_by=str(found["score"].get("ranking_by", "geom")),
-    )
+def verdict_of(found: dict[str, Any]) -> Verdict:
+    """Return the verdict that an object describes. Raises KeyError, TypeError, AttributeError or
+    ValueError if it describes none."""
+    score = record(Score, {"ranking_by": "geom", **found["score"]})
+    for each in (*found["tests"], *found["benchmarks"]):
+        parse_case(each["spec"])
+    return _record(Verdict, {**found, "ranking_by": score.ranking_by})
 
 
-_readers: dict[str, Callable[[object], Any]] = {
+_readers: dict[str, Callable[[Any], Any]] = {
     "findings": read_findings,
     "failure": read_failure,
     "predicted": read_prediction,
+    "retargeted": read_retargeted,
+    "emulation": lambda found: (
+        found and read_counts(found, read(int | None, found["minimum_bytes"]))
+    ),
 }
-"""The fields of a result that are records themselves."""
-
-
-def _result(kind: type[T], found: dict[str, Any]) -> T:
-    return _record(kind, found | {name: read(found.get(name)) for name, read in _readers.items()})
+"""The fields whose values have readers of their own."""
 
 
 def _record(kind: type[T], found: dict[str, Any]) -> T:
     """Build a record. Unknown keys (of later versions) are ignored, missing ones have defaults."""
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in found.items() if name in known})
+    types, values = get_type_hints(kind), {}
+    for name in types.keys() & found.keys():
+        wanted, value = types[name], found[name]
+        inner = next(iter(get_args(wanted)), wanted)
+        if name in _readers:
+            values[name] = _readers[name](value)
+        elif not hasattr(inner, "__dataclass_fields__") or value is None:
+            values[name] = read(wanted, value)
+        elif get_origin(wanted) is list:
+            values[name] = [_record(inner, each) for each in value]
+        else:
+            values[name] = _record(inner, value)
+    return kind(**values)
 
 
 _longest_cell = 40

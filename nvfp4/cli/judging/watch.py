@@ -9,6 +9,7 @@ import click
 
 from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.problem import read_file
 from nvfp4.cli.text import visible
 
 interrupted_exit = 130
@@ -58,6 +59,6 @@ def _attempt(judge: Callable[[], int]) -> int:
 
 def _digest(path: Path) -> bytes | None:
     try:
-        return hashlib.sha256(path.read_bytes()).digest() if path.is_file() else None
-    except OSError:
+        return hashlib.sha256(read_file(path)).digest()
+    except (OSError, ValueError):
         return None
