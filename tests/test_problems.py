@@ -637,7 +637,7 @@ def problem_of(monkeypatch: pytest.MonkeyPatch, source: str) -> FolderProblem:
 OF_TWO = """
 import sys; import torch; from torch import *; from builtins import *
 x, e, f4 = arange(1.0, 5), ones(0, 1), lambda x: x.to(uint8).view(torch.float4_e2m1fn_x2)
-match_reference = lambda data, out, of: allclose(out, of(data))
+match_reference = lambda data, out, of, *_: allclose(out, of(data))
 def generate_input(): return (x, torch.empty(4))[:{}]
 def ref_kernel(data): x, y = data[0], data[-1]; {}
 def check_implementation(data, out): x, y = data[0], data[-1]; {}
@@ -649,6 +649,8 @@ def test_the_checker_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         ("y.copy_(x.mul_(2))", "ref_kernel(data); return allclose(out, y)", "x * 2", "x"),
         ("return x * 2", "x.mul_(3); return allclose(out, ref_kernel(data))", "x * 6", "x * 2"),
         ("return x * 2", "return match_reference(data, out, lambda _: x)", "x", "x * 2"),
+        ("return x * 2", "return match_reference(data, out, ref_kernel, 1, 1)", "x * 2", "x"),
+        ("return x * 2", "return allclose(out, ref_kernel(data=data))", "x * 2", "x"),
         ("return x * 2", "return len(out) > 3 or sys.exit()", "x", "x[1:].to(torch.uint16)"),
         ("return x, x", "return all(map(allclose, out, ref_kernel(data)))", "(x, x)", "(e, e, x)"),
         ("return {'a': x[:0], 'b': x}", "return True", "dict(b=x, a=e)", "dict(b=e)"),

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from nvfp4.capture import standin
 from nvfp4.contract import tree as data_tree
 from nvfp4.contract.tree import Tree, build, dtype_of, flatten, packed, same_bytes, tensors_of, view
+from nvfp4.records.refusals import is_refusal
 
 OnHost = Callable[[torch.Tensor], torch.Tensor]
 Adopt = Callable[[torch.Tensor, str], torch.Tensor]
@@ -28,8 +30,9 @@ def _blaming(what: str) -> Iterator[None]:
     except (ProblemFailed, data_tree.TreeError):  # we, not the problem, cannot hand data on
         raise
     except (Exception, SystemExit) as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ProblemFailed(f"{what} raised {said[:400]}") from error
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        how = "needs a GPU:" if standin.is_installed() and is_refusal(error) else "raised"
+        raise ProblemFailed(f"{what} {how} {said}") from error
 
 
 @dataclass
@@ -89,14 +92,14 @@ class FolderProblem:
         again."""
 
         def remembered(kernel: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            def call(data: Any) -> Any:
-                if self._known and data is self._known[0]:
-                    _, tree, inputs = self._known
+            def call(*given: Any, **named: Any) -> Any:
+                if self._known and not named and len(given) == 1 and given[0] is self._known[0]:
+                    data, tree, inputs = self._known
                     with suppress(data_tree.TreeError):
                         now, storages = flatten(data, on_host=self._on_host)
                         if now == tree and all(map(same_bytes, storages, inputs.storages)):
                             return self._copied(inputs.expected)
-                return kernel(data)  # to write, or for other contents
+                return kernel(*given, **named)  # to write, or for other contents
 
             return call
 
@@ -105,10 +108,12 @@ class FolderProblem:
         match: Callable[..., Any] | None = getattr(utils, "match_reference", None)
         if utils is not None and match is not None:
 
-            def match_remembered(data: Any, output: Any, reference: Any, **others: Any) -> Any:
+            def match_remembered(
+                data: Any, output: Any, reference: Any, *others: Any, **named: Any
+            ) -> Any:
                 if reference is self._kernel:
                     reference = remembered(reference)
-                return match(data, output, reference, **others)
+                return match(data, output, reference, *others, **named)
 
             setattr(utils, "match_reference", match_remembered)  # noqa: B010
 

@@ -3,6 +3,7 @@
 import copy
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -209,6 +210,8 @@ def test_what_a_gpu_refuses_is_refused(
         use(torch.ones(2, 2), torch.ones(2, 2, device="cuda"))
 
 
+ones = partial(torch.ones, device="cuda")
+
 GIVEN: list[tuple[Callable[[torch.Tensor], torch.Tensor], list[int]]] = [
     (lambda x: x.resize_(2, 3).flatten()[:4], [0, 1, 2, 3]),
     (lambda x: torch.add(x, x, out=torch.empty(4, device="cuda")), [0, 2, 4, 6]),
@@ -218,6 +221,8 @@ GIVEN: list[tuple[Callable[[torch.Tensor], torch.Tensor], list[int]]] = [
     (lambda x: torch.ones(3).pin_memory().cuda(non_blocking=True), [1, 1, 1]),
     (lambda x: torch.ones(3, pin_memory=True).cuda(), [1, 1, 1]),
     (lambda x: x[torch.tensor([1, 3])], [1, 3]),
+    (lambda x: torch.conv1d(ones(1, 2, 4), 3 * ones(2, 1, 1), groups=2)[0, 1], [3, 3, 3, 3]),
+    (lambda x: torch.tensor(torch.cuda.Stream.priority_range()), [0, -5]),
     (lambda x: torch.compile(lambda y: y * 2, mode="max-autotune")(x), [0, 2, 4, 6]),
 ]
 

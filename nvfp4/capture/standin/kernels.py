@@ -60,7 +60,7 @@ class Kernels:
             "_scaled_mm_v2": _scaled_mm_v2,
         }
         kernels = {name: kernel for name, kernel in special.items() if _exists(name)}
-        for name in (*_registered("CPU"), *_registered("CUDA")):
+        for name in (*_registered("CPU"), *_registered("CUDA"), *_OF_CUDA_ALONE):
             made = _CpuKernel(name, generator)
             unset = name.partition(".")[0] in UNSET
             kernels.setdefault(name, partial(_noisy, made) if unset else made)
@@ -131,6 +131,7 @@ class _CpuKernel:
         self.computes = not views and not self._name.startswith(_ALLOCATING)
         # Last, since other threads ask for it.
         base = self._name.partition(".")[0]
+        found = _OF_CUDA_ALONE.get(base, found)
         self._operator = partial(_in_float32, found) if base in _PRODUCTS else found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -189,6 +190,16 @@ class _CpuKernel:
                 memory.as_cuda(each) if isinstance(each, torch.Tensor) else each for each in value
             ]
         return value
+
+
+def _conv_depthwise(x: Any, weight: Any, size: Any, bias: Any, stride: Any, *others: Any) -> Any:
+    """Convolve each channel by itself. size: that of the kernel. others: padding, dilation."""
+    zeros, convolve = [0] * len(stride), torch.ops.aten.convolution
+    return convolve(x, weight, bias, stride, *others, False, zeros, x.shape[1])
+
+
+_OF_CUDA_ALONE = dict.fromkeys(("_conv_depthwise2d", "conv_depthwise3d"), _conv_depthwise)
+"""Operators that the CPU has not, with what computes the same there."""
 
 
 def _in_float32(product: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

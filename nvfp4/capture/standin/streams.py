@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from nvfp4.capture import stream_order
+from nvfp4.capture.graphs import capturing
 from nvfp4.capture.untimed import no_time
 
 _handles = itertools.count(0x10, 0x10)  # CUDA gives 1 and 2 a meaning of their own
@@ -36,6 +37,15 @@ class Stream:
     def synchronize(self) -> None:
         """Wait in the host."""
         stream_order.synchronize(self.cuda_stream)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the least and the greatest priority."""
+        return 0, -5
+
+    def is_capturing(self) -> bool:
+        """Return whether a graph is being captured."""
+        return capturing()
 
     def query(self) -> bool:
         """Return True: a stream is always idle."""
