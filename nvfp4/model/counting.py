@@ -33,7 +33,7 @@ def counted(launch: Launch, report: LaunchReport) -> Counted:
     return Counted(
         ptx=launch.ptx,
         kernel=launch.kernel,
-        grid=launch.grid,
+        grid=(len(report.work.of_cta), 1, 1),  # without those that others have cancelled
         block=launch.block,
         shared_bytes=report.shared_bytes,
         work=report.work,

@@ -100,16 +100,19 @@ def simulate(  # type: ignore[no-untyped-def]
     port_free = 0.0
     started = min(ctas, resident)
     unfinished = np.zeros(resident, np.int64)
-    total_bulks = 0
-    total_waits = 0
+    total_bulks = np.zeros(of_warp.shape[0], np.int64)
+    bulks_a_wait = np.ones(of_warp.shape[0], np.int64)
     # What a CTA copies is shared out among the waits of the warp that waits most often.
-    for w in range(warps):
-        of_one = 0
-        for k in range(trace_start[of_warp[of_cta[0], w]], trace_start[of_warp[of_cta[0], w] + 1]):
-            total_bulks += kind[trace[k]] == machine.BULK
-            of_one += kind[trace[k]] == machine.BULK_WAIT
-        total_waits = max(total_waits, of_one)
-    bulks_a_wait = max(1, total_bulks // max(1, total_waits))
+    for c in np.unique(of_cta):
+        total_waits = 1
+        for w in range(warps):
+            of_one = 0
+            for k in range(trace_start[of_warp[c, w]], trace_start[of_warp[c, w] + 1]):
+                total_bulks[c] += kind[trace[k]] == machine.BULK
+                of_one += kind[trace[k]] == machine.BULK_WAIT
+            total_waits = max(total_waits, of_one)
+        bulks_a_wait[c] = max(1, total_bulks[c] // total_waits)
+    kind_of = of_cta[:resident].copy()
     # The number that an SM gives a warp decides its scheduler (G. Smith, NVIDIA's forum, 174892).
     # Equal warps of CTAs side by side are spread: kernels with one idle or one busy warp in eight
     # or four take as long on a B200 as with schedulers equally busy.
@@ -170,8 +173,8 @@ def simulate(  # type: ignore[no-untyped-def]
         k = kind[i]
         if k == machine.BULK_WAIT:
             cta = slot // warps
-            wanted = (waited[slot] + 1) * bulks_a_wait
-            if wanted > bulks[cta] and wanted <= total_bulks and bulks[cta] < _BULKS:
+            wanted = (waited[slot] + 1) * bulks_a_wait[kind_of[cta]]
+            if wanted > bulks[cta] and wanted <= total_bulks[kind_of[cta]]:
                 ready[slot] = t + _POLL
                 continue
         # Attribute the cycles since this scheduler's last instruction.
@@ -264,9 +267,8 @@ def simulate(  # type: ignore[no-untyped-def]
             committed[slot] += 1
         elif k == machine.BULK:
             cta = slot // warps
-            if bulks[cta] < _BULKS:
-                bulk_done[cta, bulks[cta]] = done
-                bulks[cta] += 1
+            bulk_done[cta, bulks[cta] % _BULKS] = done
+            bulks[cta] += 1
         if sets[i] >= 0:
             b = sets[i]
             if done >= board[slot, b]:
@@ -294,9 +296,9 @@ def simulate(  # type: ignore[no-untyped-def]
         elif k == machine.BULK_WAIT:
             waited[slot] += 1
             cta = slot // warps
-            g = min(waited[slot] * bulks_a_wait, bulks[cta]) - 1
-            if g >= 0 and bulk_done[cta, g] > later:
-                later = bulk_done[cta, g]
+            g = min(waited[slot] * bulks_a_wait[kind_of[cta]], bulks[cta]) - 1
+            if g >= 0 and bulk_done[cta, g % _BULKS] > later:
+                later = bulk_done[cta, g % _BULKS]
                 why[slot] = WAITS_MEMORY
         if at[slot] >= end[slot]:
             alive[slot] = False
@@ -306,7 +308,7 @@ def simulate(  # type: ignore[no-untyped-def]
             if unfinished[cta] == 0 and started < ctas:
                 begin = max(later + cta_start, last_start + spacing)
                 last_start = begin
-                new_kind = of_cta[started]
+                new_kind = kind_of[cta] = of_cta[started]
                 started += 1
                 unfinished[cta] = warps
                 bulks[cta] = 0

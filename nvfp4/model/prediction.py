@@ -209,7 +209,7 @@ def kernel_time(
     if asked.undefined:
         raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
     if work.waits:
-        raise NoPrediction("threads of a launch wait for each other by flags in memory")
+        raise NoPrediction("threads of a launch wait for each other by flags, or do others' work")
     # Barriers of libcu++ read %globaltimer while they wait.
     if work.timed and ("%clock" in asked.ptx or not _runs(work, "mbarrier.t")):
         raise NoPrediction("the kernel reads a clock, by which it can wait")

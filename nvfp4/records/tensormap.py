@@ -149,6 +149,11 @@ class TensorMap:
         return _FORMATS[self.data_type][0]
 
     @property
+    def converts(self) -> tuple[bool, bool]:
+        """Whether loads round numbers to TF32, and whether they make zeros of denormal ones."""
+        return self.data_type.name.startswith("TF"), self.data_type.name.endswith("FTZ")
+
+    @property
     def inner_box_bytes(self) -> int:
         """Bytes of one row of the box in shared memory."""
         return self.box[0] * self.element_bits // 8
@@ -235,16 +240,15 @@ class TensorMap:
         address = f"the tensor's address {self.address:#x} is not a multiple of 16"
         _require(self.address % 16 == 0, address)
         for axis, stride in enumerate(self.strides_bytes, start=1):
-            _require(
-                stride % 16 == 0 and 0 <= stride < 1 << 40,
-                f"stride {stride} bytes of dimension {axis} is not a multiple of 16 below 2^40",
-            )
-        for axis, (extent, box, step) in enumerate(
-            zip(self.shape, self.box, self.element_strides, strict=True)
-        ):
+            what = f"stride {stride} bytes of dimension {axis} is not a multiple of 16 below 2^40"
+            _require(stride % 16 == 0 and 0 <= stride < 1 << 40, what)
+        sizes = zip(self.shape, self.box, self.element_strides, strict=True)
+        for axis, (extent, box, step) in enumerate(sizes):
             _require(1 <= extent <= 1 << 32, f"extent {extent} of dimension {axis}: 1 to 2^32")
             _require(1 <= box <= 256, f"box extent {box} of dimension {axis}: 1 to 256")
             _require(1 <= step <= 8, f"element stride {step} of dimension {axis}: 1 to 8")
+        _require(self.fill is Fill.ZERO or "FLOAT" in name, f"a NaN fill of {name}")
+        _require(0 <= self.l2_promotion <= 3, f"L2 promotion {self.l2_promotion}: 0 to 3")
         unit = all(step == 1 for step in self.element_strides)
         _support(unit, "element strides other than 1 are not emulated")
         row = f"the box's inner row of {self.inner_box_bytes} bytes"
@@ -287,17 +291,21 @@ def encode_tensor_map(
     given = (target, shape, box, element_strides, *([strides] if rank > 1 else []))
     if not all(given) or not 1 <= rank <= 5:
         raise InvalidTensorMap(f"a null pointer, or {rank} dimensions, where 1 to 5 are allowed")
-    tensor_map = TensorMap(
-        data_type=DataType(data_type),
-        address=address,
-        shape=tuple((ctypes.c_uint64 * rank).from_address(shape)),
-        strides_bytes=tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides)),
-        box=tuple((ctypes.c_uint32 * rank).from_address(box)),
-        element_strides=tuple((ctypes.c_uint32 * rank).from_address(element_strides)),
-        interleave=Interleave(interleave),
-        swizzle=Swizzle(swizzle),
-        l2_promotion=promotion,
-        fill=Fill(fill),
-    )
+    _require(target % 64 == 0, f"the tensor map's own address {target:#x} is not a multiple of 64")
+    try:
+        tensor_map = TensorMap(
+            DataType(data_type),
+            address,
+            tuple((ctypes.c_uint64 * rank).from_address(shape)),
+            tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides)),
+            tuple((ctypes.c_uint32 * rank).from_address(box)),
+            tuple((ctypes.c_uint32 * rank).from_address(element_strides)),
+            Interleave(interleave),
+            Swizzle(swizzle),
+            promotion,
+            Fill(fill),
+        )
+    except ValueError as error:
+        raise InvalidTensorMap(str(error)) from None
     raw = tensor_map.pack()
     ctypes.memmove(target, raw, len(raw))

@@ -130,6 +130,12 @@ def test_an_error_of_the_emulator_surfaces_at_the_call(emulation: Emulation) -> 
     assert len(emulation.launches) == 1
 
 
+def test_ptx_to_be_kept_where_nothing_can_be_written_is_emulated(launches: list[Launch]) -> None:
+    given = pointer(torch.zeros(8)), pointer(torch.zeros(8)), 8
+    cute.compile(by_pointer, *given, options="--keep-ptx --dump-dir /proc/self")(*given)
+    assert "kernel" in launches[0].ptx
+
+
 def test_what_the_receiver_raises_is_raised_unchanged() -> None:
     def refuse(launch: Launch) -> None:
         raise KeyboardInterrupt
@@ -141,13 +147,19 @@ def test_what_the_receiver_raises_is_raised_unchanged() -> None:
             compiled(pointer(source), pointer(target), 8)
 
 
-def test_more_shared_memory_than_a_block_has_is_refused(launches: list[Launch]) -> None:
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [({"smem": 300 * 1024}, "307200 bytes"), ({"cooperative": True}, "5000 blocks")],
+)
+def test_more_than_a_device_has_is_refused(
+    asked: dict[str, Any], why: str, launches: list[Launch]
+) -> None:
     @cute.jit
     def greedy(source: cute.Tensor, target: cute.Tensor) -> None:
-        add_kernel(source, target).launch(grid=(1, 1, 1), block=(32, 1, 1), smem=300 * 1024)
+        add_kernel(source, target).launch(grid=(5000, 1, 1), block=(32, 1, 1), **asked)
 
     source, target = from_dlpack(torch.zeros(8)), from_dlpack(torch.zeros(8))
-    with pytest.raises(LaunchRefused, match="307200 bytes"):
+    with pytest.raises(LaunchRefused, match=why):
         greedy(source, target)
     assert not launches
 

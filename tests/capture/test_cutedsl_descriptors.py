@@ -146,25 +146,14 @@ def test_other_bytes_are_no_tensor_map() -> None:
 def test_the_driver_s_encode_call_writes_the_hardware_s_form() -> None:
     runtime = HostRuntime()
     encode = make_callbacks(runtime, (), [])["_cuTensorMapEncodeTiled"]
-    target = (ctypes.c_uint8 * 128)()
+    target = (ctypes.c_uint8 * 192)()
+    where = ctypes.addressof(target) + 63 & ~63
     shape, stride = (ctypes.c_uint64 * 2)(64, 16), ctypes.c_uint64(64)
     box, steps = (ctypes.c_uint32 * 2)(32, 8), (ctypes.c_uint32 * 2)(1, 1)
-    arguments = (
-        ctypes.addressof(target),
-        int(DataType.UINT8),
-        2,
-        4096,
-        ctypes.addressof(shape),
-        ctypes.addressof(stride),
-        ctypes.addressof(box),
-        ctypes.addressof(steps),
-        0,
-        int(Swizzle.BYTES_32),
-        0,
-        0,
-    )
+    pointers = map(ctypes.addressof, (shape, stride, box, steps))
+    arguments = where, int(DataType.UINT8), 2, 4096, *pointers, 0, int(Swizzle.BYTES_32), 0, 0
     assert encode(*arguments) == 0
-    tensor_map = TensorMap.unpack(bytes(target))
+    tensor_map = TensorMap.unpack(ctypes.string_at(where, 128))
     assert (tensor_map.address, tensor_map.shape, tensor_map.box) == (4096, (64, 16), (32, 8))
     assert tensor_map.swizzle is Swizzle.BYTES_32
     # The driver would refuse this address; so does the callback, and the reason waits.

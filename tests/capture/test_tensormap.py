@@ -2,15 +2,9 @@ import ctypes
 
 import pytest
 
+from nvfp4.records import tensormap
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
-from nvfp4.records.tensormap import (
-    DataType,
-    Fill,
-    Interleave,
-    Swizzle,
-    TensorMap,
-    encode_tensor_map,
-)
+from nvfp4.records.tensormap import DataType, Fill, Interleave, Swizzle, TensorMap
 
 
 def make(**changes: object) -> TensorMap:
@@ -43,6 +37,8 @@ def test_a_tensor_map_survives_its_128_bytes() -> None:
         (InvalidTensorMap, {"box": (4, 8, 1)}, "inner row of 8 bytes"),
         (InvalidTensorMap, {"shape": (64, 0, 3)}, "extent 0"),
         (InvalidTensorMap, {"strides_bytes": (128,)}, "rank 3"),
+        (InvalidTensorMap, {"l2_promotion": 4}, "promotion 4"),
+        (InvalidTensorMap, {"data_type": DataType.UINT16}, "NaN fill"),
         (UnsupportedTensorMap, {"element_strides": (1, 2, 1)}, "element strides"),
         (UnsupportedTensorMap, {"interleave": Interleave.BYTES_16}, "interleaved"),
         (UnsupportedTensorMap, {"swizzle": Swizzle.BYTES_128_ATOM_64}, "BYTES_128_ATOM_64"),
@@ -60,18 +56,22 @@ def test_an_encode_call_against_the_rules_or_beyond_the_emulator_is_named(
         make(**change)
 
 
-@pytest.mark.parametrize("missing", ["target", "shape", "strides", "box", "element_strides"])
-def test_a_null_pointer_of_an_encode_call_is_an_error_and_never_read(missing: str) -> None:
-    buffer = ctypes.create_string_buffer(128)
-    pointers = dict.fromkeys(
-        ("target", "shape", "strides", "box", "element_strides"), ctypes.addressof(buffer)
-    )
-    modes = dict.fromkeys(("interleave", "swizzle", "promotion", "fill"), 0)
-    with pytest.raises(InvalidTensorMap, match="null pointer"):
-        encode_tensor_map(data_type=0, rank=3, address=16, **modes, **{**pointers, missing: 0})
+ADDRESSES = ("target", "shape", "strides", "box", "element_strides")
+
+
+@pytest.mark.parametrize(
+    "change", [*({each: 0} for each in ADDRESSES), {"target": 2**40 + 16}, {"data_type": 99}]
+)
+def test_an_encode_call_with_a_wrong_address_or_type_is_an_error(change: dict) -> None:
+    room = ctypes.create_string_buffer(256)
+    given = dict.fromkeys((*ADDRESSES, "address"), ctypes.addressof(room) + 63 & ~63)
+    modes = dict.fromkeys(("data_type", "interleave", "swizzle", "promotion", "fill"), 0)
+    with pytest.raises(InvalidTensorMap):
+        tensormap.encode_tensor_map(**{**given, **modes, "rank": 3, **change})
 
 
 def test_packed_fp4_counts_half_bytes() -> None:
-    tile = make(data_type=DataType.PACKED_16U4_ALIGN8B, box=(128, 8, 1), swizzle=Swizzle.NONE)
+    plain = {"swizzle": Swizzle.NONE, "fill": Fill.ZERO}
+    tile = make(data_type=DataType.PACKED_16U4_ALIGN8B, box=(128, 8, 1), **plain)
     assert tile.inner_box_bytes == 64
     assert tile.box_bytes == 512

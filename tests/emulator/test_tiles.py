@@ -26,19 +26,17 @@ def tile_kernel(rank: int, nbytes: int) -> str:
     ld.shared.u32 %r5, [%r10]; {MINE} st.global.u32 [%d0], %r5;"""
 
 
+def map_of(data: np.ndarray, kind: DataType, box: tuple[int, ...], **more: Any) -> TensorMap:
+    """A map of all of `data`, whose outermost dimension is the first."""
+    shape, steps = tuple(reversed(data.shape)), tuple(reversed(data.strides))[1:]
+    return TensorMap(kind, data.ctypes.data, shape, steps, box, (1,) * len(box), **more)
+
+
 def load_tile(
     data: np.ndarray, kind: DataType, box: tuple[int, ...], start: tuple[int, ...], **more: Any
 ) -> np.ndarray:
     """The box as shared memory holds it, as bytes. data: outermost dimension first."""
-    tile = TensorMap(
-        data_type=kind,
-        address=data.ctypes.data,
-        shape=tuple(reversed(data.shape)),
-        strides_bytes=tuple(reversed(data.strides))[1:],
-        box=box,
-        element_strides=(1,) * len(box),
-        **more,
-    )
+    tile = map_of(data, kind, box, **more)
     a = out(tile.box_bytes // 4)
     where = np.array(start, np.int32)
     body = tile_kernel(len(box), tile.box_bytes)
@@ -52,18 +50,45 @@ def test_a_two_dimensional_tile() -> None:
     assert (got == data[2:6, 8:24]).all()
 
 
+REPLACED = "tensormap.replace.tile.global_dim.global.b1024.b32 [%q1], 0, %r9;"
+STORED = "sub.u32 %r9, %r9, 1; st.global.u32 [%q1+32], %r9;"
+
+
+@pytest.mark.parametrize("changed", [REPLACED, STORED])
 @pytest.mark.parametrize("fenced", [False, True])
-def test_a_map_that_the_kernel_has_changed_is_read_after_an_acquiring_fence(fenced: bool) -> None:
+def test_a_map_that_the_kernel_has_changed_is_read_after_an_acquiring_fence(
+    fenced: bool, changed: str
+) -> None:
     data = aligned(np.arange(8 * 32, dtype=np.uint32).reshape(8, 32))
     tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 8), (128,), (16, 4), (1, 1))
-    change = "setp.ne.u32 %p2, %r0, 0; @%p2 bra MADE; mov.b32 %r9, 32;"
-    change += "tensormap.replace.tile.global_dim.global.b1024.b32 [%q1], 0, %r9; MADE:"
+    change = f"setp.ne.u32 %p2, %r0, 0; @%p2 bra MADE; mov.b32 %r9, 32; {changed} MADE:"
     if fenced:
         change += "fence.proxy.tensormap::generic.acquire.gpu [%q1], 128;"
     a, where = out(tile.box_bytes // 4), np.zeros(2, np.int32)
     body = change + tile_kernel(2, tile.box_bytes)
     report = run(body, a, aligned(tile.pack()), where, data, block=a.size, before=SHARED)
     assert {each.code for each in report.findings} == (set() if fenced else {"proxy_fence"})
+
+
+def test_a_map_that_has_changed_is_read_again() -> None:
+    data = aligned(np.arange(8 * 32, dtype=np.uint32).reshape(8, 32))
+    once = tile_kernel(2, 256).replace("%r20, bar", "%r20, bar+8")
+    again = tile_kernel(2, 256).replace("GO", "ON").replace("W:", "V:").replace("bra W", "bra V")
+    change = """bar.sync 0; add.u64 %d9, %q3, 128; @%p1 st.global.u64 [%q1], %d9;
+    fence.proxy.tensormap::generic.acquire.gpu [%q1], 128;"""
+    a, tile = out(64), aligned(map_of(data, DataType.UINT32, (16, 4)).pack())
+    more: Any = {"block": 64, "before": SHARED.replace("bar;", "bar[2];")}
+    run(once + change + again, a, tile, np.zeros(2, np.int32), data, **more)
+    assert (a.reshape(4, 16) == data[1:5, :16]).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "last"), [("FLOAT32_FTZ", 0, 1), ("TFLOAT32", 1 << 16, 0)]
+)
+def test_loads_round_to_tf32_or_flush_denormal_numbers(kind: str, first: int, last: int) -> None:
+    data = aligned(np.array([[1 << 16] + 31 * [0x3FA00001]], np.uint32))
+    got = load_tile(data, DataType[kind], (16, 1), (0, 0)).view(np.uint32)
+    assert got[:2].tolist() == [first, 0x3FA00000 + last]
 
 
 def test_elements_outside_the_tensor_are_zero_on_every_side() -> None:
@@ -119,10 +144,7 @@ def test_a_swizzle_goes_by_the_bits_of_the_shared_address(
     rows = 1024 // span
     data = aligned(np.random.default_rng(2).integers(0, 256, 1024, np.uint8))
     data = data.reshape(rows, span)
-    tile = TensorMap(
-        DataType.UINT8, data.ctypes.data, (span, rows), (span,), (span, rows), (1, 1),
-        swizzle=swizzle,
-    )  # fmt: skip
+    tile = map_of(data, DataType.UINT8, (span, rows), swizzle=swizzle)
     a = out(256)
     body = tile_kernel(2, 1024).replace("mov.u32 %r10, s;", f"mov.u32 %r10, s+{128 * lines};")
     run(body, a, aligned(tile.pack()), np.zeros(2, np.int32), data, block=256, before=SHARED)
@@ -135,10 +157,7 @@ def test_a_swizzle_goes_by_the_bits_of_the_shared_address(
 
 def test_a_tile_must_be_aligned_to_128_bytes() -> None:
     data = aligned(np.zeros((8, 128), np.uint8))
-    tile = TensorMap(
-        DataType.UINT8, data.ctypes.data, (128, 8), (128,), (128, 8), (1, 1),
-        swizzle=Swizzle.BYTES_128,
-    )  # fmt: skip
+    tile = map_of(data, DataType.UINT8, (128, 8), swizzle=Swizzle.BYTES_128)
     body = tile_kernel(2, 1024).replace("mov.u32 %r10, s;", "mov.u32 %r10, s+64;")
     with pytest.raises(errors.Misaligned, match="multiple of 128"):
         run(body, out(256), aligned(tile.pack()), np.zeros(2, np.int32), data, block=256,

@@ -23,18 +23,10 @@ def count(text: str, grid: int, block: int, *more: bytes, words: int = 1) -> Cou
     start = -data.ctypes.data % 128 // 4
     data = data[start : start + WORDS]
     result = np.zeros(grid * block * words, np.uint32)
-    memory = [Buffer("a", data.ctypes.data, data.nbytes)]
-    memory.append(Buffer("c", result.ctypes.data, result.nbytes))
+    memory = [Buffer(n, x.ctypes.data, x.nbytes) for n, x in (("a", data), ("c", result))]
     parameters = [struct.pack("<Q", each.ctypes.data) for each in (data, result)]
-    launch = Launch(
-        text,
-        "k",
-        (grid, 1, 1),
-        (block, 1, 1),
-        [*parameters, *more],
-        memory=ListedMemory(memory),
-        samples=True,
-    )
+    given = (grid, 1, 1), (block, 1, 1), [*parameters, *more]
+    launch = Launch(text, "k", *given, memory=ListedMemory(memory), samples=True)
     return counted(launch, emulator.run(launch, check=False))
 
 

@@ -462,6 +462,32 @@ def test_there_is_no_time_where_one_block_s_accesses_take_longer(
 
 
 SHORT = BEGIN + loop(40, TURN)
+DONE = f"""
+mov.u64 %d40, flag; ld.volatile.global.u32 %r8, [%d40]; setp.ne.u32 %p1, %r8, 0; @%p1 bra END;
+{SHORT} st.volatile.global.u32 [%d40], 1; END:
+"""
+TAKEN = f"""
+mov.u32 %r20, room; mov.u32 %r22, 0; setp.eq.u32 %p1, %r0, 0; .reg .b128 %w;
+@%p1 mbarrier.init.shared.b64 [%r20], 1; MORE: {SHORT}
+@%p1 mbarrier.arrive.expect_tx.shared.b64 %d9, [%r20], 16;
+@%p1 clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.b128 [%r20+16], [%r20];
+ASK: mbarrier.try_wait.parity.shared.b64 %p2, [%r20], %r22; @!%p2 bra ASK; xor.b32 %r22, %r22, 1;
+ld.shared.b128 %w, [%r20+16]; clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p2, %w;
+@%p2 bra MORE;
+"""
+
+
+def test_thread_blocks_of_a_wave_do_not_find_their_work_done() -> None:
+    flags = (kernel(DONE, before=f".global .u32 flag; // {ctas}") for ctas in (296, 592))
+    one, two = (count(text, ctas, 1024) for text, ctas in zip(flags, (296, 592), strict=True))
+    assert us(one) > 0.9 * us(count(kernel(SHORT), 296, 1024))
+    with pytest.raises(NoPrediction, match="others' work"):
+        us(two)
+
+
+def test_thread_blocks_that_take_over_others_take_as_long_as_these_would() -> None:
+    taken, each = (us(count(kernel(text, before=ROOM), 4440, 32)) for text in (TAKEN, SHORT))
+    assert 0.8 < taken / each < 2
 
 
 def in_turn(wait: str) -> str:

@@ -93,14 +93,15 @@ def waiting(copies: int, waits_before: int) -> float:
     table = machine(GPUS["B200"], code, read, {1: float(copies)}, 1.0)
     both = [[1] * waits_before + [0] * copies + [1, 2], [1, 2]]
     traces = [Trace(np.array(steps), np.bincount(steps, minlength=3)) for steps in both]
-    # The warp that copies is the second kind, as it is in most kernels.
-    kinds: list[tuple[int, ...]] = [(1, 0)]
-    one = np.array([0])
-    return simulated(GPUS["B200"], table, traces[::-1], kinds, one, 1, 148, clean=True)[0]
+    # The warp that copies is the second kind, as it is in most kernels. The first CTA has none.
+    kinds: list[tuple[int, ...]] = [(1, 0), (0, 0)]
+    two = np.array([1, 0])
+    return simulated(GPUS["B200"], table, traces[::-1], kinds, two, 1, 296, clean=True)[0]
 
 
-def test_a_wait_is_for_all_copies_since_the_last_one_whichever_warp_has_started_them() -> None:
-    assert waiting(64, waits_before=0) > 64 * 1024 * 148 / 6690e3 * GPUS["B200"].clock_mhz
+@pytest.mark.parametrize("copies", [64, 8192])
+def test_a_wait_is_for_all_copies_since_the_last_one_whoever_has_started_them(copies: int) -> None:
+    assert waiting(copies, waits_before=0) > copies * 1024 * 148 / 6690e3 * GPUS["B200"].clock_mhz
 
 
 def test_there_is_no_time_where_warps_would_wait_forever() -> None:

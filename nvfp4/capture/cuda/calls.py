@@ -53,7 +53,7 @@ def _workspace(runtime: CudaRuntime) -> int:
     return runtime.allocate(_workspace_bytes, "a grid's barrier")
 
 
-def _grid_barrier(
+def grid_barrier(
     runtime: CudaRuntime, function: int, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
 ) -> dict[str, int]:
     """Prepare the barrier of a grid whose blocks all run at once; return the special registers with
@@ -79,7 +79,7 @@ def launch(runtime: CudaRuntime, function: int, *given: int) -> None:
     *places, arguments, shared_bytes, stream, programmatic, cooperative = given
     grid, block, cluster = map(_dim3_at, places)
     dims = grid, block, cluster
-    registers = _grid_barrier(runtime, function, *dims, shared_bytes) if cooperative else {}
+    registers = grid_barrier(runtime, function, *dims, shared_bytes) if cooperative else {}
     early = bool(programmatic and not cooperative)
     runtime.launch(function, *dims, arguments, shared_bytes, stream, registers, early)
 

@@ -8,6 +8,7 @@ import ctypes
 import re
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -141,12 +142,15 @@ def _keeping_ptx(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile_and_keep(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
         with tempfile.TemporaryDirectory(prefix="captured-ptx-") as directory:
             asked = _DUMP_OPTION.search(pipeline)
-            path = Path(asked[1]) if asked else Path(directory) / "module"
-            if asked is None:
-                option = f"cute-to-nvvm{{dump-ptx-path='{path}' "
-                pipeline = pipeline.replace("cute-to-nvvm{", option, 1)
+            option = f"cute-to-nvvm{{dump-ptx-path='{directory}/module' "
+            pipeline = _DUMP_OPTION.sub("", pipeline).replace("cute-to-nvvm{", option, 1)
             compiled = original(self, module, pipeline, *args, **kwargs)
-            texts = [file.read_text() for file in sorted(path.parent.glob(f"{path.name}.*ptx"))]
+            texts = []
+            for file in sorted(Path(directory).iterdir()):
+                texts.append(file.read_text())
+                with suppress(OSError):  # as where the working folder is read-only
+                    if asked:
+                        Path(asked[1] + file.name.removeprefix("module")).write_text(texts[-1])
         from cutlass._mlir import ir
 
         finished = versions.compiled_module(module, compiled)

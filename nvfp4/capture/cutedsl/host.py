@@ -10,6 +10,7 @@ import ctypes
 import threading
 
 from nvfp4.capture.codes import Code
+from nvfp4.capture.cuda.calls import grid_barrier
 from nvfp4.capture.cuda.runtime import CudaRuntime, Module
 from nvfp4.capture.device import Device
 from nvfp4.capture.kernel import Kernel, refuse_clusters, refuse_too_much_shared
@@ -19,6 +20,7 @@ from nvfp4.records.launch_errors import UnsupportedCall
 LAUNCH_FAILURE = Code.LAUNCH_FAILURE
 _LAUNCH_ATTRIBUTE_BYTES = 72
 _CLUSTER_DIMENSION = 4  # cudaLaunchAttributeClusterDimension
+_COOPERATIVE = 2  # cudaLaunchAttributeCooperative
 _PROGRAMMATIC = 6  # cudaLaunchAttributeProgrammaticStreamSerialization
 
 
@@ -83,24 +85,19 @@ class HostRuntime(CudaRuntime):
 
     def run_configured(self, config: int, handle: int, args: int) -> None:
         """Launch by a cudaLaunchConfig_t at address `config`."""
-        dims = (ctypes.c_uint32 * 6).from_address(config)
-        shared_bytes = ctypes.c_uint64.from_address(config + 24).value
-        stream = ctypes.c_uint64.from_address(config + 32).value
+        x, y, z, a, b, c = (ctypes.c_uint32 * 6).from_address(config)
+        shared_bytes, stream = (ctypes.c_uint64 * 2).from_address(config + 24)
         attributes = ctypes.c_void_p.from_address(config + 40).value or 0
-        count = ctypes.c_uint32.from_address(config + 48).value
-        cluster: Dim3 = (1, 1, 1)
-        programmatic = False
-        for i in range(count):
-            entry = attributes + i * _LAUNCH_ATTRIBUTE_BYTES
-            which = ctypes.c_uint32.from_address(entry).value
-            if which == _CLUSTER_DIMENSION:
-                x, y, z = (ctypes.c_uint32 * 3).from_address(entry + 8)
-                cluster = (x or 1, y or 1, z or 1)
-            elif which == _PROGRAMMATIC:
-                programmatic = bool(ctypes.c_int32.from_address(entry + 8).value)
-        x, y, z, a, b, c = dims
-        launched = handle, (x, y, z), (a, b, c), cluster, args, shared_bytes, stream
-        self.launch(*launched, programmatic=programmatic)
+        size = _LAUNCH_ATTRIBUTE_BYTES * ctypes.c_uint32.from_address(config + 48).value
+        asked = {
+            ctypes.c_uint32.from_address(entry).value: (ctypes.c_uint32 * 3).from_address(entry + 8)
+            for entry in range(attributes, attributes + size, _LAUNCH_ATTRIBUTE_BYTES)
+        }
+        i, j, k = asked.get(_CLUSTER_DIMENSION, (1, 1, 1))
+        early, cooperative = [any(asked.get(w, ())[:1]) for w in (_PROGRAMMATIC, _COOPERATIVE)]
+        shape = (x, y, z), (a, b, c), (i or 1, j or 1, k or 1)
+        registers = grid_barrier(self, handle, *shape, shared_bytes) if cooperative else {}
+        self.launch(handle, *shape, args, shared_bytes, stream, registers, early)
 
 
 RUNTIME = HostRuntime()

@@ -1,6 +1,7 @@
 """A launch: its parameters and limits, its CTAs in batches, its report."""
 
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -58,6 +59,10 @@ _LONGEST_SUSPECTED_S = 2.0
 _LEAST_AGAIN_S, _MOST_AGAIN = 5.0, 20.0
 """Time limit of a run in another order: these seconds, or this multiple of the
 first run's time if that is longer."""
+_UNEVEN = 1.5
+"""The most that CTAs of a batch may do, over the mean, where they may leave work to others."""
+_HEARS = re.compile(r"(?!.*shared)(atom|ld\.(.*\.)?(volatile|relaxed|acquire))\b")
+"""Opcodes of statements that may tell a CTA what others have done."""
 _SAMPLED_TOGETHER = 16
 """CTAs that run side by side if only a sample runs."""
 _LEAST_SEEN_S = 2.0
@@ -231,7 +236,13 @@ def run_ctas(
     runs = np.zeros(len(compiled.blocks), np.int64)
     sizes = np.array([block.kinds.total() for block in compiled.blocks])
     size = _resident(state) if together else _batch_size(state)
-    if any(each.parts[0] == "clusterlaunchcontrol" for each in compiled.program.code):
+    cancels = any(each.parts[0] == "clusterlaunchcontrol" for each in compiled.program.code)
+    shares = cancels or any(_HEARS.match(each.opcode) for each in compiled.program.code)
+    counted = shares and state.work.samples and not state.program.local_bytes
+    if counted and (cancels or clusters.size <= _resident(state)):
+        # Those that run first do not leave the others less to do than on a device.
+        size = max(size, _resident(state))
+    if cancels:
         # As if other kernels had most of the device, so that there is something to take over.
         size = min(size, -(-clusters.size // _SHARE_OF_DEVICE))
     if most_instructions is not None:
@@ -239,6 +250,7 @@ def run_ctas(
         clusters = _spread(clusters, size // clusters.shape[1], seed)
     queue = state.not_started = ClusterQueue(clusters)
     ran = 0
+    spent: list[float] = []
     compiled_at: tuple[float, int] | None = None
     try:
         while len(queue):
@@ -248,6 +260,8 @@ def run_ctas(
             note_unwaited(batch)
             require_freed(batch)
             runs += scheduler.runs
+            if shares and batch.numbers.size == size:
+                spent.append(float(scheduler.runs @ sizes))
             state.work.add(batch.numbers, scheduler.runs_of_warps)
             state.work.waits |= together
             state.work.timed |= batch.signals.timed
@@ -262,6 +276,7 @@ def run_ctas(
     except errors.EmulatorError as error:
         error.output = "".join(state.output)
         state.fault = error
+    state.work.waits |= max(spent, default=0.0) * len(spent) > _UNEVEN * sum(spent)
     state.hazards.land(all_of_them=True)
     return runs, ran
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvfp4.emulator import errors
-from nvfp4.emulator.instructions import access, copy_engine, global_access
+from nvfp4.emulator.instructions import access, action, copy_engine, global_access
 from nvfp4.emulator.instructions.access_shape import Access, spaces_of, split_windows
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.instructions.warp import ALL_LANES, by_warp, member_gate, present_lanes
@@ -20,42 +20,31 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN, host_bytes
-from nvfp4.emulator.state.native import load, store
+from nvfp4.emulator.state.native import SECTOR_BYTES, load, store
 from nvfp4.emulator.state.tile_swizzles import BY_ATOMS_OF_32
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
 from nvfp4.records.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
 
 
-class TensorMaps:
-    """The descriptors that a batch has read, by address; they must not change while the batch
-    runs."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.by_address: dict[int, TensorMap] = {}
-        self.unfenced: set[int] = set()
-        """Addresses of descriptors in global memory that were changed, with no acquiring fence
-        since."""
-
-    def change(self, space: str, addresses: Array) -> None:
-        """Forget the descriptors that were read, as those at these addresses have changed."""
-        self.by_address.clear()
-        if space == "global":
-            self.unfenced.update(map(int, addresses))
-
-
 def read_map(at: LaneSite, address: int) -> TensorMap:
     """The descriptor at a generic address."""
-    maps = at.batch.kept(TensorMaps)
-    if address in maps.unfenced:
-        maps.unfenced.remove(address)
-        what = (
-            f"the tensor map at {address:#x} was changed by this kernel, and the copy engine reads"
-        )
+    if address % 64:
+        at.fault(errors.Misaligned, f"tensor map at {address:#x}, which is not a multiple of 64")
+    buffer = copy_engine.buffer_of(at, "tensor map", address, TENSOR_MAP_BYTES)
+    first = (address >> 5) - (buffer.address >> 5)
+    flags = at.batch.memory.flags(buffer)[first : first + TENSOR_MAP_BYTES // SECTOR_BYTES]
+    fenced = at.batch.launch.fenced_maps
+    if address not in fenced and (flags & WRITTEN).any():
+        fenced.add(address)
+        what = f"the tensor map at {address:#x} was changed by this kernel, with no fence since"
         hint = "put a fence.proxy.tensormap::generic.acquire of the map before the copy"
-        at.note(errors.MissingProxyFence, f"{what} it: no fence.proxy.tensormap lies between", hint)
-    if address not in maps.by_address:
-        maps.by_address[address] = _read_map(at, address)
-    return maps.by_address[address]
+        at.note(errors.MissingProxyFence, what, hint)
+    try:
+        return TensorMap.unpack(host_bytes(address, TENSOR_MAP_BYTES).tobytes())
+    except UnsupportedTensorMap as error:
+        at.fault(errors.UnsupportedInstruction, error.message)
+    except InvalidTensorMap as error:
+        at.fault(errors.TensorMapError, error.message, hint=error.hint)
 
 
 @instruction("fence.proxy.tensormap::generic.acquire")
@@ -65,21 +54,9 @@ def acquire_map(site: Site) -> Action:
 
     def run(ex: Execution, address: Array) -> None:
         found = ex.group.spread(address)[ex.positions()]
-        ex.batch.kept(TensorMaps).unfenced.difference_update(map(int, found))
+        ex.batch.launch.fenced_maps.update(found.tolist())
 
     return Action("special", [Source(site.memory(0), "b64")], [], run)
-
-
-def _read_map(at: LaneSite, address: int) -> TensorMap:
-    if address % 64:
-        at.fault(errors.Misaligned, f"tensor map at {address:#x}, which is not a multiple of 64")
-    copy_engine.buffer_of(at, "tensor map", address, TENSOR_MAP_BYTES)
-    try:
-        return TensorMap.unpack(host_bytes(address, TENSOR_MAP_BYTES).tobytes())
-    except UnsupportedTensorMap as error:
-        at.fault(errors.UnsupportedInstruction, error.message)
-    except InvalidTensorMap as error:
-        at.fault(errors.TensorMapError, error.message, hint=error.hint)
 
 
 _BOX_ALIGNMENT = 128
@@ -267,7 +244,8 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     if special or launch.tally is not None or not apart or (descriptor != descriptor[0]).any():
         return 0
     tile = read_map(site.lane(batch, lanes[0]), int(descriptor[0]))
-    if tile.rank != len(coordinates) or ((target ^ mbarrier) >> RANK_SHIFT & 0xFF).any():
+    others = ((target ^ mbarrier) >> RANK_SHIFT & 0xFF).any()
+    if tile.rank != len(coordinates) or others or any(tile.converts):
         return 0
     start = np.stack(coordinates).astype(np.int32).astype(np.int64)
     box, extents = np.array(tile.box)[:, None], np.array(tile.shape)[:, None]
@@ -315,10 +293,21 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
     if not inside:
         into[:] = 0
         if tile.fill is Fill.NAN:
-            if tile.data_type.name not in _WITH_NAN:
-                raise at.site.unsupported(f"NaN fill of {tile.data_type.name} tensor maps")
             into.view(np.uint16)[:] = _NAN_FILL
     _copy(at, tile, start, offset, READ)
+    if any(tile.converts):
+        words = into.view(np.uint32)
+        words[:] = _converted(words, *tile.converts)
+
+
+def _converted(words: Array, rounds: bool, flushes: bool) -> Array:
+    """Return float32 numbers as a tensor map brings them: rounded to TF32, here to the nearest, or
+    with zeros in place of denormal numbers."""
+    exponent = words & np.uint32(0x7F800000)
+    if rounds:
+        up = (exponent != 0x7F800000) * (0xFFF + (words >> np.uint32(13) & 1))
+        words = (words + up).astype(np.uint32) & ~np.uint32(0x1FFF)
+    return np.where(exponent, words, words & np.uint32(1 << 31)) if flushes else words
 
 
 def store_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], source: int) -> None:
@@ -330,7 +319,6 @@ def store_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], source: in
 
 # What a tensor copy fills in, 16 bits after 16 bits whatever the type, and `fma.oob` looks for.
 _NAN_FILL = 0x7FF7
-_WITH_NAN = {"FLOAT16", "BFLOAT16", "FLOAT32", "FLOAT32_FTZ", "TFLOAT32", "TFLOAT32_FTZ", "FLOAT64"}
 
 
 _MODES, _STRIDES, _UPPER, _EXTENTS, _BOX_0, _BOX = 2, 3, 7, 8, 13, 14
@@ -404,24 +392,20 @@ def tensormap_replace(site: Site) -> Action:
         raise site.unsupported(f"{site.opcode}: the dimension must be 0 to 4")
     word = Access(site, (spaces_of(site) or ["generic"])[0], 4, 1)
 
-    def edits(ex: Execution, lane: int, value: int) -> list[Edit]:
+    def edits(at: LaneSite, value: int) -> list[Edit]:
         if field in _FIXED:
             if value != _FIXED[field]:
                 what = f"{field} {value} of a tensor map is not emulated"
-                site.lane(ex.batch, lane).fault(errors.UnsupportedInstruction, what)
+                at.fault(errors.UnsupportedInstruction, what)
             return []
         if field in _SINGLE:
             return _SINGLE[field](value)
         return _BY_DIMENSION[field](ordinal, value)
 
     def run(ex: Execution, address: Array, value: Array) -> None:
-        at = ex.positions()
-        group = ex.group
-        for position in at:
-            lanes = group.lanes[position : position + 1]
-            place = int(group.spread(address)[position])
-            for index, kept, bits in edits(ex, lanes[0], int(group.spread(value)[position])):
-                _edit(ex.batch, word, lanes, place + 4 * index, kept, bits)
+        for at, (place, new) in action.issuing_lanes(site, ex, (address, value)):
+            for index, kept, bits in edits(at, new):
+                _edit(ex.batch, word, np.array([at.lane]), place + 4 * index, kept, bits)
 
     sources = [Source(memory, "b64"), Source(site.operands[-1], "b64")]
     return Action("store", sources, [], run)
@@ -435,7 +419,7 @@ def _edit(batch: Batch, word: Access, lanes: Array, address: int, kept: int, bit
     old = access.read(batch, word, space, where, lanes)
     new = (old & np.uint32(kept)) | np.uint32(bits)
     access.write(batch, word, space, where, lanes, new)
-    batch.kept(TensorMaps).change(space, where & ~np.uint64(TENSOR_MAP_BYTES - 1))
+    batch.launch.fenced_maps.difference_update((where & ~np.uint64(TENSOR_MAP_BYTES - 1)).tolist())
 
 
 @instruction("tensormap.cp_fenceproxy", operands="[] [] _")
@@ -455,7 +439,7 @@ def tensormap_copy(site: Site) -> Action:
         )
         where = np.ascontiguousarray(by_warp(ex.group, target)[warps, first])
         access.write(ex.batch, what["global"], "global", where, lanes, data)
-        ex.batch.kept(TensorMaps).change("global", where)
+        ex.batch.launch.fenced_maps.difference_update(where.tolist())
 
     site.sources.append(Source(ALL_LANES, "b32"))
     return site.action("store", run, gate=member_gate(2))

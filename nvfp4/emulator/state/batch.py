@@ -120,6 +120,9 @@ class LaunchState:
     """The last texts that the kernel printed."""
     fault: EmulatorError | None = None
     """The error that stopped the launch."""
+    fenced_maps: set[int] = field(default_factory=set)
+    """Addresses of tensor maps in global memory with an acquiring fence since their last change by
+    `tensormap`."""
     witness: Witness | None = None
     """Observer of a race under investigation."""
     began: float = field(default_factory=time.monotonic)
