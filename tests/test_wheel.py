@@ -41,6 +41,7 @@ def packages(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, "install", "--no-deps", "--target", str(found), str(wheel)], check=True)
     (found / "shared.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     (found / "sitecustomize.py").write_text(without_loops)
+    (found / "enum.py").write_text("raise ImportError('for older versions of Python')")
     return found
 
 

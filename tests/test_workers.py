@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from bot import root
 
 from gemv import plan_of
 from nvfp4.judge import submission_process
@@ -22,8 +23,9 @@ from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import Failure
 from nvfp4.records.messages import Call, Called, CaseOpened, OpenCase, Profile, Profiled
+from nvfp4.records.options import Options
 from nvfp4.records.processes import ForkedProcess, Process, start_session
-from nvfp4.sandbox import fork_server, isolation
+from nvfp4.sandbox import fork_server, isolation, workers
 from nvfp4.worker import __main__ as worker_module
 from nvfp4.worker import choose_runner
 
@@ -310,3 +312,18 @@ def test_bytecode_that_an_installation_takes_none_of_is_kept_in_our_cache(
     del sys.modules["slow"]
     kept = [*(tmp_path / "caches/nvfp4").rglob("slow.*.pyc")]
     assert bool(kept) != writable and sys.pycache_prefix is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python takes modules of its folder")
+def test_no_module_of_a_problem_runs_unconfined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is a GPU, a process begins in the folder with the problem's files."""
+    script, outside = tmp_path / "submission.py", tmp_path.with_name("outside")
+    script.write_text("")
+    (tmp_path / "socket.py").write_text(f"open({str(outside)!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    monkeypatch.setattr(workers, "_servers", [])
+    assert workers.start_alone(script, Options(device="cpu")).wait(60) == 0
+    assert not outside.exists()

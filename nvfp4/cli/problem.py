@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import site
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import field, replace
@@ -163,8 +164,12 @@ def bundled_folder() -> Path:
 
 
 def package_path() -> dict[str, str]:
-    """Return the variable with which Python finds this package, which may not be installed."""
+    """Return the variable with which Python finds this package; none if it is installed, as other
+    packages beside it would come before the standard library."""
     folder, inherited = bundled_folder().parents[2], os.environ.get("PYTHONPATH")
+    installed = *site.getsitepackages(), site.getusersitepackages()
+    if str(folder) in map(os.path.realpath, installed):
+        return {}
     return {"PYTHONPATH": os.pathsep.join([str(folder), *([inherited] if inherited else [])])}
 
 

@@ -17,6 +17,9 @@ from nvfp4.records.processes import ForkedProcess, ForkServer, Process, passed_o
 from nvfp4.sandbox import caches, isolation
 from nvfp4.sandbox.namespaces import uses_gpu
 
+_python = [sys.executable, *["-P"] * (sys.version_info >= (3, 11))]
+"""Python that imports no modules of its folder, which may be a problem's, before it is confined."""
+
 _servers: list[ForkServer] = []
 """The running server of workers, if any; it has not touched a GPU."""
 
@@ -54,7 +57,7 @@ def start_worker(
         finally:
             os.close(out_of_worker)
             os.close(err_of_worker)
-    command = [sys.executable, "-m", *arguments]
+    command = [*_python, "-m", *arguments]
     return start_session(command, folder, environment, [fd], subprocess.PIPE, subprocess.PIPE)
 
 
@@ -71,7 +74,7 @@ def start_alone(script: Path, options: Options, builds_for: str = "") -> Process
         with open(os.devnull) as no_channel, contextlib.suppress(OSError):
             arguments = [module, str(no_channel.fileno()), *words]
             return _forked(arguments, Path.cwd(), (no_channel.fileno(), 1, 2), environment)
-    return subprocess.Popen([sys.executable, "-m", module, *words], env=environment)
+    return subprocess.Popen([*_python, "-m", module, *words], env=environment)
 
 
 def use(connection: socket.socket, executors: socket.socket | None = None) -> None:
@@ -105,7 +108,7 @@ def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process
             if not _executors:
                 _executors.append(ForkServer(start_server_of_executors()))
             return _executors[0].fork(json.dumps(request).encode(), [fd])
-    command = [sys.executable, "-m", "nvfp4.executor", str(fd)]
+    command = [*_python, "-m", "nvfp4.executor", str(fd)]
     return start_session(command, folder, environment | caches.trusted_variables(), [fd])
 
 
