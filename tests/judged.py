@@ -114,8 +114,8 @@ class InProcess:
     """Stands for the worker's process, and for its link with the executor: asks a runner and a GPU
     in this process. error: behind the last failure."""
 
-    def __init__(self, submission: Path, options: Options | None = None) -> None:
-        self.options = options or Options()
+    def __init__(self, submission: Path) -> None:
+        self.options = Options()
         self.runner = Recorder(submission, self.options)
         self.memory = self.runner.memory = OwnMemory()
         window = mmap.mmap(-1, window_bytes)

@@ -22,13 +22,12 @@ def run_ptx(
     shared_bytes: int = 0,
     buffers: Sequence[Buffer | tuple[str, int, int]] = (),
     check: bool = True,
-    cluster: Sequence[int] = (1,),
 ) -> LaunchReport:
-    """Execute one kernel. grid, block, cluster: up to three extents. buffers: (name, address,
-    nbytes) of all memory that it may touch."""
+    """Execute one kernel. grid, block: up to three extents. buffers: (name, address, nbytes) of all
+    memory that it may touch."""
     memory = ListedMemory([each if isinstance(each, Buffer) else Buffer(*each) for each in buffers])
-    dims, sizes = (three(grid), three(block)), (shared_bytes, three(cluster))
-    return emulator.run(Launch(ptx, kernel, *dims, params, *sizes, memory), check)
+    dims = three(grid), three(block)
+    return emulator.run(Launch(ptx, kernel, *dims, params, shared_bytes, memory=memory), check)
 
 
 def launch_on(

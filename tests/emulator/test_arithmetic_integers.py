@@ -119,11 +119,9 @@ def permute(a: int, b: int, selector: int) -> int:
 CASES["prmt.b32"] = permute
 
 
-def truth(a: int, b: int, c: int, table: int, width: int = 32) -> int:
-    return sum(
-        (table >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i
-        for i in range(width)
-    )
+def truth(a: int, b: int, c: int, table: int) -> int:
+    cases = ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1) for i in range(32))
+    return sum((table >> case & 1) << i for i, case in enumerate(cases))
 
 
 def extract(a: int, position: int, length: int, width: int, is_signed: bool) -> int:
