@@ -62,7 +62,7 @@ class Asked:
     local_lines: int = 0
     """Lines of local memory, distinct within a request."""
     copied: int = 0
-    """Bytes that the copy engine moved."""
+    """Bytes that the copy engine moved, in whole sectors."""
     uneven: float = 1.0
     """Cycles, or sectors, of an execution: the most of any thread block, over the mean."""
     sampled: Sampled | None = None

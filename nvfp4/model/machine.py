@@ -218,6 +218,8 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
     if name == "DEPBAR" and ".LE" in each.opcode:
         groups = _GROUPS.search(each.text)
         return Use(AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0)
+    if name == "STAS":
+        raise NoPrediction("how long st.async takes was not measured")
     if name in _BULK:
         busy = gpu.bulk * access.requests / executions
         if name == "UTMASTG" or ".G.S" in each.opcode:

@@ -136,6 +136,15 @@ def test_ptx_to_be_kept_where_nothing_can_be_written_is_emulated(launches: list[
     assert "kernel" in launches[0].ptx
 
 
+def test_an_architecture_of_another_gpu_in_the_environment_is_refused(
+    monkeypatch: pytest.MonkeyPatch, launches: list[Launch]
+) -> None:
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    given = pointer(torch.zeros(8)), pointer(torch.zeros(8)), 8
+    with pytest.raises(LaunchRefused, match="sm_90a"):
+        cute.compile(by_pointer, *given)(*given)
+
+
 def test_what_the_receiver_raises_is_raised_unchanged() -> None:
     def refuse(launch: Launch) -> None:
         raise KeyboardInterrupt

@@ -91,6 +91,16 @@ def test_loads_round_to_tf32_or_flush_denormal_numbers(kind: str, first: int, la
     assert got[:2].tolist() == [first, 0x3FA00000 + last]
 
 
+@pytest.mark.parametrize("pitch", [16, 64])
+def test_rows_shorter_than_a_sector_fetch_whole_ones(pitch: int) -> None:
+    data = aligned(np.zeros(8 * pitch, np.uint8))
+    tile = TensorMap(DataType.UINT8, data.ctypes.data, (16, 8), (pitch,), (16, 8), (1, 1))
+    where, a = np.zeros(2, np.int32), out(32)
+    report = run(tile_kernel(2, 128), a, aligned(tile.pack()), where, data, block=32, before=SHARED)
+    assert report.work is not None
+    assert sum(each.copied for each in report.work.asked.values()) == 8 * 32
+
+
 def test_elements_outside_the_tensor_are_zero_on_every_side() -> None:
     data = aligned(np.arange(1, 257, dtype=np.uint32).reshape(8, 32))
     got = load_tile(data, DataType.UINT32, (16, 4), (-4, 6)).view(np.uint32).reshape(4, 16)

@@ -511,6 +511,14 @@ def test_there_is_no_time_where_thread_blocks_of_a_cluster_take_turns() -> None:
         us(count(kernel(body, ".reqnctapercluster 8, 1, 1"), 16, 64))
 
 
+def test_there_is_no_time_for_asynchronous_stores_to_other_blocks() -> None:
+    body = """mov.u32 %r8, room; add.u32 %r9, %r8, 16; mbarrier.init.shared.b64 [%r8], 1;
+    mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r8], 4; mov.u32 %r100, 1;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r9], %r0, [%r8];"""
+    with pytest.raises(NoPrediction, match="async"):
+        us(count(kernel(body, ".reqnctapercluster 2, 1, 1", ROOM), 2, 1))
+
+
 def test_there_is_no_time_for_generic_atomics_on_shared_memory() -> None:
     body = MEETING.replace("red.shared.add.f32 [%r8]", "atom.add.f32 %f2, [%d3]")
     there = "cvt.u64.u32 %d2, %r8; cvta.shared.u64 %d3, %d2; bar.sync 0;"

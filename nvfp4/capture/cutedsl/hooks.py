@@ -125,6 +125,7 @@ def _install(patches: Patches, runtime: HostRuntime) -> None:
     patches.replace(BaseDSL, "generate_mlir", busy("compiling"))
     patches.replace(Compiler, "jit", partial(linked_to, callbacks, defined))
     patches.replace(JitExecutor, "run_compiled_program", raising)
+    patches.replace(CudaDialectJitCompiledFunction, "to", raising)  # which loads the code
     patches.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
     _replace_driver_queries(patches, runtime)
     for owner in versions.testing_modules():

@@ -7,6 +7,7 @@ host code raises the exception again with `raise_pending`.
 """
 
 import ctypes
+import os
 import threading
 
 from nvfp4.capture.codes import Code
@@ -58,8 +59,9 @@ class HostRuntime(CudaRuntime):
         self._held.append(thing)
 
     def load_library(self, texts: tuple[str, ...]) -> int:
-        """Return a handle for the PTX of one compiled function."""
-        return self.add_module(Module(texts, {}))
+        """Return a handle for the PTX of one compiled function, which on a GPU would be compiled
+        for what the environment says."""
+        return self.add_module(Module(texts, {}, (os.environ.get("CUTE_DSL_ARCH", ""),)))
 
     def find_kernel(self, library: int, name: str) -> int:
         """Return a handle for the kernel `name` of a library."""

@@ -21,7 +21,7 @@ from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
 from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
-from nvfp4.emulator.work import Asked
+from nvfp4.emulator.work import SECTOR_BYTES, Asked
 from nvfp4.records.launch import Buffer
 
 TO_ALL = "multicast::cluster::all"
@@ -76,9 +76,11 @@ def touch(at: LaneSite, index: int, address: int, nbytes: int, flag: int) -> Non
     base = memory.sector_base(index)
     first, last = (address >> 5) + base, ((address + nbytes - 1) >> 5) + base
     touched = memory.touched[first : last + 1]
-    batch.launch.work.asked[at.site.instruction.start].fresh += int(np.count_nonzero(touched == 0))
+    asked, sectors = batch.launch.work.asked[at.site.instruction.start], last + 1 - first
+    asked.fresh += int(np.count_nonzero(touched == 0))
+    asked.copied += SECTOR_BYTES * sectors - nbytes
     touched |= flag
-    batch.traffic.sectors_requested += last + 1 - first
+    batch.traffic.sectors_requested += sectors
     batch.traffic.global_requests += 1
 
 

@@ -201,7 +201,9 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         flag,
     )
     at.batch.traffic.sectors_requested += sectors
-    at.batch.launch.work.asked[at.site.instruction.start].fresh += fresh
+    asked = at.batch.launch.work.asked[at.site.instruction.start]
+    asked.fresh += fresh
+    asked.copied += SECTOR_BYTES * sectors - inner * rows
     if address is not None and before is None:
         global_access.note_range_read(at.batch, at.site, address, inner, at.lane)
     elif address is not None:
@@ -276,7 +278,7 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     )  # fmt: skip
     asked, traffic = launch.work.asked[site.instruction.start], batch.traffic
     asked.requests += lanes.size
-    asked.copied += nbytes * lanes.size
+    asked.copied += SECTOR_BYTES * sectors
     asked.fresh += fresh
     traffic.global_read_bytes += nbytes * lanes.size
     traffic.sectors_requested += sectors
