@@ -72,6 +72,7 @@ def test_a_case_has_a_measure_of_its_work_and_a_short_name(
         ("m: 128; k: 256; l: 1; seed: -1", "seed must lie"),
         (f"m: 128; k: 256; l: 1; seed: {2**63}", "seed must lie"),
         ("m: 128; k: 256; l: 1; seed: " + "1" * 5000, "too many digits"),
+        ("m: v" + "1" * 5000 + "; k: 256; l: 1; seed: 1", "a list of them or a word"),
     ],
 )
 def test_a_bad_line_is_refused_with_the_reason(line: str, why: str) -> None:

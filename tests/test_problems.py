@@ -122,7 +122,8 @@ def test_a_record_that_describes_no_data_is_refused(changes: dict[str, object]) 
 
 
 def test_a_folder_says_what_is_judged(tmp_path: Path) -> None:
-    problem = load_problem(make_problem(tmp_path))
+    with_starter = TASK.replace("@SUBMISSION@", "task.py")  # which must not be judged instead
+    problem = load_problem(make_problem(tmp_path, yml=with_starter))
     assert problem.name == "scaled_v2"
     assert problem.ranking_by == "last"
     assert problem.tests[0] == "rows: 4; sizes: [3, 5]; kind: normal; seed: 1"
@@ -202,6 +203,8 @@ def test_a_leaderboard_that_a_file_names_decides(
         ({"yml": f"{TASK}ranking_by: median"}, "ranking_by 'median', not last, mean or geom"),
         ({"yml": TASK.replace("../utils.py", "../none.py")}, "names ../none.py"),
         ({"yml": TASK.replace('"name": "reference.py"', '"name": "other.py"')}, "no reference.py"),
+        ({"yml": TASK.replace('"name": "task.py"', '"name": "\\ud83d.py"')}, "no name of a file"),
+        ({"yml": TASK.replace('"name": "task.py"', '"name": ""')}, "'' is no name of a file"),
         ({"yml": TASK.replace('"rows": 4', '"columns": 4')}, "missing a required argument: 'rows'"),
         ({"reference": "raise OSError('no luck')"}, "reference.py raised OSError: no luck"),
         ({"reference": REFERENCE.replace("return pairs,", "return 1j,")}, "does not hand on"),

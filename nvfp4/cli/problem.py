@@ -25,7 +25,7 @@ leaderboard = "nvfp4_gemv"
 
 _names_its_leaderboard = re.compile(r"(?:#|//)!POPCORN\s+leaderboards?\s+(.+)", re.IGNORECASE)
 _is_name = re.compile(r"\w[\w.+-]{0,99}")
-"""Pattern of a leaderboard's name; a list of problems may contain any text."""
+"""Pattern of the name of a leaderboard or a file; a checkout may contain any text."""
 _largest_file_bytes = 4 << 20
 _extras = "extras.py"
 """The file in a user's problem that adds what the contest's files do not say; see
@@ -217,7 +217,7 @@ def load_problem(folder: Path | None = None) -> Problem:
     files = {
         name: _read_file(folder, name, source)
         for name, source in sources.items()
-        if source != "@SUBMISSION@"
+        if source != "@SUBMISSION@" and name != "submission.py"
     }
     described = _described(extras)
     cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
@@ -249,7 +249,7 @@ def load_problem(folder: Path | None = None) -> Problem:
 
 def _read_file(folder: Path, name: str, source: str) -> bytes:
     """Return a file of a problem, which may lie outside its folder. Raises ProblemError."""
-    if Path(name).name != name or name in (".", ".."):
+    if not _is_name.fullmatch(name):
         raise ProblemError(f"{folder / 'task.yml'}: {name!r} is no name of a file")
     for path in (folder / source, folder / name):
         with suppress(OSError, ValueError):

@@ -39,7 +39,7 @@ full_range_suffix = "; full-range inputs"
 _shown = 80
 _name = re.compile(r"[A-Za-z_]\w*")
 _whole = re.compile(r"[+-]?[0-9]+")
-_word = re.compile(r"[\w.+-]+")
+_word = re.compile(r"[\w.+-]{1,1000}")
 _list = re.compile(r"[\[(]\s*[+-]?[0-9]+(\s*,\s*[+-]?[0-9]+)*\s*,?\s*[\])]")
 
 
