@@ -440,13 +440,15 @@ def test_without_a_gpu_the_summary_ranks_by_the_bound_and_shows_predicted_times(
         for each in verdict["benchmarks"]:
             each["emulation"] = {"b200_memory_us": memory_us, "b200_issue_us": issue_us}
         verdict["tests"][-1]["unverified"] = "the same inputs each time" if name == "a.py" else None
+        verdict["problem"] = "other_v2" if name == "a.py" else "nvfp4_gemv"
         lines[name] = line_for(name, verdict)
         tally.add(lines[name])
-    rows = summary_of(tally)
-    first, second = ["1", "b.py", "16.000", "28.9"], ["2", "a.py", "(unverified)", "25.000"]
-    ranked = [row[:4] for row in rows]
+    first = ["1", "b.py", "(nvfp4_gemv)", "16.000"]
+    second = ["2", "a.py", "(other_v2)", "(unverified)"]
+    ranked = [row[:4] for row in summary_of(tally)]
     assert ranked.index(first) < ranked.index(second)
     assert "28.9 us predicted for a H100" in result_line(lines["b.py"]).plain
+    assert "  by other_v2  unverified" in result_line(lines["a.py"]).plain
 
 
 def test_the_summary_has_the_fastest_and_the_failures_by_cause() -> None:

@@ -14,6 +14,7 @@ from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
 from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.display.console import Column, say, show_table
 from nvfp4.cli.display.progress import live_lines
+from nvfp4.cli.problem import leaderboard
 from nvfp4.cli.text import microseconds, one_line, percent, seconds, several, visible
 
 _best = 10
@@ -105,6 +106,8 @@ def result_line(line: Line) -> Text:
         text.append(f"  {microseconds(line['score']['geomean_us'])} us")
     elif (us := _predicted(line)[0]) is not None:
         text.append(f"  {us:.1f} us predicted for a {_predicted(line)[1]}")
+    if line.get("problem", leaderboard) != leaderboard:
+        text.append(f"  by {one_line(line['problem'])}")
     if _is_unverified(line):
         text.append("  unverified", style="yellow")
     if any(each["code"] == "full_range" for each in line.get("warnings", [])):
@@ -199,7 +202,13 @@ def _least(lines: list[tuple[float, Line]]) -> list[tuple[float, Line]]:
 
 
 def _ranked(lines: list[tuple[float, Line]]) -> list[Column]:
-    names = [one_line(_path(line)) + " (unverified)" * _is_unverified(line) for _, line in lines]
+    mixed = len({line.get("problem") for _, line in lines}) > 1
+    names = [
+        one_line(_path(line))
+        + f" ({one_line(str(line.get('problem')))})" * mixed
+        + " (unverified)" * _is_unverified(line)
+        for _, line in lines
+    ]
     return [
         Column("#", [str(number) for number in range(1, len(lines) + 1)], 2),
         Column("file", names, right=False),
