@@ -217,7 +217,7 @@ def load_problem(folder: Path | None = None) -> Problem:
     files = {
         name: _read_file(folder, name, source)
         for name, source in sources.items()
-        if source != "@SUBMISSION@" and name != "submission.py"
+        if source != "@SUBMISSION@" and name.lower() != "submission.py"
     }
     described = _described(extras)
     cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
