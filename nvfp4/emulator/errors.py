@@ -295,7 +295,8 @@ class MissingProxyFence(MemoryFault, code="proxy_fence"):
 
     rule = (
         "PTX ISA, Async Proxy: bulk copies access memory through their own proxy; "
-        "fence.proxy.async is required to order them with accesses of threads"
+        "fence.proxy.async, of tensor maps fence.proxy.tensormap, orders them with accesses of "
+        "threads"
     )
 
 

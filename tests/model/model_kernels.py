@@ -17,7 +17,9 @@ Array = np.ndarray[Any, Any]
 MISSING = not (tools("ptxas") and tools("nvdisasm"))
 
 
-def count(text: str, grid: int, block: int, *more: bytes, words: int = 1) -> Counted:
+def count(
+    text: str, grid: int, block: int, *more: bytes, words: int = 1, check: bool = False
+) -> Counted:
     """One launch, executed. more: parameters behind `a` and `c`. words: of `c`, for each thread."""
     data = np.zeros(WORDS + 64, np.uint32)
     start = -data.ctypes.data % 128 // 4
@@ -27,7 +29,7 @@ def count(text: str, grid: int, block: int, *more: bytes, words: int = 1) -> Cou
     parameters = [struct.pack("<Q", each.ctypes.data) for each in (data, result)]
     given = (grid, 1, 1), (block, 1, 1), [*parameters, *more]
     launch = Launch(text, "k", *given, memory=ListedMemory(memory), samples=True)
-    return counted(launch, emulator.run(launch, check=False))
+    return counted(launch, emulator.run(launch, check))
 
 
 def predicted(text: str, grid: int, block: int, gpu: str = "B200") -> Prediction:

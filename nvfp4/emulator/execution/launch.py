@@ -260,7 +260,7 @@ def run_ctas(
             note_unwaited(batch)
             require_freed(batch)
             runs += scheduler.runs
-            if shares and batch.numbers.size == size:
+            if batch.numbers.size == size:
                 spent.append(float(scheduler.runs @ sizes))
             state.work.add(batch.numbers, scheduler.runs_of_warps)
             state.work.waits |= together
@@ -276,7 +276,8 @@ def run_ctas(
     except errors.EmulatorError as error:
         error.output = "".join(state.output)
         state.fault = error
-    state.work.waits |= max(spent, default=0.0) * len(spent) > _UNEVEN * sum(spent)
+    uneven = max(spent, default=0.0) * len(spent) > _UNEVEN * sum(spent)
+    state.work.waits |= uneven and bool(shares or state.findings)
     state.hazards.land(all_of_them=True)
     return runs, ran
 
