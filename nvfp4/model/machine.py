@@ -227,6 +227,11 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         fresh = access.copied_fresh / executions
         rest = (access.copied - access.copied_fresh) / executions
         return Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest, busy=busy)
+    if name in ("SYNCS", "ARRIVES") and access.passes and "CCTL" not in each.opcode:
+        if "TRYWAIT" in each.opcode or name == "ARRIVES":
+            raise NoPrediction("lanes of a warp wait for mbarriers that lie in one bank")
+        busy = access.passes / access.shared_requests
+        return Use(SHARED, LSU, 2, gpu.shared_latency, busy=busy)
     if name == "SYNCS" and "TRYWAIT" in each.opcode:
         return Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
     pipe, interval = _pipe(gpu, each)

@@ -384,6 +384,10 @@ mov.u32 %r8, room; mad.lo.u32 %r8, %r0, 128, %r8; mov.u32 %r100, 1;
 {loop(300, "cp.async.ca.shared.global [%r8], [%d0], 4; cp.async.commit_group;")}
 cp.async.wait_all;
 """
+ARRIVALS = f"""
+mov.u32 %r8, room; mad.lo.u32 %r8, %r0, 128, %r8; mov.u32 %r100, 1;
+mbarrier.init.shared.b64 [%r8], 1; {loop(300, "mbarrier.arrive.shared.b64 _, [%r8];")}
+"""
 
 
 def test_thread_blocks_of_few_instructions_that_wait_take_as_long_beside_those_of_many() -> None:
@@ -399,8 +403,8 @@ mov.f32 %f1, 0f3f800000; mov.u32 %r8, room; st.shared.f32 [%r8], %f1; bar.sync 0
 
 @pytest.mark.parametrize(
     ("body", "warps", "cycles"),
-    [(STRIDED, 2, 300 * 64), (MEETING, 1, 100 * 32 * 46)],
-    ids=["copies to one bank", "float atomics on one word"],
+    [(STRIDED, 2, 300 * 64), (ARRIVALS, 2, 300 * 64), (MEETING, 1, 100 * 32 * 46)],
+    ids=["copies to one bank", "mbarriers in one bank", "float atomics on one word"],
 )
 def test_what_comes_one_after_the_other_takes_so_long(body: str, warps: int, cycles: int) -> None:
     launch = count(kernel(body, before=ROOM), 148, 32 * warps)

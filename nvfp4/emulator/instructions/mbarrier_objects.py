@@ -68,13 +68,16 @@ def locate(
     site: Site, batch: Batch, address: Array, lanes: Array, abroad: bool = False,
     engine: bool = False,
 ) -> Array:  # fmt: skip
-    """Return the offsets of mbarriers in the batch's shared memory.
+    """Return the offsets of mbarriers in the batch's shared memory; count accesses whose lanes meet
+    in a bank.
 
     abroad: whether the instruction accepts those of other CTAs of the cluster. engine: whether the
     copy engine uses them.
     """
     address = in_window(address)
-    offset, (bad, *_) = batch.shared.visit(address, lanes, 8, 8, abroad)
+    spent = np.zeros(batch.grid.ctas, np.int64)
+    offset, visited = batch.shared.visit(address, lanes, 8, 8, abroad, spent)
+    bad, requests, passes, least_passes = visited
     if bad >= 0:
         at = site.lane(batch, lanes[bad])
         place = shared_access.check_rank(at, "mbarrier", int(address[bad]), abroad)
@@ -84,6 +87,11 @@ def locate(
             f"mbarrier at shared address {place:#x}: "
             + ("it must be a multiple of 8" if kind is Misaligned else "outside shared memory"),
         )
+    if passes > least_passes and not engine:
+        work, start = batch.launch.work, site.instruction.start
+        work.asked[start].shared_requests += requests
+        work.asked[start].passes += passes
+        work.spend(start, spent)
     if abroad:
         shared_access.visit(batch, site, offset, lanes, engine)
     return offset
