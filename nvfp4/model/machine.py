@@ -265,7 +265,7 @@ def _global_use(
         access = replace(access, l2=access.asked - access.memory, l2_requests=requests)
     lines = max(_words(each), (access.lines + access.local_lines) / gpu.l1_lines)
     busy = lines * min(1.0, access.requests / executions)
-    if each.name == "LDGSTS":
+    if each.name in ("LDGSTS", "ATOM"):  # ATOM: also on shared memory of a cluster
         busy = max(busy, access.passes / executions)
     if each.name in _GLOBAL_STORES:
         written = (access.memory + access.l2) / executions

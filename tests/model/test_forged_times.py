@@ -384,6 +384,7 @@ mov.u32 %r8, room; mad.lo.u32 %r8, %r0, 128, %r8; mov.u32 %r100, 1;
 {loop(300, "cp.async.ca.shared.global [%r8], [%d0], 4; cp.async.commit_group;")}
 cp.async.wait_all;
 """
+CLUSTER_S = "red.shared::cluster.add.u32 [%r8], 1"
 ARRIVALS = f"""
 mov.u32 %r8, room; mad.lo.u32 %r8, %r0, 128, %r8; mov.u32 %r100, 1;
 mbarrier.init.shared.b64 [%r8], 1; {loop(300, "mbarrier.arrive.shared.b64 _, [%r8];")}
@@ -403,8 +404,13 @@ mov.f32 %f1, 0f3f800000; mov.u32 %r8, room; st.shared.f32 [%r8], %f1; bar.sync 0
 
 @pytest.mark.parametrize(
     ("body", "warps", "cycles"),
-    [(STRIDED, 2, 300 * 64), (ARRIVALS, 2, 300 * 64), (MEETING, 1, 100 * 32 * 46)],
-    ids=["copies to one bank", "mbarriers in one bank", "float atomics on one word"],
+    [
+        (STRIDED, 2, 300 * 64),
+        (ARRIVALS, 2, 300 * 64),
+        (ARRIVALS.replace("mbarrier.arrive.shared.b64 _, [%r8]", CLUSTER_S), 2, 300 * 64),
+        (MEETING, 1, 100 * 32 * 46),
+    ],
+    ids=["copies to one bank", "mbarriers in one bank", "a cluster's", "float atomics on one word"],
 )
 def test_what_comes_one_after_the_other_takes_so_long(body: str, warps: int, cycles: int) -> None:
     launch = count(kernel(body, before=ROOM), 148, 32 * warps)
