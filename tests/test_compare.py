@@ -48,7 +48,8 @@ class Fake:
         status = "fail" if "wrong" in words else "pass"
         verdict.interrupted = "interrupted" in words
         verdict.warnings = [Warning("full_range", "not always right", "")] * ("high" in words)
-        verdict.tests = [TestResult(line, status, "no luck") for line in plan.tests]
+        why = "it launches no kernel" if "host" in words else None
+        verdict.tests = [TestResult(line, status, "no luck", unverified=why) for line in plan.tests]
         for line in plan.benchmarks:
             grown = {name: int(each * float(factor)) for name, each in counts.items()}
             mark = "host code reads c" if "unverified" in words else None
@@ -184,6 +185,9 @@ def test_counts_are_side_by_side_without_a_gpu(emulated: Fake) -> None:
     first = found["counts"][1]["shapes"][0]
     assert first["counts"]["sectors_requested"] == 600_000
     assert first["unverified"] == "host code reads c"
+    assert "(unverified)" in compare(["1", "1 host"]).output
+    found = as_object(compare(["1", "1 host"], "--json"))["counts"]
+    assert [each["unverified"] for each in found] == [None, "it launches no kernel"]
 
 
 @pytest.mark.parametrize("on_a_gpu", [True, False])

@@ -281,15 +281,15 @@ class Opened:
     error_share = 0.0
     changed: ClassVar[list[str]] = []
     plan = plan_of(128, 256, 1)
-    ended = Ended([], [["stream.unordered", "it did"]], "", "", {}, {}, [])
+    noted: ClassVar = {"code": "stream.unordered", "message": "it did"}
+    ended = Ended([], [["stream.unordered", "it did"]], "", "", {}, {}, [], alone=[noted])
 
     def returned(self) -> Output:
         return Output(self.plan.expected, [])
 
 
 def test_findings_of_kernels_that_the_judge_ran_are_its_own() -> None:
-    listed = [{"code": each, "message": "it did"} for each in ("shared_race", "stream.unordered")]
-    called = Called(1.0, 1.0, False, {}, [{"findings": listed}])
+    called = Called(1.0, 1.0, False, {}, [{"findings": [Opened.noted | {"code": "shared_race"}]}])
     opened: Any = Opened()
     assert [each.told_by for each in findings_of(opened, called)] == ["judge", "submission"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import FrameType
 
 _PACKAGES = {"site-packages", "dist-packages"}
+_LIBRARY = os.path.dirname(os.__file__)
 
 
 def is_installed(path: str | Path) -> bool:
@@ -15,11 +16,13 @@ def is_installed(path: str | Path) -> bool:
 
 
 def users_frames() -> Iterator[FrameType]:
-    """Yield the frames that are neither ours nor of a package, the innermost first."""
+    """Yield the frames that are neither ours nor of a package or Python's library, the innermost
+    first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        own = frame.f_globals.get("__name__", "").startswith("nvfp4.")
-        if not own and not is_installed(frame.f_code.co_filename):
+        path = frame.f_code.co_filename
+        own = frame.f_globals.get("__name__", "").startswith("nvfp4.") or path.startswith(_LIBRARY)
+        if not own and not is_installed(path):
             yield frame
         frame = frame.f_back
 

@@ -54,6 +54,13 @@ def do(step: Step) -> None:
         _steps.append(step)
 
 
+def do_in(stream: int, what: str, step: Step, reads: bool = True) -> None:
+    """Do the same with work in a stream. reads: whether it may read what the caller has made."""
+    if _steps is None:
+        stream_order.launched(stream, what, reads)
+    do(step)
+
+
 def replay(steps: list[Step], stream: int) -> None:
     """Perform the steps of a graph in a stream. During a capture they are added to the graph that
     is captured."""

@@ -30,7 +30,7 @@ from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
 from nvfp4.model.tools import assemble
 from nvfp4.records import gpu_messages, messages
-from nvfp4.records.failures import ADVICE
+from nvfp4.records.failures import ADVICE, Finding
 from nvfp4.records.gpu_messages import Answer, Fault, Found, Started, longest_output
 from nvfp4.records.launch import Buffer, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CodedError, MachineLimit
@@ -89,6 +89,8 @@ class _Call:
     with_suffix: list[Counted] = field(default_factory=list)
     others: dict[tuple[str, str], Counted | None] = field(default_factory=dict)
     notes: list[list[str]] = field(default_factory=list)
+    alone: list[Finding] = field(default_factory=list)
+    """Findings of a call that has launched nothing."""
     read: list[str] = field(default_factory=list)
     """Names of buffers that host code has read."""
     copied: list[int] = field(default_factory=list)
@@ -202,6 +204,7 @@ class Gpu:
             compiled_since(told),
             call.fatal,
             _short(call.sampled),
+            [_short(asdict(each)) for each in call.alone],
         )
 
     def _write_costs(self, call: _Call, asked: messages.Begin) -> None:
@@ -326,9 +329,10 @@ class Gpu:
     def _add_note(self, request: gpu_messages.AddNote, fd: int | None) -> None:
         reports, note = self._call.reports, _note(request.note)
         those = [each for each in reports if each.kernel == request.kernel] or reports
-        if those and len(self._call.notes) < _most_told:
+        if len(self._call.notes) < _most_told:
             self._call.notes.append([note.code, note.message])
-            those[-1].findings.append(noted(note, those[-1].kernel))
+            found = those[-1].findings if those else self._call.alone
+            found.append(noted(note, those[-1].kernel if those else ""))
 
     def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> None:
         width, shape, strides = request.itemsize, request.shape, request.strides

@@ -114,8 +114,10 @@ longest_findings_bytes = 2600
 def findings_of(opened: OpenedCase, called: Called) -> list[Finding]:
     """Return the findings of a judged call: those of its launches, and what only our own check
     refuses."""
-    notes = opened.ended.notes if opened.ended is not None else []
-    found = [*_of_output(opened), *_of_launches(called.launches, notes)]
+    ended = opened.ended
+    notes, alone = (ended.notes, ended.alone) if ended is not None else ([], [])
+    launches = [*called.launches, {"findings": alone}]
+    found = [*_of_output(opened), *_of_launches(launches, notes)]
     while len(json.dumps([asdict(each) for each in found])) > longest_findings_bytes:
         found.pop()
     return found

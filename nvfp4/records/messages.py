@@ -246,3 +246,5 @@ class Ended(Record):
     """Whether a GPU would run nothing of the process after the fault."""
     sampled: str = ""
     """Why only some CTAs ran, so that outputs are unknown; empty if all did."""
+    alone: list[Any] = field(default_factory=list)
+    """Findings of a call without launches."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class Bench:
         self._data[6].fill_(float("nan"))
         try:
             output = self._called(configuration)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return sentence(error)
         right, message = reference.check_implementation(self._data, output, self._expected)
         return None if right else str(message).splitlines()[0]
@@ -206,7 +207,7 @@ class PredictingBench(Bench):
             for name in wanted:
                 try:
                     times[name] = self.predicted_us(space[name])
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     times[name] = math.inf
                     say(f"{name} left out: {sentence(error)}")
             best = min(times, key=lambda name: times[name])
@@ -230,7 +231,7 @@ def neighbours(space: Space, name: str) -> list[str]:
     return [
         each
         for each, theirs in fields.items()
-        if sum(a != b for a, b in zip(own, theirs, strict=True)) == 1
+        if len(own) == len(theirs) and sum(map(operator.ne, own, theirs)) == 1
     ]
 
 

@@ -20,8 +20,10 @@ Shape = tuple[int, int, int]
 
 
 def name_of(configuration: Any) -> str:
-    """Return the fields of a configuration in order, as the ranking shows them."""
-    return "/".join(map(str, dataclasses.astuple(configuration)))
+    """Return the fields of a configuration in order, as the ranking shows them: in ASCII, with
+    escapes for all else."""
+    shown = "/".join(map(str, dataclasses.astuple(configuration)))
+    return shown.encode("unicode_escape").decode()
 
 
 def sentence(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from functools import partial
 from nvfp4.problems.nvfp4_gemv.referee import shape_of
 from nvfp4.records.cases import CaseError, label, parse_case
 from nvfp4.tuner.benches import Bench, Gpu, Model, Ranked, shown
-from nvfp4.tuner.space import TuneError, load_space, name_of
+from nvfp4.tuner.space import TuneError, load_space, name_of, sentence
 
 
 def lines_of(ranking: list[Ranked], interval: str) -> list[str]:
@@ -40,7 +40,11 @@ def search_all(path: pathlib.Path, cases: list[str], bench: Bench) -> int:
     shapes = {label(line): shape_of(parse_case(line)) for line in cases}
     all_ranked = True
     for name, shape in shapes.items():
-        space = {name_of(e): e for e in submission.configurations(*shape, bench.capability)}
+        try:
+            space = {name_of(e): e for e in submission.configurations(*shape, bench.capability)}
+        except (Exception, SystemExit) as error:
+            what = f"{path} gives no configurations for {name}: {sentence(error)}"
+            raise TuneError(what, "Return a list of dataclass instances.") from error
         bench.open(submission, shape)
         ranking = bench.ranking(space, partial(print, f"{name}:", flush=True)) if space else []
         if ranking:

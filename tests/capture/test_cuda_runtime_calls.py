@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import declared
 
+from nvfp4.capture import stream_order
 from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import EarlyAccess
@@ -52,6 +53,11 @@ int in_a_stream(torch::Tensor t) {
 int fill_in(torch::Tensor t, int64_t stream) {
   fill<<<1, 1, 0, (cudaStream_t)stream>>>(t.data_ptr<float>(), 3.f);
   return cudaGetLastError();
+}
+int copy_in(torch::Tensor t, int64_t stream) {
+  float* at = t.data_ptr<float>();
+  cudaMemsetAsync(at, 0, 4, (cudaStream_t)stream);
+  return cudaMemcpyAsync(at + 1, at, 4, cudaMemcpyDeviceToDevice, (cudaStream_t)stream);
 }
 int texture() {
   cudaTextureObject_t made = 0;
@@ -169,7 +175,7 @@ void run(int which, torch::Tensor a, torch::Tensor b, torch::Tensor c) {
 """
 
 NAMES = [
-    *("profile", "in_a_stream", "fill_in", "zeros_in_new_memory"),
+    *("profile", "in_a_stream", "fill_in", "copy_in", "zeros_in_new_memory"),
     *("texture", "channel", "cooperative"),
     *("run", "in_clusters", "in_pairs", "in_large_clusters", "begin", "end", "chain"),
 ]
@@ -201,6 +207,16 @@ def test_streams_of_torch_stay_valid(module: Any) -> None:
     streams = [torch.cuda.Stream() for _ in range(300)]
     assert module.fill_in(tensor, streams[-1].cuda_stream) == 0
     assert tensor.item() == 3.0
+
+
+def test_copies_are_work_in_their_stream(module: Any) -> None:
+    tensor, streams = torch.zeros(2, device="cuda"), [torch.cuda.Stream() for _ in range(2)]
+    stream_order.begin()
+    for stream in (torch.cuda.current_stream(), *streams):
+        assert module.copy_in(tensor, stream.cuda_stream) == 0
+    early, *late = stream_order.unordered(0)
+    assert {each.kernel for each in (early, *late)} == {"cudaMemcpy"}
+    assert early.early and len(late) == 2
 
 
 ONE_KERNEL = r"""

@@ -135,7 +135,7 @@ def test_a_fill_waits_for_the_replay_and_takes_time_as_a_copy_to_a_symbol_does(
         value = ctypes.c_uint32.from_address(address)
         value.value = 1
         graphs.begin()
-        cudaMemset(RUNTIME, address, 7, 4)
+        cudaMemset(RUNTIME, address, 7, 4, 0)
         steps = graphs.end()
         assert value.value == 1
         graphs.replay(steps, 0)

@@ -154,7 +154,7 @@ def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buf
 
 
 @entry()
-def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int) -> None:
+def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int, stream: int) -> None:
     if not size:
         return
     if _on_device(runtime, address, size, "cudaMemset") is None:
@@ -166,11 +166,13 @@ def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int) -> Non
         # Copies have a predicted time: to read and write a half takes as long as to write all.
         host_access.copy(address, address, size // 2)
 
-    graphs.do(fill)
+    graphs.do_in(stream, "cudaMemset", fill, reads=False)
 
 
 @entry()
-def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int) -> None:
+def cudaMemcpy(
+    runtime: CudaRuntime, to: int, source: int, size: int, kind: int, stream: int
+) -> None:
     if not size:
         return
     found = [_on_device(runtime, each, size, "cudaMemcpy") for each in (source, to)]
@@ -190,7 +192,10 @@ def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int)
         else:
             ctypes.memmove(to, source, size)
 
-    graphs.do(copy)
+    if None in found:
+        graphs.do(copy)
+    else:
+        graphs.do_in(stream, "cudaMemcpy", copy)
 
 
 @entry()
@@ -201,7 +206,7 @@ def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, of
             Code.INVALID_VALUE,
             f"{size} bytes at {offset} of {variable.name}, which has {variable.nbytes}",
         )
-    cudaMemcpy(runtime, variable.address + offset, source, size, 4)
+    cudaMemcpy(runtime, variable.address + offset, source, size, 4, 0)
 
 
 @entry(gives=_ADDRESS)

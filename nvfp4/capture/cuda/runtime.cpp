@@ -212,14 +212,14 @@ SUCCEED(cudaHostGetDevicePointer, (void **device, void *host, unsigned), *device
 FORWARD(cudaFree, (void *address), "cudaFree", address)
 FORWARD(cudaFreeAsync, (void *address, cudaStream_t), "cudaFree", address)
 FORWARD(cudaFreeHost, (void *address), "cudaFree", address)
-FORWARD(cudaMemset, (void *address, int value, size_t size), "cudaMemset", address, value, size)
-FORWARD(cudaMemsetAsync, (void *address, int value, size_t size, cudaStream_t),
-        "cudaMemset", address, value, size)
+FORWARD(cudaMemset, (void *address, int value, size_t size), "cudaMemset", address, value, size, 0)
+FORWARD(cudaMemsetAsync, (void *address, int value, size_t size, cudaStream_t stream),
+        "cudaMemset", address, value, size, stream)
 FORWARD(cudaMemcpy, (void *to, const void *from, size_t size, cudaMemcpyKind kind),
-        "cudaMemcpy", to, from, size, kind)
+        "cudaMemcpy", to, from, size, kind, 0)
 FORWARD(cudaMemcpyAsync,
-        (void *to, const void *from, size_t size, cudaMemcpyKind kind, cudaStream_t),
-        "cudaMemcpy", to, from, size, kind)
+        (void *to, const void *from, size_t size, cudaMemcpyKind kind, cudaStream_t stream),
+        "cudaMemcpy", to, from, size, kind, stream)
 FORWARD(cudaMemcpyToSymbol,
         (const void *symbol, const void *from, size_t size, size_t offset, cudaMemcpyKind),
         "copy_to_symbol", symbol, from, size, offset)

@@ -89,7 +89,8 @@ def show_counts(console: Console, labels: Sequence[str], verdicts: Sequence[Verd
         cells = [_count(each[index].emulation, name) for each, name in rows]
         total = totals[index]
         cells.append(microseconds(total.us) if total and total.us else "-")
-        unverified = any(each.unverified for each in verdicts[index].benchmarks)
+        of_all = *verdicts[index].tests, *verdicts[index].benchmarks
+        unverified = any(each.unverified for each in of_all)
         columns.append(Column(label + "\n(unverified)" * unverified, cells))
     show_table(console, "Counts of emulated calls", columns)
     for label, total in zip(labels, totals, strict=True):
@@ -197,6 +198,7 @@ class _Comparing:
         counts = [
             {
                 "file": label,
+                "unverified": next(filter(None, (each.unverified for each in verdict.tests)), None),
                 "predicted": asdict(predicted) if (predicted := verdict.score.predicted) else None,
                 "shapes": [
                     {"spec": each.spec, "unverified": each.unverified, "counts": each.emulation}
