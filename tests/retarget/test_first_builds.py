@@ -434,16 +434,12 @@ def f{number}():
 """
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("syntax", "C++", "CuTe DSL", "Triton", "import"),
-        pytest.param(tuple(MISTAKES), marks=pytest.mark.corpus),
-    ],
-    ids=["usual", "all"],
-)
+USUAL = ["syntax", "C++", "CuTe DSL", "Triton", "import"]
+
+
+@pytest.mark.parametrize("names", [USUAL, pytest.param([*MISTAKES], marks=pytest.mark.corpus)])
 def test_a_compiler_s_words_and_a_hint_are_the_same_with_and_without_a_gpu(
-    names: tuple[str, ...], pretended: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    names: list[str], pretended: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     text = f"import json, os\n\nstubs = '-L{tmp_path}'\n"
     for library in ("c10_cuda", "torch_cuda"):  # which a torch with CUDA has
