@@ -196,15 +196,10 @@ def test_memory_that_nothing_has_set_is_not_zero(module: Any) -> None:
     assert module.zeros_in_new_memory(torch.zeros(64, device="cuda")) == [64, 0, 0, 64]
 
 
-def test_work_in_a_stream_is_done(module: Any) -> None:
-    tensor = torch.zeros(1, device="cuda")
+def test_work_in_a_stream_is_done_and_those_of_torch_stay_valid(module: Any) -> None:
+    tensor, streams = torch.zeros(1, device="cuda"), [torch.cuda.Stream() for _ in range(300)]
     assert module.in_a_stream(tensor) == 0
     assert tensor.item() == 1.0
-
-
-def test_streams_of_torch_stay_valid(module: Any) -> None:
-    tensor = torch.zeros(1, device="cuda")
-    streams = [torch.cuda.Stream() for _ in range(300)]
     assert module.fill_in(tensor, streams[-1].cuda_stream) == 0
     assert tensor.item() == 3.0
 
