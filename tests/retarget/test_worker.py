@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nvfp4.cli.display.sentences import retargeting_lines
+from nvfp4.cli.text import visible_json
 from nvfp4.cli.verdict import read_retargeted
 from nvfp4.judge.observing import RetargetedKernels
 from nvfp4.judge.protocol import ResultPipe
@@ -166,8 +167,8 @@ def test_kernels_travel_to_the_verdict(tmp_path: Path) -> None:
     (line,) = written(tmp_path, [emulated], [KERNEL], [KERNEL])
     key, _, value = line.partition(": ")
     assert key == "device.retargeted"
-    assert read_retargeted(value) == [KERNEL]
-    first, second = retargeting_lines(read_retargeted(value))
+    assert read_retargeted(visible_json(value)) == [KERNEL]
+    first, second = retargeting_lines([KERNEL])
     assert first.startswith("retargeted from sm_100a to sm_90a: times hold for this GPU")
     assert second == (
         "  gemv_kernel: 218 PTX instructions +476: 64 cvt.rn.f16x2.e2m1x2, 2 add.rn.f32x2"
@@ -183,8 +184,8 @@ def test_what_a_submission_makes_up_stays_plain(tmp_path: Path) -> None:
     }
     (line,) = written(tmp_path, [wild] * 50, [7, None, {"rewritten": 3}])
     assert len(line) < 3100
-    for kernel in read_retargeted(line.partition(": ")[2]):
+    for kernel in read_retargeted(visible_json(line.partition(": ")[2])):
         assert (len(kernel["kernel"]), kernel["added"], len(kernel["rewritten"])) == (60, 0, 12)
     for text in (None, "", "{", "[1, {}]", json.dumps([{**KERNEL, "rewritten": {"a": "b"}}])):
-        assert read_retargeted(text) == []
+        assert read_retargeted(visible_json(text)) == []
     assert not list(retargeting_lines([]))
