@@ -23,6 +23,8 @@ _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
 _DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
 TENSOR = 0
 """In place of a statement's position, for the cycles of tensor cores."""
+_EMPTIED = -1
+"""In place of a statement's position, for CTAs whose L1 is emptied."""
 _L1_SECTORS = (256 << 10) // SECTOR_BYTES
 """The sectors that a thread block's L1 holds at most: it is emptied after so many new ones."""
 
@@ -209,6 +211,10 @@ class WorkCounter:
         pairs, at = np.unique(pairs_of(cta, sector), return_index=True)
         self._order.append((start, pairs, warp[at], halves_of(requests)[0]))
 
+    def empty_l1(self, cta: Array) -> None:
+        """Record that drawn CTAs invalidate their L1."""
+        self._order.append((_EMPTIED, np.empty(0, np.uint64), cta, cta))
+
     def _first_in_ctas(self) -> dict[int, Array]:
         """Count for each statement the sectors that it was the first in its thread block to
         request, the requests with such sectors, and the sectors that L1 has lost since; also
@@ -220,7 +226,10 @@ class WorkCounter:
         everything = np.unique(np.concatenate([pairs for _, pairs, *_ in self._order]))
         seen = np.zeros(everything.size, np.int64)
         fetched = np.zeros(self.drawn, np.int64)
-        for start, pairs, warps, asking in self._order:
+        for start, pairs, warps, asking in self._order:  # where L1 is emptied, warps are CTAs
+            if start == _EMPTIED:
+                fetched[warps] += _L1_SECTORS - fetched[warps] % _L1_SECTORS
+                continue
             place, (cta, _) = np.searchsorted(everything, pairs), halves_of(pairs)
             turn = 1 + fetched[cta] // _L1_SECTORS
             new = seen[place] != turn
@@ -248,6 +257,12 @@ class DrawnCtas:
         self._rows = np.array(sorted(secrets.SystemRandom().sample(range(grid.ctas), most)), int)
         self._before = self._work.drawn
         self._work.drawn += most
+
+    def empty_l1(self, ctas: Array) -> None:
+        """Record that threads of these CTAs of the batch invalidate their L1."""
+        rows = np.flatnonzero(np.isin(self._rows, ctas))
+        if rows.size:
+            self._work.empty_l1(self._before + rows)
 
     def note(self, start: int, nbytes: int, address: Array, request: Array, copies: int) -> None:
         """Record the accesses of a statement. address, request, copies: see `Requests`."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
-from nvfp4.emulator.instructions.global_access import note_fence
+from nvfp4.emulator.instructions.global_access import acquires_from_sms, empty_l1, note_fence
 from nvfp4.emulator.instructions.mbarrier_objects import fence_inits
 from nvfp4.emulator.instructions.shared_access import note_proxy_fence, note_thread_fence
 from nvfp4.emulator.ptx.flow import is_proxy_fence
@@ -168,6 +168,7 @@ def cluster(site: Site) -> Action:
         _refuse(site, ex, lanes, ~owes, what, hint)
         if ex.guard is not None:
             batch.signals.release(ex.group.lanes[~ex.mask()], following)
+        empty_l1(batch, lanes)
         passed = barrier.wait(lanes, following)
         if passed.size:
             batch.signals.release(passed, following)
@@ -197,6 +198,8 @@ def fence(site: Site) -> Action:
         notes = []
     elif any(level in site.parts for level in ("gl", "sys", "gpu")):
         notes = [note_fence, note_thread_fence]
+    if acquires_from_sms(site):
+        notes.append(empty_l1)
 
     def run(ex: Execution) -> None:
         for note in notes:

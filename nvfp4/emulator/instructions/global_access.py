@@ -21,6 +21,7 @@ from nvfp4.records.launch import Buffer, View
 from nvfp4.records.texts import short_name
 
 _RELEASES = frozenset(("release", "acq_rel", "seq_cst", "sc"))
+_ACQUIRES = frozenset(("acquire", "acq_rel", "sc", "membar"))
 _ONE_REQUEST = np.zeros(1, np.int64)
 
 
@@ -80,6 +81,17 @@ def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array) -> 
     acquires = site.parts[0] == "atom"
     releases = bool(parts & _RELEASES) and not parts & {"cta", "cluster"}
     races.exchange(races.channels(address), who, tells=True, acquires=acquires, publishes=releases)
+
+
+def acquires_from_sms(site: Site) -> bool:
+    """Whether threads acquire what those of other SMs have written: ptxas empties L1 behind it."""
+    return not _ACQUIRES.isdisjoint(site.parts) and {"cta", "proxy"}.isdisjoint(site.parts)
+
+
+def empty_l1(batch: Batch, lanes: Array) -> None:
+    """Record that these threads invalidate their L1."""
+    if batch.launch.work.samples:
+        batch.kept(DrawnCtas).empty_l1(batch.grid.cta[lanes])
 
 
 def note_fence(batch: Batch, lanes: Array) -> None:
@@ -237,7 +249,11 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             spent[:] = sectors * requests.copies // spent.size
         work.spend(start, spent)
         if work.samples:
-            batch.kept(DrawnCtas).note(start, nbytes, address, requests.request, requests.copies)
+            drawn, copies = batch.kept(DrawnCtas), requests.copies
+            drawn.note(start, nbytes, address, requests.request, copies)
+            if acquires_from_sms(access.site):
+                ctas = np.arange(batch.grid.ctas)
+                drawn.empty_l1(requests.request // batch.grid.warps if copies == 1 else ctas)
         if flag == WRITTEN:
             traffic.global_written_bytes += nbytes * lanes
         else:

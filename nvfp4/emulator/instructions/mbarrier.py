@@ -7,6 +7,7 @@ import numpy as np
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import spaces_of
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
+from nvfp4.emulator.instructions.global_access import empty_l1
 from nvfp4.emulator.ptx.syntax import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -139,6 +140,7 @@ def wait(site: Site) -> Action:
     held. A wait whose result is unused acquires nothing.
     """
     by_parity, relaxed = "parity" in site.parts, "relaxed" in site.parts
+    empties = "cluster" in site.parts and not relaxed
 
     def result_used(ex: Execution) -> bool:
         return site.instruction.line not in ex.batch.launch.waits_not_looked_at
@@ -178,6 +180,8 @@ def wait(site: Site) -> Action:
         if not done.all():
             remember(ex, offset, at, wanted, done)
             ex.batch.launch.work.waits |= "try_wait" in site.parts  # it has timed out
+        if empties:
+            empty_l1(ex.batch, lanes)
         if result_used(ex):
             mbarrier_objects.acquire(ex.batch, offset[done], lanes[done], relaxed)
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):
