@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import numpy as np
 import pytest
@@ -256,12 +255,3 @@ def test_a_region_counts_all_wrong_elements(places: list[tuple[int, int]]) -> No
 def test_every_text_can_be_made() -> None:
     assert all("{" not in each.cause.text for each in every_misreading.values())
     assert all(each.cause.code in texts for each in every_misreading.values())
-
-
-def test_it_is_quick_where_nothing_is_found() -> None:
-    data = generate_full_range_input(2432, 4608, 2, 1)
-    garbage = torch.randn(data[6].shape).half() * 100
-    expected = ref_kernel(data)
-    began = time.process_time()
-    assert diagnose(data, garbage, expected).cause is None
-    assert time.process_time() - began < 3  # 0.2 on a machine that does nothing else
