@@ -64,9 +64,11 @@ class Interception:
         overlaps = launch.programmatic and stream_order.follows_a_kernel(launch.stream)
         if overlaps != launch.programmatic:
             launch = replace(launch, programmatic=overlaps)
-        if not launch.trial and not graphs.capturing():
-            stream_order.launched(launch.stream, launch.kernel)
-        graphs.do(partial(self._run, launch))
+        run = partial(self._run, launch)
+        if launch.trial:
+            graphs.do(run)
+        else:
+            graphs.do_in(launch.stream, launch.kernel, run)
 
 
 _EARLY = (

@@ -82,7 +82,7 @@ class _Call:
     """State of the call that is being judged."""
 
     request: messages.Begin = _NO_CALL
-    """The request that began the call; None before the first."""
+    """The request that began the call."""
     reports: list[LaunchReport] = field(default_factory=list)
     counts: list[Counted] = field(default_factory=list)
     costs: list[KernelCost] = field(default_factory=list)
@@ -331,8 +331,10 @@ class Gpu:
         those = [each for each in reports if each.kernel == request.kernel] or reports
         if len(self._call.notes) < _most_told:
             self._call.notes.append([note.code, note.message])
-            found = those[-1].findings if those else self._call.alone
-            found.append(noted(note, those[-1].kernel if those else ""))
+            found, kernel = self._call.alone, ""
+            if those:
+                found, kernel = those[-1].findings, those[-1].kernel
+            found.append(noted(note, kernel))
 
     def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> None:
         width, shape, strides = request.itemsize, request.shape, request.strides

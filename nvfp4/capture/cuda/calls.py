@@ -74,11 +74,20 @@ def grid_barrier(
     return {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
 
 
-@entry(count=9)
-def launch(runtime: CudaRuntime, function: int, *given: int) -> None:
-    *places, arguments, shared_bytes, stream, programmatic, cooperative = given
-    grid, block, cluster = map(_dim3_at, places)
-    dims = grid, block, cluster
+@entry()
+def launch(
+    runtime: CudaRuntime,
+    function: int,
+    grid: int,
+    block: int,
+    cluster: int,
+    arguments: int,
+    shared_bytes: int,
+    stream: int,
+    programmatic: int,
+    cooperative: int,
+) -> None:
+    dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     registers = grid_barrier(runtime, function, *dims, shared_bytes) if cooperative else {}
     early = bool(programmatic and not cooperative)
     runtime.launch(function, *dims, arguments, shared_bytes, stream, registers, early)

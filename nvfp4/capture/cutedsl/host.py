@@ -96,7 +96,7 @@ class HostRuntime(CudaRuntime):
             for entry in range(attributes, attributes + size, _LAUNCH_ATTRIBUTE_BYTES)
         }
         i, j, k = asked.get(_CLUSTER_DIMENSION, (1, 1, 1))
-        early, cooperative = [any(asked.get(w, ())[:1]) for w in (_PROGRAMMATIC, _COOPERATIVE)]
+        early, cooperative = (bool(asked.get(w, [0])[0]) for w in (_PROGRAMMATIC, _COOPERATIVE))
         shape = (x, y, z), (a, b, c), (i or 1, j or 1, k or 1)
         registers = grid_barrier(self, handle, *shape, shared_bytes) if cooperative else {}
         self.launch(handle, *shape, args, shared_bytes, stream, registers, early)

@@ -89,8 +89,7 @@ def show_counts(console: Console, labels: Sequence[str], verdicts: Sequence[Verd
         cells = [_count(each[index].emulation, name) for each, name in rows]
         total = totals[index]
         cells.append(microseconds(total.us) if total and total.us else "-")
-        of_all = *verdicts[index].tests, *verdicts[index].benchmarks
-        unverified = any(each.unverified for each in of_all)
+        unverified = any(each.unverified for each in verdicts[index].results)
         columns.append(Column(label + "\n(unverified)" * unverified, cells))
     show_table(console, "Counts of emulated calls", columns)
     for label, total in zip(labels, totals, strict=True):

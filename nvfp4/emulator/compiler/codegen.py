@@ -5,6 +5,7 @@ variables, puts those that a later block needs into R, and returns the next bloc
 `instructions.control` says where threads diverge.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from nvfp4.emulator.ptx.syntax import Instruction, Program, Register, Sink, Symb
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.group import register_numbers, select
+
+_HEARS = re.compile(r"(?!.*shared)(atom|ld\.(.*\.)?(volatile|relaxed|acquire))\b")
+"""Opcodes of statements that may tell a CTA what others have done."""
 
 
 @dataclass
@@ -67,6 +71,16 @@ class CompiledKernel:
     """For a register, the one that tells which of its bits are undefined."""
     tracks_memory: bool
     """Whether undefined bits in shared and local memory are tracked, too."""
+
+    @cached_property
+    def cancels(self) -> bool:
+        """Whether CTAs may take over the work of others that have not started."""
+        return any(each.parts[0] == "clusterlaunchcontrol" for each in self.program.code)
+
+    @cached_property
+    def hears(self) -> bool:
+        """Whether a statement may tell a CTA what others have done."""
+        return any(_HEARS.match(each.opcode) for each in self.program.code)
 
     @cached_property
     def loads_under_way(self) -> frozenset[int]:

@@ -155,9 +155,9 @@ class Comparison:
     """Executes the launch in an order."""
     find_other: FindOther
     state: LaunchState
-    """Of the first run."""
+    """The launch's state after its first run."""
     worlds: Worlds
-    """What earlier launches left; gets what this one leaves."""
+    """What earlier launches left in each order; what this launch leaves is added."""
 
     def compare_orders(
         self,

@@ -1,7 +1,6 @@
 """A launch: its parameters and limits, its CTAs in batches, its report."""
 
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -61,8 +60,6 @@ _LEAST_AGAIN_S, _MOST_AGAIN = 5.0, 20.0
 first run's time if that is longer."""
 _UNEVEN = 1.5
 """The most that CTAs of a batch may do, over the mean, where they may leave work to others."""
-_HEARS = re.compile(r"(?!.*shared)(atom|ld\.(.*\.)?(volatile|relaxed|acquire))\b")
-"""Opcodes of statements that may tell a CTA what others have done."""
 _SAMPLED_TOGETHER = 16
 """CTAs that run side by side if only a sample runs."""
 _LEAST_SEEN_S = 2.0
@@ -236,8 +233,7 @@ def run_ctas(
     runs = np.zeros(len(compiled.blocks), np.int64)
     sizes = np.array([block.kinds.total() for block in compiled.blocks])
     size = _resident(state) if together else _batch_size(state)
-    cancels = any(each.parts[0] == "clusterlaunchcontrol" for each in compiled.program.code)
-    shares = cancels or any(_HEARS.match(each.opcode) for each in compiled.program.code)
+    cancels, shares = compiled.cancels, compiled.cancels or compiled.hears
     counted = shares and state.work.samples and not state.program.local_bytes
     if counted and (cancels or clusters.size <= _resident(state)):
         # Those that run first do not leave the others less to do than on a device.
