@@ -28,6 +28,13 @@ def halves_of(pairs: Array) -> tuple[Array, Array]:
     return (pairs >> _SHIFT).astype(np.int64), pairs & _LOW
 
 
+def begin_of_runs(numbers: Array) -> Array:
+    """Return whether each number differs from the one before it, bool of the same shape [n]."""
+    begins = np.ones(numbers.size, bool)
+    np.not_equal(numbers[1:], numbers[:-1], out=begins[1:])
+    return begins
+
+
 @dataclass(frozen=True)
 class Updates:
     """How often atomics update each place, which is a word or a piece of 512 bytes. Each array has
@@ -90,7 +97,7 @@ def _joined(parts: Sequence[Updates]) -> Updates:
     place, *others = (np.concatenate(each) for each in columns)
     order = np.argsort(place, kind="stable")
     place = place[order]
-    begin = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1])))
+    begin = np.flatnonzero(begin_of_runs(place))
     ways = (np.add,) * 3 + (np.maximum,) * 2
     found = (w.reduceat(each[order], begin) for w, each in zip(ways, others, strict=True))
     return Updates(place[begin], *found)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nvfp4.emulator.updates import UpdateCounter, Updates, halves_of, pairs_of
+from nvfp4.emulator.updates import UpdateCounter, Updates, begin_of_runs, halves_of, pairs_of
 
 Array = NDArray[Any]
 
@@ -201,15 +201,17 @@ class WorkCounter:
         )  # fmt: skip
 
     def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:
-        """Record the sectors that warps of drawn CTAs request, each once for a request.
+        """Record the sectors that warps of drawn CTAs request, each once for a request, in
+        ascending order of warps and then of sectors.
 
         copies: the number of requests that each of these stands for.
         """
-        lines = np.unique(pairs_of(warp, sector >> _LINES_SHIFT)).size
-        requests = np.unique(pairs_of(cta, warp))
-        self._counts[start] += (copies * requests.size, copies * sector.size, copies * lines)
+        begins = begin_of_runs(warp)
+        lines = np.count_nonzero(begins | begin_of_runs(sector >> _LINES_SHIFT))
+        asking = cta[begins]
+        self._counts[start] += (copies * asking.size, copies * sector.size, copies * lines)
         pairs, at = np.unique(pairs_of(cta, sector), return_index=True)
-        self._order.append((start, pairs, warp[at], halves_of(requests)[0]))
+        self._order.append((start, pairs, warp[at], asking))
 
     def empty_l1(self, cta: Array) -> None:
         """Record that drawn CTAs invalidate their L1."""
@@ -223,7 +225,7 @@ class WorkCounter:
         of_cta: dict[int, Array] = defaultdict(lambda: np.zeros((2, self.drawn)))
         if not self._order:
             return found
-        everything = np.unique(np.concatenate([pairs for _, pairs, *_ in self._order]))
+        everything = np.sort(np.concatenate([pairs for _, pairs, *_ in self._order]))
         seen = np.zeros(everything.size, np.int64)
         fetched = np.zeros(self.drawn, np.int64)
         for start, pairs, warps, asking in self._order:  # where L1 is emptied, warps are CTAs
@@ -236,10 +238,9 @@ class WorkCounter:
             again = np.count_nonzero(new & (seen[place] > 0))
             seen[place] = turn
             fetched += np.bincount(cta[new], minlength=self.drawn)
-            found[start] += np.count_nonzero(new), np.unique(warps[new]).size, 0, again
-            for row, each in enumerate((cta[new], asking)):
-                ctas, counts = np.unique(each, return_counts=True)
-                of_cta[start][row, ctas] += counts
+            fetching = np.count_nonzero(begin_of_runs(np.sort(warps[new])))
+            found[start] += np.count_nonzero(new), fetching, 0, again
+            of_cta[start] += [np.bincount(each, minlength=self.drawn) for each in (cta[new], asking)]
         for start, (sectors, requests) in of_cta.items():
             if sectors.any():
                 most = (sectors[requests > 0] / requests[requests > 0]).max()
