@@ -3,36 +3,16 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from nvfp4.emulator.arrays import begin_of_runs, halves_of, pairs_of
+from nvfp4.emulator.ptx.types import Array
 
-_SHIFT, _LOW = np.uint64(48), np.uint64((1 << 48) - 1)
 _WARP = 32
 _SECTOR, _PIECE = np.uint64(5), np.uint64(9)
 """Shifts from an address to its sector and to its piece of 512 bytes."""
 _MOST_PLACES = 1 << 19
-
-
-def pairs_of(high: Array, low: Array) -> Array:
-    """Return uint64 that hold a number, such as a warp's, above another of at most 48 bits, such as
-    an address."""
-    return high.astype(np.uint64, copy=False) << _SHIFT | low.astype(np.uint64, copy=False)
-
-
-def halves_of(pairs: Array) -> tuple[Array, Array]:
-    """Return the numbers that pairs hold, int64 and uint64."""
-    return (pairs >> _SHIFT).astype(np.int64), pairs & _LOW
-
-
-def begin_of_runs(numbers: Array) -> Array:
-    """Return whether each number differs from the one before it, bool of the same shape [n]."""
-    begins = np.ones(numbers.size, bool)
-    np.not_equal(numbers[1:], numbers[:-1], out=begins[1:])
-    return begins
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nvfp4.emulator.updates import UpdateCounter, Updates, begin_of_runs, halves_of, pairs_of
-
-Array = NDArray[Any]
+from nvfp4.emulator.arrays import begin_of_runs, halves_of, pairs_of
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.updates import UpdateCounter, Updates
 
 SECTOR_BYTES = 32
 _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
@@ -240,7 +240,8 @@ class WorkCounter:
             fetched += np.bincount(cta[new], minlength=self.drawn)
             fetching = np.count_nonzero(begin_of_runs(np.sort(warps[new])))
             found[start] += np.count_nonzero(new), fetching, 0, again
-            of_cta[start] += [np.bincount(each, minlength=self.drawn) for each in (cta[new], asking)]
+            both = cta[new], asking
+            of_cta[start] += [np.bincount(each, minlength=self.drawn) for each in both]
         for start, (sectors, requests) in of_cta.items():
             if sectors.any():
                 most = (sectors[requests > 0] / requests[requests > 0]).max()

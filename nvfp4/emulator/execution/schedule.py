@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
 from nvfp4.emulator.errors import Deadlock
 from nvfp4.emulator.execution.experiment import overwriting_blocks
@@ -231,7 +232,7 @@ class Scheduler:
             self._place(self._group(lanes), block)
             return
         turns = self._turns[lanes]
-        for turn in np.unique(turns).tolist():
+        for turn in distinct(turns).tolist():
             place = turn * len(self.kernel.blocks) + block
             self._place(self._group(lanes[turns == turn]), place)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.errors import Deadlock, EmulatorError, Related, RunawayKernel
 from nvfp4.emulator.instructions.action import Site
@@ -286,6 +287,6 @@ def _threads(batch: Batch, lanes: Array) -> str:
     cta = int(lanes[0]) // threads
     own = lanes[lanes // threads == cta] % threads
     place = batch.coordinates(int(lanes[0]))[0]
-    ctas = np.unique(lanes // threads).size
+    ctas = distinct(lanes // threads).size
     others = f" (and in {ctas - 1} more CTAs)" if ctas > 1 else ""
     return f"threads {ranges(own, _RANGES)} of CTA {place}{others}"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nvfp4.emulator.arrays import distinct, halves_of, pairs_of
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.instructions import access_shape, global_access, shared_access
 from nvfp4.emulator.instructions import undefined as undefined_memory
@@ -13,7 +14,6 @@ from nvfp4.emulator.ptx.types import Array, register_class
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN, in_window
-from nvfp4.emulator.updates import halves_of, pairs_of
 
 
 def load(ex: Execution, access: access_shape.Access, address: Array) -> list[Array]:
@@ -181,7 +181,7 @@ def _count_constants(ex: Execution, site: Site, address: Array) -> None:
 def _different(batch: Batch, site: Site, warp: Array, place: Array) -> tuple[int, int]:
     """Return how many different places the lanes of each warp access, all together, and how many
     warps do."""
-    pairs = np.unique(pairs_of(warp, place))
+    pairs = distinct(pairs_of(warp, place))
     warps, places = np.unique(halves_of(pairs)[0], return_counts=True)
     batch.launch.work.spend(site.instruction.start, batch.by_cta(warps, places))
     return pairs.size, warps.size

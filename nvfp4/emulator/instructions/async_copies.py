@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, Site, Source, instruction
@@ -114,7 +115,7 @@ def _read_parts(
     if (length == whole.nbytes).all():
         return _read(batch, whole, address, lanes)
     data = np.zeros((address.size, whole.nbytes), np.uint8)
-    for amount in np.unique(length[length > 0]).tolist():
+    for amount in distinct(length[length > 0]).tolist():
         some = np.flatnonzero(length == amount)
         shape = whole if amount == whole.nbytes else Access(site, "global", 1, amount)
         data[some, :amount] = _read(batch, shape, address[some], lanes[some])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
+from nvfp4.emulator.arrays import begin_of_runs, halves_of, pairs_of
 from nvfp4.emulator.errors import OutOfBounds, UninitialisedShared
 from nvfp4.emulator.instructions import access_shape, global_access, shared_access
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
@@ -17,7 +18,6 @@ from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN
 from nvfp4.emulator.state.races import first_unwritten
-from nvfp4.emulator.updates import halves_of, pairs_of
 
 Update = Callable[[Array, Array, Array], Array]
 
@@ -142,7 +142,7 @@ def apply(
     old = access_shape.data_of(what, address.size)
     order = np.argsort(address, kind="stable")
     ordered = address[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    starts = np.flatnonzero(begin_of_runs(ordered))
     length = np.diff(np.append(starts, address.size))
     # Each turn performs the next lane of every address.
     for turn in range(int(length.max())):

@@ -8,6 +8,7 @@ is still an error.
 
 import numpy as np
 
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.errors import BarrierMisuse
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.global_access import acquires_from_sms, empty_l1, note_fence
@@ -76,7 +77,7 @@ def _numbers(site: Site, ex: Execution, which: Array) -> list[tuple[int, Array]]
     positions = ex.positions()
     flat = ex.group.spread(which)[positions]
     found = []
-    for number in np.unique(flat).tolist():
+    for number in distinct(flat).tolist():
         here = positions[flat == number]
         if number >= BARRIERS:
             site.lane(ex.batch, ex.group.lanes[here[0]]).fault(
@@ -128,7 +129,7 @@ def outcome(site: Site) -> Action:
         flat = group.spread(number)
         ones = np.zeros(flat.size, np.int64)
         came = np.zeros(flat.size, np.int64)
-        for n in np.unique(flat).tolist():
+        for n in distinct(flat).tolist():
             here = flat == n
             held = ex.batch.barrier(n).outcome[group.cta[here]]
             ones[here], came[here] = held[:, 0], held[:, 1]

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from nvfp4.emulator import errors
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.instructions import mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
@@ -255,7 +256,7 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
     waiting = batch.kept(Postponed).by_mbarrier
     if not waiting or not offset.size:
         return False
-    for each in np.unique(offset).tolist():
+    for each in distinct(offset).tolist():
         copies = waiting.pop(each, [])
         parity = mbarrier_objects.parity_of(batch, each) if copies else 0
         for number, (at, mbar, move) in enumerate(copies, start=1):

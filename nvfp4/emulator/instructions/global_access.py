@@ -7,6 +7,7 @@ from typing import NoReturn
 import numpy as np
 
 from nvfp4.emulator import errors
+from nvfp4.emulator.arrays import begin_of_runs
 from nvfp4.emulator.instructions.access_shape import Access, data_of, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
@@ -98,8 +99,7 @@ def note_fence(batch: Batch, lanes: Array) -> None:
     """Order what these threads did before the strong loads of other threads."""
     if batch.launch.races is not None and lanes.size:
         which = np.full(lanes.size, FENCES)
-        warps = np.unique(lanes >> 5)
-        batch.shared.clocks.publish(*divmod(warps, batch.clusters.warps))
+        batch.shared.clocks.publish(*batch.warps_of(lanes))
         who = _who(batch, lanes)
         batch.launch.races.exchange(which, who, tells=True, acquires=False, publishes=True)
 
@@ -235,8 +235,7 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
     if access.counted:
         traffic, work, start = batch.traffic, batch.launch.work, access.site.instruction.start
         traffic.sectors_requested += sectors * requests.copies
-        runs = requests.request  # of equal neighbours
-        count = requests.copies * (1 + int(np.count_nonzero(runs[1:] != runs[:-1])))
+        count = requests.copies * int(np.count_nonzero(begin_of_runs(requests.request)))
         traffic.global_requests += count
         asked = work.asked[start]
         if flag == READ and access.strong and address.size:

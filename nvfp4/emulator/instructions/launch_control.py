@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.instructions import action, copy_engine
 from nvfp4.emulator.instructions.bulk_copies import COMPLETION
@@ -100,7 +101,7 @@ def query_cancel(site: action.Site) -> action.Action:
         def is_canceled(ex: Execution, low: Array, high: Array) -> tuple[Array, ...]:
             done = high >> np.uint64(32) != 0
             refused = ex.group.lanes[~ex.group.spread(done) & ex.mask()]
-            ex.batch.kept(_Refused).rows.update(np.unique(ex.batch.grid.cta[refused]).tolist())
+            ex.batch.kept(_Refused).rows.update(distinct(ex.batch.grid.cta[refused]).tolist())
             return (done,)
 
         return action.Action(
@@ -144,7 +145,7 @@ def griddepcontrol(site: action.Site) -> action.Action:
         if hazards:
             found, clocks = ex.batch.kept(LaunchWaits), ex.batch.shared.clocks
             found.lanes[lanes] = True
-            cluster, warp = divmod(np.unique(lanes >> 5), ex.batch.clusters.warps)
+            cluster, warp = ex.batch.warps_of(lanes)
             first = found.clocks[cluster, warp] == 0
             cluster, warp = cluster[first], warp[first]
             found.clocks[cluster, warp] = clocks.known[cluster, warp, warp]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nvfp4.emulator.arrays import begin_of_runs, distinct
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, NoArrivals, OutOfBounds, SharedRace
 from nvfp4.emulator.instructions import shared_access
 from nvfp4.emulator.instructions.action import Site
@@ -248,7 +249,7 @@ class _Inits:
             return
         grid, size = self.batch.clusters, self.thread.size // self.batch.clusters.ctas
         phases = self.batch.cluster_barrier.phases
-        for cluster in np.unique(grid.cta[lanes]).tolist():
+        for cluster in distinct(grid.cta[lanes]).tolist():
             words = slice(cluster * size, (cluster + 1) * size)
             own = grid.thread[lanes[grid.cta[lanes] == cluster]]
             fenced = (self.clock[words] > 0) & np.isin(self.thread[words], own)
@@ -306,7 +307,7 @@ class _Heard:
 
     def rows(self, word: Array) -> Array:
         """Return the mbarriers' places among the clocks."""
-        new = np.unique(word[self._rows[word] == 0])
+        new = distinct(word[self._rows[word] == 0])
         if new.size:
             self._rows[new] = np.arange(new.size) + len(self.clocks)
             more = np.zeros((new.size, self.clocks.shape[1]), np.int32)
@@ -325,8 +326,7 @@ def _warps(batch: Batch, offset: Array, lanes: Array) -> tuple[Array, Array, Arr
     """Return distinct (object, cluster, warp) of some lanes, as three arrays."""
     word = _word(offset)
     warp = lanes >> 5
-    first = np.ones(lanes.size, np.bool_)
-    first[1:] = (warp[1:] != warp[:-1]) | (word[1:] != word[:-1])
+    first = begin_of_runs(warp) | begin_of_runs(word)
     word, warp = word[first], warp[first]
     return word, warp // batch.clusters.warps, warp % batch.clusters.warps
 

@@ -9,6 +9,7 @@ not ended and waits for the access.
 import numpy as np
 
 from nvfp4.emulator import errors
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.instructions.access_shape import Access, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
@@ -153,7 +154,7 @@ def leave(batch: Batch, lanes: Array) -> None:
         return
     visits = batch.kept(_Visits)
     alive = batch.cta_alive()
-    for row in np.unique(batch.grid.cta[lanes]).tolist():
+    for row in distinct(batch.grid.cta[lanes]).tolist():
         if alive[row]:
             continue
         known = batch.shared.clocks.of_cta(row)[: visits.clock.shape[1]]
@@ -363,14 +364,13 @@ def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None
 def note_proxy_fence(batch: Batch, lanes: Array) -> None:
     """Order the accesses that these threads know of before later ones by the copy engine."""
     if batch.shared.checked and lanes.size:
-        warps = np.unique(lanes >> 5)
-        batch.shared.clocks.fence_proxies(*divmod(warps, batch.clusters.warps))
+        batch.shared.clocks.fence_proxies(*batch.warps_of(lanes))
 
 
 def note_thread_fence(batch: Batch, lanes: Array) -> None:
     """Order the accesses that these threads know of before their own relaxed arrivals."""
     if batch.shared.checked and lanes.size:
-        batch.shared.clocks.order(*divmod(np.unique(lanes >> 5), batch.clusters.warps))
+        batch.shared.clocks.order(*batch.warps_of(lanes))
 
 
 def seen_at(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvfp4.emulator import errors
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.instructions import access, action, copy_engine, global_access
 from nvfp4.emulator.instructions.access_shape import Access, spaces_of, split_windows
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
@@ -242,7 +243,7 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
     descriptor, target, *coordinates, mbarrier = operands
     launch, shared, memory = batch.launch, batch.shared, batch.memory
     special = batch.cluster_size > 1 or launch.order.shifts_copies or launch.hazards
-    apart = np.unique(batch.grid.cta[lanes]).size == lanes.size
+    apart = distinct(batch.grid.cta[lanes]).size == lanes.size
     if special or launch.tally is not None or not apart or (descriptor != descriptor[0]).any():
         return 0
     tile = read_map(site.lane(batch, lanes[0]), int(descriptor[0]))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.group import Grid
 from nvfp4.emulator.state.races import Clocks
@@ -145,7 +146,7 @@ class ClusterBarrier:
         return np.asarray(self.came.any(axis=1))
 
     def _warps(self, lanes: Array) -> tuple[Array, Array]:
-        return divmod(np.unique(self.grid.warp[lanes]), self.grid.warps)
+        return divmod(distinct(self.grid.warp[lanes]), self.grid.warps)
 
     def seen(self, lanes: Array) -> Array:
         """Return how many completed phases these lanes know of, int64[lanes]: all but one that they

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
+from nvfp4.emulator.arrays import begin_of_runs
 from nvfp4.emulator.ptx.types import Array
 
 
@@ -92,7 +93,7 @@ class Group:
         else:
             self.shape = (lanes.size,)
             warp = self.warp
-            self.warps = 1 + int(np.count_nonzero(warp[1:] != warp[:-1])) if lanes.size else 0
+            self.warps = int(np.count_nonzero(begin_of_runs(warp)))
             self.registers = _Compact(self, file.arrays)
 
     @property
@@ -114,7 +115,7 @@ class Group:
         """Warp numbers in the batch, each once."""
         if self._warps is None:
             warp = self.warp
-            self._warps = warp[np.append(True, warp[1:] != warp[:-1])]
+            self._warps = warp[begin_of_runs(warp)]
         return self._warps
 
     @property

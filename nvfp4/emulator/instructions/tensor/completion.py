@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 
+from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.action import Action, Site, instruction
 from nvfp4.emulator.instructions.shared_access import note_thread_fence
@@ -50,7 +51,7 @@ def _arrive(team: Team, mbar: int, counts: Array) -> int:
     pipes = batch.kept(TensorPipe)
     where, abroad = np.full(lanes.size, mbar, np.uint64), "shared::cta" not in site.parts
     offset = mbarrier_objects.locate(site, batch, where, lanes, abroad)
-    if np.unique(offset).size < lanes.size:  # the first arrival may end the phase
+    if distinct(offset).size < lanes.size:  # the first arrival may end the phase
         for i in range(lanes.size):
             _arrive(team._replace(lanes=lanes[i : i + 1]), mbar, counts[i : i + 1])
         return 0
@@ -78,7 +79,7 @@ def fence(site: Site) -> Action:
         if not ex.batch.shared.checked:
             return
         lanes, fences = ex.lanes(), ex.batch.kept(TensorPipe).fences
-        warps = np.unique(lanes >> 5)
+        warps = distinct(lanes >> 5)
         if not before:
             ex.batch.shared.clocks.learn_seen(*divmod(warps, ex.batch.clusters.warps))
         for warp in warps.tolist():
