@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli.batch.eval_process import (
-    BatchOptions,
-    Candidate,
-    Judges,
-    find_files,
-    read_candidates,
-)
+from nvfp4.cli.batch import eval_process
 from nvfp4.cli.batch.lines import BatchFile, Line, line_of
 from nvfp4.cli.batch.progress import Tally, shown, summarise
 from nvfp4.cli.batch.this_machine import ThisMachine
@@ -23,12 +17,12 @@ from nvfp4.cli.history.judgements import keep_printed
 from nvfp4.cli.problem import find_problem, leaderboards_named, problem_named
 
 
-def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
+def batch_and_show(names: Sequence[Path], options: eval_process.BatchOptions) -> int:
     """Judges files and those in folders, and returns the exit code. Raises SetupError."""
     if options.resume and options.jsonl is None:
         hint = "Name the file of the batch that is to go on: --jsonl OUT --resume."
         raise SetupError("--resume needs --jsonl", hint, "usage")
-    paths = find_files(names)
+    paths = eval_process.find_files(names)
     # Judgements run in another folder, some on other machines.
     problem = problem_named(options.judging["problem"])
     said = {"problem_sha256": find_problem(problem).sha256} if problem else {}
@@ -53,7 +47,7 @@ def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
     return exits.unclear if tally.passed + tally.unclear == len(paths) else exits.failed
 
 
-def _judges(options: BatchOptions) -> Judges:
+def _judges(options: eval_process.BatchOptions) -> eval_process.Judges:
     if options.ray is None:
         return ThisMachine(options)
     if options.jobs:
@@ -70,7 +64,7 @@ def _judges(options: BatchOptions) -> Judges:
 def _judge(
     paths: Sequence[Path],
     file: BatchFile | None,
-    judges: Judges,
+    judges: eval_process.Judges,
     options: dict[str, Any],
     tally: Tally,
     show: Callable[[Line], None],
@@ -92,14 +86,14 @@ def _judge(
         for line in lines:
             show(line)
 
-    def told(candidate: Candidate, verdict: dict[str, Any]) -> None:
+    def told(candidate: eval_process.Candidate, verdict: dict[str, Any]) -> None:
         tally.judged += 1
         lines = _lines(candidate.paths, candidate.sha256, verdict, None, options)
         if file is None:
             keep_printed(lines[0], candidate.content)
         add(lines)
 
-    candidates, unreadable = read_candidates(paths)
+    candidates, unreadable = eval_process.read_candidates(paths)
     for path, error in unreadable:
         verdict = error_object(error.code, str(error), error.hint)
         add([line_of(verdict, path, None, None, options)])

@@ -11,16 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, TensorMapError
-from nvfp4.emulator.instructions import copy_engine, global_access, shared_access, tiles
+from nvfp4.emulator.instructions import action, copy_engine, global_access, shared_access, tiles
 from nvfp4.emulator.instructions.access_shape import spaces_of
-from nvfp4.emulator.instructions.action import (
-    Action,
-    LaneSite,
-    Site,
-    Source,
-    instruction,
-    issuing_lanes,
-)
 from nvfp4.emulator.ptx.syntax import Memory, Operand
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
@@ -46,8 +38,8 @@ class Way(NamedTuple):
     mask: int | None = None
 
 
-@instruction("cp.async.bulk", operands="[] [] b32 _? _? _?", modifiers=_KNOWN)
-def bulk(site: Site) -> Action:
+@action.instruction("cp.async.bulk", operands="[] [] b32 _? _? _?", modifiers=_KNOWN)
+def bulk(site: action.Site) -> action.Action:
     """cp.async.bulk.dst.src.completion [dst], [src], bytes{, [mbar]}."""
     spaces = spaces_of(site)
     if len(spaces) != 2:
@@ -55,13 +47,13 @@ def bulk(site: Site) -> Action:
     into, out_of = spaces
     by_mbarrier = COMPLETION in site.parts
     if by_mbarrier:
-        site.sources.append(Source(site.memory(3), "b64"))
+        site.sources.append(action.Source(site.memory(3), "b64"))
     if _MULTICAST in site.parts:
-        site.sources.append(Source(site.operands[4], "b16"))
+        site.sources.append(action.Source(site.operands[4], "b16"))
     barrier = 3 if by_mbarrier else None
     way = Way(0, barrier, 4 if _MULTICAST in site.parts else None)
 
-    def move(at: LaneSite, values: list[int]) -> int:
+    def move(at: action.LaneSite, values: list[int]) -> int:
         target, origin, nbytes, *_ = values
         if nbytes % 16:
             at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
@@ -78,7 +70,7 @@ def bulk(site: Site) -> Action:
     return site.action("copy", _Copies(site, move, way).run)
 
 
-Move = Callable[[LaneSite, list[int]], int]
+Move = Callable[[action.LaneSite, list[int]], int]
 """Performs one copy, given a lane's operands, and returns its bytes."""
 
 
@@ -86,7 +78,7 @@ Move = Callable[[LaneSite, list[int]], int]
 class _Copies:
     """Copies lane by lane."""
 
-    site: Site
+    site: action.Site
     move: Move
     way: Way
 
@@ -94,7 +86,7 @@ class _Copies:
         """Copy for each lane."""
         batch, mbar = ex.batch, self.way.mbar
         lanes, where, nbytes = [], [], []
-        for at, own in issuing_lanes(self.site, ex, values):
+        for at, own in action.issuing_lanes(self.site, ex, values):
             for number, each in enumerate(_deliveries(at, own, self.way)):
                 deliver = partial(self._deliver, at, each, number)
                 if mbar is not None and batch.launch.order.shifts_copies:
@@ -110,14 +102,14 @@ class _Copies:
             copy_engine.complete(self.site, batch, np.array(lanes), addresses, count)
         copy_engine.advance(batch, ex.lanes())
 
-    def _deliver(self, at: LaneSite, values: list[int], number: int) -> int:
+    def _deliver(self, at: action.LaneSite, values: list[int], number: int) -> int:
         """Make one delivery of a copy. number: 0 for the first, which alone is counted, since the
         source is read once for all."""
         with copy_engine.uncounted(at.batch) if number else nullcontext():
             return self.move(at, values)
 
 
-def _deliveries(at: LaneSite, values: list[int], way: Way) -> list[list[int]]:
+def _deliveries(at: action.LaneSite, values: list[int], way: Way) -> list[list[int]]:
     """Return the values of a lane's copy for each CTA that it goes to."""
     if way.mask is None:
         if way.mbar is not None:
@@ -136,7 +128,7 @@ def _deliveries(at: LaneSite, values: list[int], way: Way) -> list[list[int]]:
     return found
 
 
-def _check_mbarrier(at: LaneSite, target: int, mbar: int) -> None:
+def _check_mbarrier(at: action.LaneSite, target: int, mbar: int) -> None:
     """Raise unless the mbarrier of a copy is in the CTA to which its bytes go."""
     pairs = "cta_group::2" in at.site.parts
     there, here = (each >> RANK_SHIFT & 0xFF for each in (mbar, target))
@@ -149,7 +141,7 @@ def _check_mbarrier(at: LaneSite, target: int, mbar: int) -> None:
         )
 
 
-def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Array:
+def _side(at: action.LaneSite, space: str, address: int, nbytes: int, flag: int) -> Array:
     """Return the bytes at one end of a bulk copy, checked and counted."""
     if space == "shared":
         abroad = flag == WRITTEN and copy_engine.goes_abroad(at.site)
@@ -170,8 +162,8 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
     return host_bytes(address, nbytes)
 
 
-@instruction("cp.async.bulk.tensor", modifiers=_KNOWN)
-def tensor(site: Site) -> Action:
+@action.instruction("cp.async.bulk.tensor", modifiers=_KNOWN)
+def tensor(site: action.Site) -> action.Action:
     """cp.async.bulk.tensor.Nd: [smem], [map, {c}], [mbar] or [map, {c}], [smem]."""
     site.takes(2, 5)
     rank = next((int(p[0]) for p in site.parts if len(p) == 2 and p[1] == "d"), 0)
@@ -182,17 +174,17 @@ def tensor(site: Site) -> Action:
     if len(coordinates) != rank:
         raise site.unsupported(f"{site.opcode} needs {rank} coordinates")
     bare = Memory(operand.base, operand.offset)
-    site.sources.extend(Source(each, "b64") for each in (bare, site.memory(plain)))
-    site.sources.extend(Source(c, "b32") for c in coordinates)
+    site.sources.extend(action.Source(each, "b64") for each in (bare, site.memory(plain)))
+    site.sources.extend(action.Source(c, "b32") for c in coordinates)
     if loads:
-        site.sources.append(Source(site.memory(2), "b64"))
+        site.sources.append(action.Source(site.memory(2), "b64"))
     if _MULTICAST in site.parts:
-        site.sources.append(Source(site.operands[3], "b16"))
+        site.sources.append(action.Source(site.operands[3], "b16"))
     barrier = 2 + rank if loads else None
     way = Way(1, barrier, 3 + rank if _MULTICAST in site.parts else None)
     transfer = tiles.load_tile if loads else tiles.store_tile
 
-    def move(at: LaneSite, values: list[int]) -> int:
+    def move(at: action.LaneSite, values: list[int]) -> int:
         descriptor, smem, *rest = values
         tile = tiles.read_map(at, descriptor)
         if tile.rank != rank:
@@ -216,32 +208,32 @@ def tensor(site: Site) -> Action:
     return site.action("copy", run)
 
 
-@instruction("cp.async.bulk.commit_group")
-def commit_group(site: Site) -> Action:
+@action.instruction("cp.async.bulk.commit_group")
+def commit_group(site: action.Site) -> action.Action:
     """Make a group of what the thread has issued since its last commit."""
 
     def run(ex: Execution) -> None:
         ex.batch.kept(copy_engine.BulkGroups).commit(ex.lanes())
 
-    return Action("copy", [], [], run)
+    return action.Action("copy", [], [], run)
 
 
-@instruction("cp.async.bulk.wait_group", operands="_")
-def wait_group(site: Site) -> Action:
+@action.instruction("cp.async.bulk.wait_group", operands="_")
+def wait_group(site: action.Site) -> action.Action:
     """Wait until at most N groups are under way: cp.async.bulk.wait_group{.read} N."""
     groups = site.integer(0)
 
     def run(ex: Execution) -> None:
         ex.batch.kept(copy_engine.BulkGroups).wait(ex.lanes(), groups)
 
-    return Action("copy", [], [], run)
+    return action.Action("copy", [], [], run)
 
 
-@instruction(
+@action.instruction(
     "st.async", operands="[] _ []",
     modifiers=f"weak shared::cluster! {COMPLETION}! v2 v4 b32 u32 s32 b64 u64 s64 f32 f64",
 )  # fmt: skip
-def st_async(site: Site) -> Action:
+def st_async(site: action.Site) -> action.Action:
     """st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2,.v4}.type [a], b, [mbar]."""
     items = site.items(1)
     cls = register_class(type_bits(site.type()) // 8)
@@ -249,12 +241,12 @@ def st_async(site: Site) -> Action:
     nbytes = len(items) * dtype.itemsize
     way = Way(0, 1 + len(items))
 
-    def move(at: LaneSite, values: list[int]) -> int:
+    def move(at: action.LaneSite, values: list[int]) -> int:
         offset, place = copy_engine.shared_range(at, values[0], nbytes, nbytes, abroad=True)
         copy_engine.note(at, offset, nbytes, WRITTEN, by_threads=True)
         place[:] = np.array(values[1 : 1 + len(items)], dtype).view(np.uint8)
         return nbytes
 
     mbar = site.sources.pop()
-    site.sources.extend([*(Source(item, cls) for item in items), mbar])
+    site.sources.extend([*(action.Source(item, cls) for item in items), mbar])
     return site.action("store", _Copies(site, move, way).run)

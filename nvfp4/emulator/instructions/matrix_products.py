@@ -19,16 +19,8 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic.definedness import spread
 from nvfp4.emulator.arithmetic.formats import FORMATS, decode
+from nvfp4.emulator.instructions import warp
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
-from nvfp4.emulator.instructions.warp import (
-    ALL_LANES,
-    back,
-    by_warp,
-    member_gate,
-    present_lanes,
-    synchronised,
-    whole_warps,
-)
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
@@ -81,22 +73,22 @@ def mma(site: Site) -> Action:
 
     def parts(ex: Execution, values: Arrays, warps: Array) -> list[Array]:
         """Return the registers of a, b and c, [registers, warps, lanes] each."""
-        words = np.stack([by_warp(ex.group, value)[warps] for value in values[:-1]])
+        words = np.stack([warp.by_warp(ex.group, value)[warps] for value in values[:-1]])
         return np.split(words, (a_count, a_count + b_count))
 
     def given_back(ex: Execution, found: Array, warps: Array) -> tuple[Array, ...]:
         out = np.zeros((len(found), ex.batch.grid.lane.size // 32, 32), found.dtype)
         out[:, warps] = found
-        return tuple(back(ex.group, each) for each in out)
+        return tuple(warp.back(ex.group, each) for each in out)
 
     def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
-        warps = whole_warps(site, ex)
+        warps = warp.whole_warps(site, ex)
         sums = _sums(form, *parts(ex, values, warps))
-        synchronised(ex.batch, present_lanes(ex))
+        warp.synchronised(ex.batch, warp.present_lanes(ex))
         return given_back(ex, sums, warps)
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
-        warps = whole_warps(site, ex)
+        warps = warp.whole_warps(site, ex)
         a, b, c = parts(ex, shadows, warps)
         one, other = ((each != 0).astype(np.float64) for each in (a, b))
         bad = _products(form, one, np.ones_like(other)) + _products(form, np.ones_like(one), other)
@@ -104,9 +96,9 @@ def mma(site: Site) -> Action:
         size = np.dtype(_SUM_DTYPES[form.sum]).itemsize
         return given_back(ex, _registers(spread(mask, np.dtype(f"u{size}"))), warps)
 
-    sources = [Source(each, "b32") for each in (*a, *b, *c, ALL_LANES)]
+    sources = [Source(each, "b32") for each in (*a, *b, *c, warp.ALL_LANES)]
     results = [Result(target, "b32") for target in d]
-    return Action("warp", sources, results, run, member_gate(len(sources) - 1), shadow=shadow)
+    return Action("warp", sources, results, run, warp.member_gate(len(sources) - 1), shadow=shadow)
 
 
 def _sums(form: Product, a: Array, b: Array, c: Array) -> Array:
@@ -199,9 +191,9 @@ def _multiply(  # type: ignore[no-untyped-def]
     depth = a_registers * 8 // rows * 4 * (1 if bits == 64 else 32 // bits)
     left, right = np.empty((rows, depth)), np.empty((8, depth))
     across, sums = np.empty((depth, 8)), np.empty(8)
-    for warp in range(out.shape[2]):
-        _spread_words(a, a_values, bits, a_table, warp, rows // 8, a_registers, left)
-        _spread_words(b, b_values, bits, b_table, warp, 1, b_registers, right)
+    for which in range(out.shape[2]):
+        _spread_words(a, a_values, bits, a_table, which, rows // 8, a_registers, left)
+        _spread_words(b, b_values, bits, b_table, which, 1, b_registers, right)
         across[:] = right.T
         for row in range(rows):
             sums[:] = 0
@@ -211,7 +203,7 @@ def _multiply(  # type: ignore[no-untyped-def]
                     sums[column] += factor * across[k, column]
             for column in range(8):
                 lane = (row & 7) * 4 + (column >> 1)
-                out[row >> 3, column & 1, warp, lane] = sums[column]
+                out[row >> 3, column & 1, which, lane] = sums[column]
 
 
 _WHAT_RUNS = (

@@ -13,18 +13,9 @@ import numpy as np
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.arithmetic.definedness import any_undefined, spread
 from nvfp4.emulator.errors import BarrierMisuse, InactiveSource, MissingWarpSync, OutOfBounds
-from nvfp4.emulator.instructions import access
+from nvfp4.emulator.instructions import access, action
 from nvfp4.emulator.instructions import undefined as undefined_memory
 from nvfp4.emulator.instructions.access_shape import Access, space_of, split_windows
-from nvfp4.emulator.instructions.action import (
-    Action,
-    Gate,
-    Result,
-    Shadow,
-    Site,
-    Source,
-    instruction,
-)
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state import native
@@ -61,7 +52,7 @@ def back(group: Group, rows: Array) -> Array:
     return group.fold(rows.reshape(-1) if group.full else rows.reshape(-1)[group.lanes])
 
 
-def member_gate(mask_source: int) -> Gate:
+def member_gate(mask_source: int) -> action.Gate:
     """Return a gate that waits for the threads in the member mask. mask_source: index of the source
     with the mask."""
 
@@ -79,7 +70,7 @@ def member_gate(mask_source: int) -> Gate:
     return gate
 
 
-def whole_warps(site: Site, ex: Execution) -> Array:
+def whole_warps(site: action.Site, ex: Execution) -> Array:
     """Return the warps of which all 32 threads execute this."""
     present = present_lanes(ex)
     warps = np.flatnonzero(present.any(axis=1))
@@ -109,7 +100,7 @@ _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 Arrays = Sequence[Array]
 
 
-def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
+def _members(site: action.Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
     """Return (lanes that execute this, member masks), [warps, 32] each, which the instruction
     synchronises.
 
@@ -132,7 +123,7 @@ def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
     return present, members
 
 
-def _shared_by_members(cls: str, bit_by_bit: bool = False) -> Shadow:
+def _shared_by_members(cls: str, bit_by_bit: bool = False) -> action.Shadow:
     """Return the shadow of a result that the members of a mask compute together; the last source is
     the mask.
 
@@ -155,7 +146,7 @@ _ABSENT_HINT = (
 )
 
 
-def _note_absent(site: Site, ex: Execution, present: Array, source: Array) -> None:
+def _note_absent(site: action.Site, ex: Execution, present: Array, source: Array) -> None:
     """Note that lanes read from lanes that do not execute this instruction, which is reported when
     the value is used.
 
@@ -169,8 +160,10 @@ def _note_absent(site: Site, ex: Execution, present: Array, source: Array) -> No
         ex.batch.launch.undefined_memory.setdefault(site.instruction.line, origin)
 
 
-@instruction("shfl", operands="=b32|pred b32 b32 b32 b32", modifiers="sync! b32 up|down|bfly|idx")
-def shfl(site: Site) -> Action:
+@action.instruction(
+    "shfl", operands="=b32|pred b32 b32 b32 b32", modifiers="sync! b32 up|down|bfly|idx"
+)
+def shfl(site: action.Site) -> action.Action:
     """shfl.sync.mode.b32 d|p, a, b, c, membermask. c: bits 0-4 clamp, 8-12 segment mask.
 
     What is read of a lane that does not execute it (it has exited, or is on another path) is
@@ -219,8 +212,8 @@ def _names_all(ex: Execution, mask: Array) -> bool:
     return ex.guard is None and mask.size == 1 and mask.reshape(-1)[0] == 0xFFFFFFFF
 
 
-@instruction("vote", operands="_ pred b32", modifiers="sync! all|any|uni|ballot pred b32")
-def vote(site: Site) -> Action:
+@action.instruction("vote", operands="_ pred b32", modifiers="sync! all|any|uni|ballot pred b32")
+def vote(site: action.Site) -> action.Action:
     """vote.sync.{all,any,uni}.pred and vote.sync.ballot.b32 d, {!}a, membermask."""
     mode = site.one_of("all", "any", "uni", "ballot")
 
@@ -239,13 +232,13 @@ def vote(site: Site) -> Action:
         return (back(ex.group, answer),)
 
     cls = "b32" if mode == "ballot" else "pred"
-    site.results.append(Result(site.operands[0], cls))
+    site.results.append(action.Result(site.operands[0], cls))
     shadow = _shared_by_members(cls, bit_by_bit=mode == "ballot")
     return site.action("warp", run, gate=member_gate(1), shadow=shadow)
 
 
-@instruction("match", operands="=b32|pred type b32", modifiers="sync! any|all b32|b64")
-def match(site: Site) -> Action:
+@action.instruction("match", operands="=b32|pred type b32", modifiers="sync! any|all b32|b64")
+def match(site: action.Site) -> action.Action:
     """match.any.sync.b32 d, a, membermask; match.all.sync.b32 d|p, a, membermask."""
     every = site.one_of("any", "all") == "all"
 
@@ -276,11 +269,11 @@ _INTEGER_FOLDS: dict[str, Callable[[Array, Array], Array]] = {
 }  # fmt: skip
 
 
-@instruction(
+@action.instruction(
     "redux", operands="=b32 b32 b32",
     modifiers="sync! add|and|or|xor|min|max u32|s32|b32|f32 abs NaN",
 )  # fmt: skip
-def redux(site: Site) -> Action:
+def redux(site: action.Site) -> action.Action:
     """redux.sync.op.{u32,s32,b32,f32} d, a, membermask."""
     operation, type_name = site.one_of(*_INTEGER_FOLDS), site.type()
     fold = _INTEGER_FOLDS[operation]
@@ -327,8 +320,8 @@ def _distinct(members: Array, present: Array) -> list[Array]:
     return found
 
 
-@instruction("elect", operands="=b32|pred b32", modifiers="sync!")
-def elect(site: Site) -> Action:
+@action.instruction("elect", operands="=b32|pred b32", modifiers="sync!")
+def elect(site: action.Site) -> action.Action:
     """elect.sync d|p, membermask: the lowest member leads."""
 
     def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
@@ -344,8 +337,8 @@ def elect(site: Site) -> Action:
     return site.action("warp", run, gate=member_gate(0))
 
 
-@instruction("activemask", operands="=b32")
-def activemask(site: Site) -> Action:
+@action.instruction("activemask", operands="=b32")
+def activemask(site: action.Site) -> action.Action:
     """activemask.b32 d: the threads of the warp that are here now."""
 
     def run(ex: Execution) -> tuple[Array, ...]:
@@ -355,15 +348,15 @@ def activemask(site: Site) -> Action:
     return site.action("warp", run)
 
 
-@instruction("bar.warp", operands="b32?", modifiers="sync!")
-def bar_warp(site: Site) -> Action:
+@action.instruction("bar.warp", operands="b32?", modifiers="sync!")
+def bar_warp(site: action.Site) -> action.Action:
     """bar.warp.sync membermask."""
 
     def run(ex: Execution, mask: Array) -> None:
         _members(site, ex, mask)
 
     if not site.sources:
-        site.sources.append(Source(ALL_LANES, "b32"))
+        site.sources.append(action.Source(ALL_LANES, "b32"))
     return site.action("barrier", run, gate=member_gate(0))
 
 
@@ -371,8 +364,8 @@ _ROWS = 8
 _MODIFIERS = "sync! aligned! m8n8! x1|x2|x4 trans shared shared::cta b16!"
 
 
-@instruction("ldmatrix", operands="_ []", modifiers=_MODIFIERS)
-def ldmatrix(site: Site) -> Action:
+@action.instruction("ldmatrix", operands="_ []", modifiers=_MODIFIERS)
+def ldmatrix(site: action.Site) -> action.Action:
     """ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}{.shared}.b16 r, [p]."""
     targets = site.items(0)
     count = _matrices(site, len(targets))
@@ -390,13 +383,13 @@ def ldmatrix(site: Site) -> Action:
         data = undefined_memory.fetch(ex.batch, what, "shared", lanes, flat)
         return _spread(ex, warps, _fragments(data, count, transposed))
 
-    site.sources.append(Source(ALL_LANES, "b32"))
-    site.results.extend(Result(target, "b32") for target in targets)
+    site.sources.append(action.Source(ALL_LANES, "b32"))
+    site.results.extend(action.Result(target, "b32") for target in targets)
     return site.action("load", run, gate=member_gate(1), shadow=shadow, loads=True)
 
 
-@instruction("stmatrix", operands="[] _", modifiers=_MODIFIERS)
-def stmatrix(site: Site) -> Action:
+@action.instruction("stmatrix", operands="[] _", modifiers=_MODIFIERS)
+def stmatrix(site: action.Site) -> action.Action:
     """stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}{.shared}.b16 [p], r."""
     values = site.items(1)
     count = _matrices(site, len(values))
@@ -415,11 +408,11 @@ def stmatrix(site: Site) -> Action:
         undefined_memory.keep(ex.batch, what, "shared", lanes, flat, data)
         return (np.zeros(1, np.bool_),)
 
-    site.sources.extend(Source(each, "b32") for each in (ALL_LANES, *values))
+    site.sources.extend(action.Source(each, "b32") for each in (ALL_LANES, *values))
     return site.action("store", run, gate=member_gate(1), shadow=shadow)
 
 
-def _matrices(site: Site, given: int) -> int:
+def _matrices(site: action.Site, given: int) -> int:
     """Return how many matrices an instruction moves, which is the number of its registers."""
     count = int(site.one_of("x1", "x2", "x4")[1])
     if given != count:
@@ -427,7 +420,9 @@ def _matrices(site: Site, given: int) -> int:
     return count
 
 
-def _addressed(site: Site, ex: Execution, count: int, address: Array) -> tuple[Array, Array, Array]:
+def _addressed(
+    site: action.Site, ex: Execution, count: int, address: Array
+) -> tuple[Array, Array, Array]:
     """Return row by row (warps, lanes that hold the row's address, those addresses)."""
     warps = whole_warps(site, ex)
     holders = np.arange(_ROWS * count)

@@ -5,18 +5,10 @@ from collections import Counter
 import numpy as np
 
 from nvfp4.emulator.errors import TensorMemoryFault
-from nvfp4.emulator.instructions import access
+from nvfp4.emulator.instructions import access, warp
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.instructions.tensor import issue
-from nvfp4.emulator.instructions.warp import (
-    ALL_LANES,
-    back,
-    by_warp,
-    member_gate,
-    present_lanes,
-    synchronised,
-)
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.tensor_memory import COLUMNS, LEAST_COLUMNS, TensorMemory, split_address
@@ -97,27 +89,27 @@ def _counted(at: LaneSite, count: int) -> int:
 def alloc(site: Site) -> Action:
     """tcgen05.alloc.cta_group.sync.aligned{.shared::cta}.b32 [dst], nCols: waits for free columns
     and writes the address of the first one to shared memory."""
-    group, together = issue.group_of(site), member_gate(2)
+    group, together = issue.group_of(site), warp.member_gate(2)
     word = Access(site, "shared", 4, 1)
 
     def gate(ex: Execution, target: Array, count: Array, mask: Array) -> Array | None:
         ready = together(ex, target, count, mask)
         allocations, warps = ex.batch.kept(_Allocations), ex.batch.grid.warps
         room = np.ones((ex.batch.grid.ctas * warps, 32), np.bool_)
-        wanted, present = by_warp(ex.group, count), present_lanes(ex).any(axis=1)
+        wanted, present = warp.by_warp(ex.group, count), warp.present_lanes(ex).any(axis=1)
         # Those of a pair may come in one group: all have to be seen before any is let through.
         for _ in range(group):
-            for warp in np.flatnonzero(present).tolist():
-                rows = issue.join(site.lane(ex.batch, 32 * warp), group)
-                number = int(wanted[warp].max())
-                room[warp] = allocations.ready(rows, warp // warps, number)
+            for which in np.flatnonzero(present).tolist():
+                rows = issue.join(site.lane(ex.batch, 32 * which), group)
+                number = int(wanted[which].max())
+                room[which] = allocations.ready(rows, which // warps, number)
         if room.all():
             return ready
-        free = ex.group.spread(back(ex.group, room))
+        free = ex.group.spread(warp.back(ex.group, room))
         return free if ready is None else free & ready
 
     def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
-        synchronised(ex.batch, present_lanes(ex))
+        warp.synchronised(ex.batch, warp.present_lanes(ex))
         granted: dict[tuple[int, int], list[int]] = {}
         for at, (where, number, _) in issue.issuing_warps(site, ex, (target, count, mask)):
             tensor, row = issue.memory_of(at), issue.row_of(at)
@@ -134,7 +126,7 @@ def alloc(site: Site) -> Action:
         for columns, rows in granted.items():
             ex.batch.kept(TensorMemory).fill(np.array(rows), *columns)
 
-    site.sources.append(Source(ALL_LANES, "b32"))
+    site.sources.append(Source(warp.ALL_LANES, "b32"))
     return site.action("store", run, gate=gate)
 
 
@@ -168,8 +160,8 @@ def dealloc(site: Site) -> Action:
             ex.batch.kept(_Allocations).places.pop((issue.row_of(at), column), None)
         ex.batch.signals.changed = True
 
-    site.sources.append(Source(ALL_LANES, "b32"))
-    return site.action("store", run, gate=member_gate(2))
+    site.sources.append(Source(warp.ALL_LANES, "b32"))
+    return site.action("store", run, gate=warp.member_gate(2))
 
 
 @instruction(
@@ -184,7 +176,7 @@ def relinquish(site: Site) -> Action:
             issue.join(at, group)
             issue.memory_of(at).permitted = False
 
-    return Action("special", [Source(ALL_LANES, "b32")], [], run, member_gate(0))
+    return Action("special", [Source(warp.ALL_LANES, "b32")], [], run, warp.member_gate(0))
 
 
 def require_freed(batch: Batch) -> None:

@@ -14,36 +14,12 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from nvfp4.emulator import errors
 from nvfp4.emulator.arithmetic import fused_dots
-from nvfp4.emulator.errors import (
-    EmulatorError,
-    Related,
-    TensorDescriptorFault,
-    TensorMemoryFault,
-    UnsupportedInstruction,
-    UnwrittenTensor,
-)
 from nvfp4.emulator.instructions.action import Action, Site, instruction
 from nvfp4.emulator.instructions.action import Source as Operand
-from nvfp4.emulator.instructions.tensor import instruction_descriptor
-from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
-    BLOCK_SCALED,
-    DEPTH_BYTES,
-    KINDS,
-    Contradiction,
-    InstructionDescriptor,
-    NotEmulated,
-)
-from nvfp4.emulator.instructions.tensor.issue import (
-    GROUPS,
-    Team,
-    count_products,
-    group_of,
-    issuing_teams,
-    note_pipe,
-    require_columns_of,
-    use,
-)
+from nvfp4.emulator.instructions.tensor import instruction_descriptor as descriptors
+from nvfp4.emulator.instructions.tensor import issue
 from nvfp4.emulator.instructions.tensor.sources import Source, source_of
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.syntax import Memory, OperandList
@@ -53,15 +29,12 @@ from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, TensorMem
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 from nvfp4.records.base import Record
 
-_COLUMNS_OF_A = DEPTH_BYTES // 4
+_COLUMNS_OF_A = descriptors.DEPTH_BYTES // 4
 _SCALE_ADDRESS = 0x3FFFFFFF
 """CUTLASS keeps the scale id in the two upper bits of such an address."""
 _SCALE_VECTORS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
-_COLLECTORS = tuple(
-    f"collector::{buffer}::{use}"
-    for buffer in ("a",)
-    for use in ("fill", "use", "lastuse", "discard")
-)
+_COLLECTORS = tuple(f"collector::a::{how}" for how in ("fill", "use", "lastuse", "discard"))
+_REFUSED = {"sp": "sparse matrices", "ashift": "a shifted a", "ws": "stationary weights"}
 _SCALE_COLUMNS = 2
 """Scales of b begin at a multiple of this column. No other places are documented."""
 
@@ -90,12 +63,12 @@ def multiply(site: Site) -> Action:
     scaled = form.scale_vector is not None
 
     def run(ex: Execution, *operands: Array) -> None:
-        for team, values in issuing_teams(site, ex, operands, form.group):
+        for team, values in issue.issuing_teams(site, ex, operands, form.group):
             d, a, b, bits, accumulate, *rest = values
             scales = (rest[0], rest[1]) if scaled else None
             if not scaled and any(rest):
                 what = f"{site.opcode} with disabled lanes is not emulated"
-                team.at(0).fault(UnsupportedInstruction, what)
+                team.at(0).fault(errors.UnsupportedInstruction, what)
             _Product(team, form, bits, d, a, b, bool(accumulate), scales).issue()
 
     sources = [
@@ -115,20 +88,17 @@ def multiply(site: Site) -> Action:
 def _form(site: Site) -> _Form:
     """Return the form of a product that an instruction names. Raises UnsupportedInstruction."""
     parts = site.parts
-    for refused, what in (
-        ("sp", "sparse matrices"),
-        ("ashift", "a shifted a"),
-        ("ws", "stationary weights"),
-    ):
+    for refused, what in _REFUSED.items():
         if refused in parts:
             raise site.unsupported(f"{site.opcode}: {what} are not emulated")
     kinds = [part[6:] for part in parts if part.startswith("kind::")]
     scaled = "block_scale" in parts
-    if len(kinds) != 1 or kinds[0] not in KINDS or scaled != (kinds[0] in BLOCK_SCALED):
+    kind = kinds[0] if len(kinds) == 1 else ""
+    if kind not in descriptors.KINDS or scaled != (kind in descriptors.BLOCK_SCALED):
         raise site.unsupported(f"{site.opcode}: this kind of product is not emulated")
-    kind, group = kinds[0], group_of(site)
+    group = issue.group_of(site)
     site.only(
-        "mma", *GROUPS, f"kind::{kind}", "block_scale", "block16", "block32",
+        "mma", *issue.GROUPS, f"kind::{kind}", "block_scale", "block16", "block32",
         *_SCALE_VECTORS, *_COLLECTORS,
     )  # fmt: skip
     site.takes(5, 7)
@@ -161,7 +131,7 @@ def _scale_vector(site: Site, kind: str) -> int:
 class _Plan(Record):
     """The effect of an instruction with certain operands in each CTA that executes it."""
 
-    shape: InstructionDescriptor
+    shape: descriptors.InstructionDescriptor
     rows: int = 0
     """Rows of d that a CTA has."""
     columns_of_b: int = 0
@@ -172,7 +142,7 @@ class _Plan(Record):
     """Lanes of tensor memory that hold the rows of a."""
     columns: tuple[tuple[str, int, int], ...] = ()
     """All columns of tensor memory that are accessed: (what, first, count)."""
-    problem: tuple[type[EmulatorError] | None, str] | None = None
+    problem: tuple[type[errors.EmulatorError] | None, str] | None = None
     """(kind of error, message) of an invalid instruction. The kind is None if it is only not
     emulated."""
 
@@ -181,7 +151,7 @@ class _Plan(Record):
 def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None) -> _Plan:
     """Return the plan for these operands, without matrices in shared memory. Raises Contradiction
     and NotEmulated."""
-    shape = instruction_descriptor.decode(bits, form.kind, form.scale_vector, form.group)
+    shape = descriptors.decode(bits, form.kind, form.scale_vector, form.group)
     own_rows, pair = shape.rows // form.group, form.group > 1
     lane, column = split_address(d)
     a_lane, a_column = split_address(a) if form.a_inside else (0, 0)
@@ -193,12 +163,14 @@ def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None
         if first not in ((0, 16) if halves else (0,)):
             known = "0 or 16" if halves else "0"
             what = f"{name} begins at lane {first} of tensor memory, not at {known}"
-            return _Plan(shape, problem=(TensorMemoryFault, what))
+            return _Plan(shape, problem=(errors.TensorMemoryFault, what))
     if halves and form.a_inside and lane != a_lane:
         what = "a and d of M = 64 begin at different lanes of tensor memory"
-        return _Plan(shape, problem=(TensorMemoryFault, what))
+        return _Plan(shape, problem=(errors.TensorMemoryFault, what))
     if form.a_inside and shape.transpose_a:
-        return _Plan(shape, problem=(TensorDescriptorFault, "a in tensor memory is transposed"))
+        return _Plan(
+            shape, problem=(errors.TensorDescriptorFault, "a in tensor memory is transposed")
+        )
     parts = LANES // own_rows if pair else 1
     spans = tuple(_spans(own_rows, shape.columns, parts, lane, column))
     columns = [("d", place.start, place.stop - place.start) for place, _, _ in spans]
@@ -209,7 +181,7 @@ def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None
             scale_lane, first = split_address(address & _SCALE_ADDRESS)
             if scale_lane:
                 what = f"the scales of {name} begin at lane {scale_lane} of tensor memory, not at 0"
-                return _Plan(shape, problem=(TensorMemoryFault, what))
+                return _Plan(shape, problem=(errors.TensorMemoryFault, what))
             if name == "b" and first % _SCALE_COLUMNS:
                 return _Plan(shape, problem=(None, "scales of b at an odd column"))
             columns.append((f"the scales of {name}", first, -(-rows // 32)))
@@ -240,20 +212,24 @@ class _Product:
     """A product that some CTAs, or pairs, execute together."""
 
     def __init__(
-        self, team: Team, form: _Form, bits: int, d: int, a: int, b: int, accumulate: bool,
+        self, team: issue.Team, form: _Form, bits: int, d: int, a: int, b: int, accumulate: bool,
         scales: tuple[int, int] | None,
     ) -> None:  # fmt: skip
         self.team, self.form, self.accumulate = team, form, accumulate
-        self.rows = use(team, form.group)
+        self.rows = issue.use(team, form.group)
         self.pipes, self.memory = team.batch.kept(TensorPipe), team.batch.kept(TensorMemory)
         self.d, self.a, self.b, self.scales = d, a, b, scales
         at = team.at(0)
         try:
             self.plan = _plan(form, bits, d, a if form.a_inside else 0, scales)
-        except Contradiction as error:
-            at.fault(TensorDescriptorFault, f"the instruction descriptor {bits:#010x}: {error}")
-        except NotEmulated as error:
-            at.fault(UnsupportedInstruction, f"{at.site.opcode} with {error} is not emulated")
+        except descriptors.Contradiction as error:
+            at.fault(
+                errors.TensorDescriptorFault, f"the instruction descriptor {bits:#010x}: {error}"
+            )
+        except descriptors.NotEmulated as error:
+            at.fault(
+                errors.UnsupportedInstruction, f"{at.site.opcode} with {error} is not emulated"
+            )
         self.shape = self.plan.shape
         if self.plan.problem is not None:
             kind, what = self.plan.problem
@@ -265,12 +241,12 @@ class _Product:
         """Check the operations and perform them, now or late."""
         team, shape = self.team, self.shape
         for what, first, count in self.plan.columns:
-            require_columns_of(team, self.rows, what, first, count)
+            issue.require_columns_of(team, self.rows, what, first, count)
         sizes = (shape.rows, shape.columns, shape.depth)
         numbers = self.pipes.issue(team.site, team.lanes, sizes)
         is_tf32, size = shape.kind == "tf32", shape.element_bytes
-        of_a = (self.plan.rows, DEPTH_BYTES, shape.transpose_a, size)
-        of_b = (self.plan.columns_of_b, DEPTH_BYTES, shape.transpose_b, size)
+        of_a = (self.plan.rows, descriptors.DEPTH_BYTES, shape.transpose_a, size)
+        of_b = (self.plan.columns_of_b, descriptors.DEPTH_BYTES, shape.transpose_b, size)
         a: list[Source | None] = [None] * self.form.group
         if not self.form.a_inside:
             a = [
@@ -280,19 +256,19 @@ class _Product:
         if team.batch.shared.checked:
             self._note(numbers)
         # Both multiprocessors of a pair are busy.
-        count_products(team, cycles(shape.columns) * self.form.group)
+        issue.count_products(team, cycles(shape.columns) * self.form.group)
         self.pipes.submit(team.lanes, partial(self._perform, a, b))
 
     def _note(self, numbers: Array) -> None:
         """Tell the race check what the operations access in the tensor memory of their CTAs."""
         team, plan = self.team, self.plan
         for columns, lanes, _ in plan.spans:
-            note_pipe(team, self.rows, numbers, columns, lanes, True, "d", self.d)
+            issue.note_pipe(team, self.rows, numbers, columns, lanes, True, "d", self.d)
         for what, first, count in plan.columns[len(plan.spans) :]:
             of_a = plan.a_lanes if what == "a" else None
             reached = _SCALE_LANES if of_a is None else of_a
             columns, name = slice(first, first + count), f"read of {what}"
-            note_pipe(team, self.rows, numbers, columns, reached, False, name, first)
+            issue.note_pipe(team, self.rows, numbers, columns, reached, False, name, first)
 
     # --- execution --------------------------------------------------------------------------
 
@@ -313,13 +289,11 @@ class _Product:
         self, rows: Array, a: Source | None, other: Array, b_defined: Array | None, which: Array
     ) -> None:
         """Compute d in the CTAs of these rows. other: b."""
-        scales = None
-        if a is not None:
-            one = _codes(a.fetch(which), self.shape.a, self.shape.kind)
-        else:
+        if a is None:
             one = self._a_inside(rows)
-        if self.scales is not None:
-            scales = self._scales(rows)
+        else:
+            one = _codes(a.fetch(which), self.shape.a, self.shape.kind)
+        scales = None if self.scales is None else self._scales(rows)
         if self.team.batch.shared.checked:
             of_rows = None if a is None or a.defined is None else a.defined[which]
             self._define(rows, of_rows, b_defined)
@@ -376,8 +350,7 @@ class _Product:
         """Note which words of d are defined in one CTA, where some operand may be undefined."""
         memory, plan = self.memory.of(row), self.plan
         origin: Origin | None = None
-        by_row = [of_rows]
-        by_column = [of_columns]
+        by_row, by_column = [of_rows], [of_columns]
         for what, first, count in plan.columns[len(plan.spans) :]:
             columns = slice(first, first + count)
             if what == "a":
@@ -418,8 +391,8 @@ class _Product:
             return found
         text = f"where PTX line {self.team.site.instruction.line} has put a product with lane "
         text += f"{int(lanes[i])}, column {first + column}, which nothing has written"
-        related = Related("that product is here", self.team.at(0).location())
-        return Origin(UnwrittenTensor, text, related=(related,))
+        related = errors.Related("that product is here", self.team.at(0).location())
+        return Origin(errors.UnwrittenTensor, text, related=(related,))
 
     def _a_inside(self, rows: Array) -> Array:
         """The codes of a in tensor memory, [CTAs, m, k]."""
@@ -445,7 +418,7 @@ class _Product:
             bad, differs = _read_scales(words, rows, column, first, codes)
             if differs >= 0:
                 self.team.at(bad).fault(
-                    TensorMemoryFault,
+                    errors.TensorMemoryFault,
                     f"{what} of row {differs} differ between the four groups of 32 lanes of "
                     "tensor memory",
                     hint="tcgen05.cp.32x128b.warpx4 copies them to all four",
@@ -463,10 +436,7 @@ class _Product:
         return fused_dots.dots(a, b, (shape.a, shape.b), c, shape.d == "f16", scales, negate)
 
 
-_SCALE_LANES = np.arange(32)
-
-
-_ALL_LANES = np.arange(LANES)
+_SCALE_LANES, _ALL_LANES = np.arange(32), np.arange(LANES)
 
 
 @loop
