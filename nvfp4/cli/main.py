@@ -24,6 +24,29 @@ def main() -> None:
     """Judges submissions to GPU MODE's kernel contests on the GPU you have, or on none."""
 
 
+def _judge(
+    submission: Path,
+    options: dict[str, Any],
+    cases_of: Callable[[Any], dict[str, list[str]]] | None = None,
+    stop_early: bool = False,
+    watch: bool = False,
+) -> NoReturn:
+    """Judges SUBMISSION and ends. cases_of: returns the tests or the benchmarks of a problem to
+    judge; without it, all of both are judged."""
+    from nvfp4.cli.invocation import Invocation, judge_and_show
+    from nvfp4.cli.judging.assess import Plan
+
+    invocation = Invocation.of(options)
+
+    def judge() -> int:
+        problem = invocation.problem(submission)
+        cases = {"tests": [], "benchmarks": [], **cases_of(problem)} if cases_of else {}
+        plan = Plan.of(problem, stop_at="fail" if stop_early else None, **cases)
+        return judge_and_show(submission, plan, invocation)
+
+    _end(judge, submission, watch)
+
+
 def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
     """Ends with the exit code of a judgement, or of the last of several."""
     if not watch:
@@ -44,16 +67,7 @@ def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any
 
     Exit code 0: it passed; 1: it failed; 2: nothing was judged; 3: unclear.
     """
-    from nvfp4.cli.invocation import Invocation, judge_and_show
-    from nvfp4.cli.judging.assess import Plan
-
-    invocation, stop = Invocation.of(options), "fail" if stop_early else None
-
-    def judge() -> int:
-        plan = Plan.of(invocation.problem(submission), stop_at=stop)
-        return judge_and_show(submission, plan, invocation)
-
-    _end(judge, submission, watch)
+    _judge(submission, options, stop_early=stop_early, watch=watch)
 
 
 @main.command(
@@ -68,13 +82,7 @@ def bench(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
 
     Every call sees new contents and every output is checked.
     """
-    from nvfp4.cli.invocation import Invocation, judge_and_show
-    from nvfp4.cli.judging.assess import Plan
-
-    invocation = Invocation.of(options)
-    problem = invocation.problem(submission)
-    plan = Plan.of(problem, tests=[], benchmarks=problem.chosen(cases, problem.benchmarks))
-    sys.exit(judge_and_show(submission, plan, invocation))
+    _judge(submission, options, lambda its: {"benchmarks": its.chosen(cases, its.benchmarks)})
 
 
 @main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict")
@@ -88,18 +96,9 @@ def test(
     submission: Path, stop_early: bool, cases: tuple[str, ...], watch: bool, **options: Any
 ) -> None:
     """Tests SUBMISSION on the contest's inputs and on full-range ones; times nothing."""
-    from nvfp4.cli.invocation import Invocation, judge_and_show
-    from nvfp4.cli.judging.assess import Plan
-
-    invocation, stop = Invocation.of(options), "fail" if stop_early else None
-
-    def judge() -> int:
-        problem = invocation.problem(submission)
-        chosen = problem.chosen(cases, problem.tests)
-        plan = Plan.of(problem, tests=chosen, benchmarks=[], stop_at=stop)
-        return judge_and_show(submission, plan, invocation)
-
-    _end(judge, submission, watch)
+    _judge(
+        submission, options, lambda its: {"tests": its.chosen(cases, its.tests)}, stop_early, watch
+    )
 
 
 @main.command(

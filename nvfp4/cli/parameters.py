@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,15 +75,15 @@ def timeout_option(meaning: str) -> Callable[[F], F]:
     )
 
 
+def _choice(name: str, values: Sequence[str], meaning: str) -> Callable[[F], F]:
+    """Return an option that takes one of some values, by default the first."""
+    kind = click.Choice(values)
+    return click.option(name, default=values[0], show_default=True, type=kind, help=meaning)
+
+
 def arch_option(meaning: str) -> Callable[[F], F]:
     """--arch, what a kernel is compiled for and emulated as."""
-    return click.option(
-        "--arch",
-        default="sm_100a",
-        show_default=True,
-        type=click.Choice(["sm_100a", "sm_90a"]),
-        help=meaning,
-    )
+    return _choice("--arch", ["sm_100a", "sm_90a"], meaning)
 
 
 json_option = click.option(
@@ -127,23 +127,15 @@ problem_option = click.option(
 )
 """--problem, a folder or a leaderboard."""
 
-flush_option = click.option(
+flush_option = _choice(
     "--flush",
-    default="contest",
-    show_default=True,
-    type=click.Choice(["contest", "clean"]),
-    help="What empties the L2 cache of a GPU before a timed call. contest: as on the "
+    ["contest", "clean"],
+    "What empties the L2 cache of a GPU before a timed call. contest: as on the "
     "leaderboard, with lines that the call must write back. clean: without such lines.",
 )
 """--flush contest or clean."""
 
-model_option = click.option(
-    "--model",
-    default="B200",
-    show_default=True,
-    type=click.Choice(GPUS),
-    help="The GPU that times are predicted for where there is none.",
-)
+model_option = _choice("--model", GPUS, "The GPU that times are predicted for where there is none.")
 """--model, the GPU that a time is predicted for."""
 
 stop_option = click.option(
@@ -165,12 +157,10 @@ judgement_options = _all(
         "What kernels are emulated as where there is no GPU, and compiled for "
         "before they are rewritten."
     ),
-    click.option(
+    _choice(
         "--retarget",
-        default="auto",
-        show_default=True,
-        type=click.Choice(["auto", "never"]),
-        help="Rewrite kernels of --arch for the GPU that is here. auto: where they do not run "
+        ["auto", "never"],
+        "Rewrite kernels of --arch for the GPU that is here. auto: where they do not run "
         "on it as they are.",
     ),
     flush_option,

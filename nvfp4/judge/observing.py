@@ -3,6 +3,7 @@
 import json
 import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import InitVar, asdict, dataclass, replace
 from typing import Any
 
@@ -123,34 +124,29 @@ def findings_of(opened: OpenedCase, called: Called) -> list[Finding]:
     return found
 
 
-def _of_output(opened: OpenedCase) -> list[Finding]:
-    found: list[Finding] = []
+def _of_output(opened: OpenedCase) -> Iterator[Finding]:
+    """Yield the findings about an output and about changed inputs."""
     expected = opened.plan.expected.leaves
     for got, wanted in zip(opened.returned().tree.leaves, expected, strict=False):
         # Another problem's reference may compute in a dtype of its own.
-        if got.dtype != wanted.dtype and opened.plan.strict_inputs and not found:
+        if got.dtype != wanted.dtype and opened.plan.strict_inputs:
             taken = f"which the contest takes for {wanted.dtype}"
             hint = f"return {wanted.path if wanted.path.isidentifier() else wanted.dtype}"
-            message = f"custom_kernel returned {got.dtype}, {taken}"
-            found.append(_finding("output_dtype", message, hint))
+            yield _finding("output_dtype", f"custom_kernel returned {got.dtype}, {taken}", hint)
+            break
     if opened.error_share > 1:
-        found.append(
-            _finding(
-                "tolerance",
-                f"the largest error is {opened.error_share:.3f} times the allowed one; the "
-                "contest's check rounds to float16 and takes it",
-                "add in float32: other inputs will be over the limit",
-            )
+        yield _finding(
+            "tolerance",
+            f"the largest error is {opened.error_share:.3f} times the allowed one; the "
+            "contest's check rounds to float16 and takes it",
+            "add in float32: other inputs will be over the limit",
         )
     if opened.changed:
-        found.append(
-            _finding(
-                "input_changed",
-                f"custom_kernel wrote to its input {opened.changed[0]}, which the contest allows",
-                "write to the output alone: inputs may be used again",
-            )
+        yield _finding(
+            "input_changed",
+            f"custom_kernel wrote to its input {opened.changed[0]}, which the contest allows",
+            "write to the output alone: inputs may be used again",
         )
-    return found
 
 
 def _finding(code: str, message: str, hint: str) -> Finding:

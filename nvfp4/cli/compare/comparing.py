@@ -119,8 +119,7 @@ def compare_and_show(paths: Sequence[Path], rounds: int, judging: Invocation) ->
     if on_gpu and find_spec("scipy") is None:
         hint = "pip install 'nvfp4[compare]' brings it."
         raise SetupError("a comparison of times needs scipy, which is missing", hint)
-    labelled = {chr(ord("A") + index): path for index, path in enumerate(paths)}
-    files = {label: read_submission(path) for label, path in labelled.items()}
+    files = {chr(ord("A") + index): read_submission(path) for index, path in enumerate(paths)}
     problem = judging.problem(paths[0])
     comparing = _Comparing(files, rounds, judging, new_console(stderr=judging.as_json), problem)
     found: dict[str, Any]
@@ -236,8 +235,7 @@ class _Comparing:
         def on_result(key: str, value: str) -> None:
             if key.startswith("round."):
                 rounds.append(json.loads(value))
-                said = f"round {len(rounds)} of {self.rounds}"
-                say(self.console, said, "dim")
+                say(self.console, f"round {len(rounds)} of {self.rounds}", "dim")
             elif key == "failed":
                 failed.append(visible_json(value))
 

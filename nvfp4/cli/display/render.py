@@ -114,15 +114,11 @@ def _same(test: TestResult) -> str:
 
 def show_briefly(console: Console, verdict: Verdict) -> None:
     """Show the failure once, then findings, warnings and the verdict."""
-    for line in (
-        map(Text, first_lines(verdict.mistake.text))
-        if verdict.mistake
-        else alike_lines(verdict.tests)
-    ):
+    mistake = verdict.mistake
+    failure = map(Text, first_lines(mistake.text)) if mistake else alike_lines(verdict.tests)
+    for line in (*failure, *sentences.finding_lines(verdict), *warning_lines(verdict)):
         console.print(line, soft_wrap=True)
-    for line in (*sentences.finding_lines(verdict), *warning_lines(verdict)):
-        console.print(line, soft_wrap=True)
-    if verdict.mistake:
+    if mistake:
         console.print(Text("failed: nothing was run", style="bold red"))
     else:
         console.print(sentences.closing_line(verdict))

@@ -162,17 +162,13 @@ def _lines(
             yield Text(line, style="bold" if line.startswith("kernel") else "")
         if shown.sass and kernel.no_sass:
             yield Text(kernel.no_sass)
-        for line in page.listing(kernel, options.name, source, shown):
-            yield Text(line)
+        yield from map(Text, page.listing(kernel, options.name, source, shown))
     yield Text(f"\n{page.legend}\n", style="dim")
     count = len(explained.costly)
     heading = "The line that costs most" if count == 1 else f"The {count} lines that cost most"
     yield Text(heading, style="bold")
-    several = len(explained.kernels) > 1
-    for line in page.costly_sentences(
-        explained.costly, several, min(shown.columns, widest_sentence)
-    ):
-        yield Text(line)
+    several, width = len(explained.kernels) > 1, min(shown.columns, widest_sentence)
+    yield from map(Text, page.costly_sentences(explained.costly, several, width))
     yield Text(page.cost_legend, style="dim")
     saved = list(page.savings(explained.kernels, several))
     if saved:
