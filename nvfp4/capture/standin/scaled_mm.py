@@ -128,17 +128,15 @@ def _check(
             raise RuntimeError("Bias is not supported when out_dtype is set to Float32")
         if bias.dtype not in ([dtype] if dtype in _OUT_DTYPES else _OUT_DTYPES[:2]):
             raise RuntimeError(f"Bias must be {dtype} to compute {dtype} output, not {bias.dtype}")
-    if (mat1.dtype == torch.float4_e2m1fn_x2) != (mat2.dtype == torch.float4_e2m1fn_x2):
+    is_fp4 = mat1.dtype == torch.float4_e2m1fn_x2
+    if is_fp4 != (mat2.dtype == torch.float4_e2m1fn_x2):
         raise RuntimeError(f"Expected both operands to be FP4, got {mat1.dtype} and {mat2.dtype}")
     _refuse(scale_result is not None, "scale_result")
     _refuse(scale_a.dtype != scale_b.dtype, f"scales of {scale_a.dtype} and {scale_b.dtype}")
     _refuse(dtype not in _OUT_DTYPES, f"out_dtype {out_dtype}")
-    is_fp4 = mat1.dtype == torch.float4_e2m1fn_x2
     if scale_a.dtype in _BLOCK:
-        _refuse(
-            scale_a.dtype == torch.float8_e4m3fn and not is_fp4,
-            f"{mat1.dtype} with E4M3 block scales",
-        )
+        is_e4m3 = scale_a.dtype == torch.float8_e4m3fn
+        _refuse(is_e4m3 and not is_fp4, f"{mat1.dtype} with E4M3 block scales")
         return
     _refuse(is_fp4, "FP4 with float32 scales")
     by_row = scale_a.numel() == mat1.shape[0] and scale_b.numel() == mat2.shape[1]

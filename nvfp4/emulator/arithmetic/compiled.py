@@ -142,46 +142,43 @@ def _lop3(a, b, c, table, out):  # type: ignore[no-untyped-def]
 NAN = MAGNITUDE = np.uint32(0x7FFFFFFF)
 INFINITY = np.uint32(0x7F800000)
 
-_LANES: dict[str, tuple[type[Unsigned], type[Unsigned], str]] = {
-    "fma.f32": (np.uint32, np.uint32, "_bits_f32(fused(as_f32(a), as_f32(b), as_f32(c)))"),
-    "add.f32": (np.uint32, np.uint32, "_bits_f32(as_f32(a) + as_f32(b))"),
-    "sub.f32": (np.uint32, np.uint32, "_bits_f32(as_f32(a) - as_f32(b))"),
-    "mul.f32": (np.uint32, np.uint32, "_bits_f32(as_f32(a) * as_f32(b))"),
-    "neg.f32": (
-        *(np.uint32, np.uint32),
-        "NAN if a & MAGNITUDE > INFINITY else a ^ np.uint32(0x80000000)",
-    ),
-    "abs.f32": (np.uint32, np.uint32, "NAN if a & MAGNITUDE > INFINITY else a & MAGNITUDE"),
-    "fma.f32.ftz": (np.uint32, np.uint32, "_fma_f32_ftz(a, b, c)"),
-    "mul.f32.ftz": (np.uint32, np.uint32, "_mul_f32_ftz(a, b)"),
+_LANES: dict[str, tuple[type[Unsigned], str]] = {
+    "fma.f32": (np.uint32, "_bits_f32(fused(as_f32(a), as_f32(b), as_f32(c)))"),
+    "add.f32": (np.uint32, "_bits_f32(as_f32(a) + as_f32(b))"),
+    "sub.f32": (np.uint32, "_bits_f32(as_f32(a) - as_f32(b))"),
+    "mul.f32": (np.uint32, "_bits_f32(as_f32(a) * as_f32(b))"),
+    "neg.f32": (np.uint32, "NAN if a & MAGNITUDE > INFINITY else a ^ np.uint32(0x80000000)"),
+    "abs.f32": (np.uint32, "NAN if a & MAGNITUDE > INFINITY else a & MAGNITUDE"),
+    "fma.f32.ftz": (np.uint32, "_fma_f32_ftz(a, b, c)"),
+    "mul.f32.ftz": (np.uint32, "_mul_f32_ftz(a, b)"),
     # A sum is exact down there.
     "add.f32.ftz": (
-        *(np.uint32, np.uint32),
+        np.uint32,
         "_flush_f32(_bits_f32(as_f32(_flush_f32(a)) + as_f32(_flush_f32(b))))",
     ),
     "sub.f32.ftz": (
-        *(np.uint32, np.uint32),
+        np.uint32,
         "_flush_f32(_bits_f32(as_f32(_flush_f32(a)) - as_f32(_flush_f32(b))))",
     ),
-    "fma.f64": (np.uint64, np.uint64, "as_u64(fused(as_f64(a), as_f64(b), as_f64(c)))"),
-    "fma.f16": (np.uint16, np.uint16, "_fma_f16(a, b, c)"),
+    "fma.f64": (np.uint64, "as_u64(fused(as_f64(a), as_f64(b), as_f64(c)))"),
+    "fma.f16": (np.uint16, "_fma_f16(a, b, c)"),
     # float32 has 24 bits, two more than twice the 11 of f16: rounding a sum or a product of two
     # halves there first never changes the half it ends up at.
-    "add.f16": (np.uint16, np.uint16, "_bits_f16(from_half(a) + from_half(b))"),
-    "sub.f16": (np.uint16, np.uint16, "_bits_f16(from_half(a) - from_half(b))"),
-    "mul.f16": (np.uint16, np.uint16, "_bits_f16(from_half(a) * from_half(b))"),
-    "flush.f32": (np.uint32, np.uint32, "_flush_f32(a)"),
-    "f16.to.f32": (np.uint16, np.uint32, "_bits_f32(from_half(a))"),
-    "f32.to.f16": (np.uint32, np.uint16, "_bits_f16(as_f32(a))"),
-    "prmt": (np.uint32, np.uint32, "_prmt(a, b, c)"),
+    "add.f16": (np.uint16, "_bits_f16(from_half(a) + from_half(b))"),
+    "sub.f16": (np.uint16, "_bits_f16(from_half(a) - from_half(b))"),
+    "mul.f16": (np.uint16, "_bits_f16(from_half(a) * from_half(b))"),
+    "flush.f32": (np.uint32, "_flush_f32(a)"),
+    "f16.to.f32": (np.uint32, "_bits_f32(from_half(a))"),
+    "f32.to.f16": (np.uint16, "_bits_f16(as_f32(a))"),
+    "prmt": (np.uint32, "_prmt(a, b, c)"),
 }
-"""By name: the type of the operands, the type of the result, and the expression for one lane."""
+"""By name: the type of the result, and the expression for one lane."""
 
 
 def _loop_of(name: str) -> Any:
     """Return the loop of an entry of `_LANES`, compiled under this file's name, by which Numba
     finds its cache."""
-    expression = _LANES[name][2]
+    expression = _LANES[name][1]
     words = sorted(set(re.findall(r"\b[abc]\b", expression)))
     lane = re.sub(r"\b([abc])\b", r"\1[i]", expression)
     function = f"lanes_{name.replace('.', '_')}"
@@ -197,7 +194,7 @@ _LOOPS = {name: _loop_of(name) for name in _LANES}
 @cache
 def kernel(name: str) -> LaneFunction:
     """Return the compiled function `name` on raw bits. NaN results of f16 and f32 are canonical."""
-    return _on_lanes(_LOOPS[name], _LANES[name][1])
+    return _on_lanes(_LOOPS[name], _LANES[name][0])
 
 
 def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: int) -> LaneFunction:
@@ -260,15 +257,16 @@ def _unary(source: types.Type, target: types.Type, build: Callable[[Any, Any], A
     return function
 
 
+def _bitcast(source: types.Type, target: types.Type, to: ir.Type) -> Any:
+    """Return an intrinsic that gives the same bits another type, which LLVM calls ``to``."""
+    return _unary(source, target, lambda make, value: make.bitcast(value, to))
+
+
 _HALF, _FLOAT = ir.HalfType(), ir.FloatType()
-as_f32 = _unary(types.uint32, types.float32, lambda make, word: make.bitcast(word, _FLOAT))
-as_u32 = _unary(
-    types.float32, types.uint32, lambda make, value: make.bitcast(value, ir.IntType(32))
-)
-as_f64 = _unary(types.uint64, types.float64, lambda make, word: make.bitcast(word, ir.DoubleType()))
-as_u64 = _unary(
-    types.float64, types.uint64, lambda make, value: make.bitcast(value, ir.IntType(64))
-)
+as_f32 = _bitcast(types.uint32, types.float32, _FLOAT)
+as_u32 = _bitcast(types.float32, types.uint32, ir.IntType(32))
+as_f64 = _bitcast(types.uint64, types.float64, ir.DoubleType())
+as_u64 = _bitcast(types.float64, types.uint64, ir.IntType(64))
 from_half = _unary(
     *(types.uint16, types.float32), lambda make, half: make.fpext(make.bitcast(half, _HALF), _FLOAT)
 )

@@ -115,21 +115,17 @@ def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Arra
 
 def integer_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
     """Round an integer to a float."""
+    raw = REGISTER_DTYPES[target.register]
     if target.name in ("f32", "f64"):
-        raw = REGISTER_DTYPES[target.register]
 
         def direct(a: Array) -> Array:
-            if rules.float_mode == "rn":
+            with rounding(rules.float_mode):
                 result = a.view(source.value).astype(target.value).view(raw)
-            else:
-                with rounding(rules.float_mode):
-                    result = a.view(source.value).astype(target.value).view(raw)
             return saturate(result, F32) if rules.sat and target.name == "f32" else result
 
         return direct
 
     form = FORMATS[target.name]
-    raw = REGISTER_DTYPES[target.register]
 
     def narrow(a: Array) -> Array:
         value = a.view(source.value)
@@ -254,26 +250,21 @@ def _packed(m: Modifiers, rules: Rules, target: Type, source: Type) -> Op:
     """Return the Op that makes a pair, from two f32 (the first becomes the upper lane) or from
     another pair."""
     form = FORMATS.get(target.name.removesuffix("x2"))  # None for ue8m0
-    if source.name == "f32":
-        to_lane = _scale_lane(source, rules) if form is None else _narrow_lane(source, form, rules)
-
-        def from_two(a: Array, b: Array) -> Array:
-            return _join(to_lane(b), to_lane(a), target)
-
-        return m.op("convert", ["b32", "b32"], [target.register], from_two)
-    if source.lanes != 2:
+    two = source.name == "f32"
+    if not two and source.lanes != 2:
         raise m.refuse(f"no conversion of .{source.name} to a pair")
-    if target.name == "f16x2" and target.value.itemsize > source.value.itemsize and not rules.relu:
+    widens = target.name == "f16x2" and target.value.itemsize > source.value.itemsize
+    if widens and not rules.relu:
         if source.name == "ue8m0x2":
             raise m.refuse(".ue8m0x2 becomes .bf16x2 only")
         return m.op("convert", [source.register], ["b32"], table_conversion(source.name))
     to_lane = _scale_lane(source, rules) if form is None else _narrow_lane(source, form, rules)
 
-    def from_pair(a: Array) -> Array:
-        low, high = _lanes(a, source)
+    def function(*words: Array) -> Array:
+        low, high = reversed(words) if two else _lanes(words[0], source)
         return _join(to_lane(low), to_lane(high), target)
 
-    return m.op("convert", [source.register], [target.register], from_pair)
+    return m.op("convert", [source.register] * (1 + two), [target.register], function)
 
 
 def _lanes(word: Array, type_: Type) -> tuple[Array, Array]:
@@ -301,17 +292,13 @@ def _lane_value(source: Type) -> Callable[[Array], Array]:
 
 def _narrow_lane(source: Type, form: Format, rules: Rules) -> Callable[[Array], Array]:
     value_of = _lane_value(source)
-    fast = source.name == "f32" and form is F16 and rules.float_mode == "rn" and not rules.satfinite
-    half = compiled.kernel("f32.to.f16") if fast else None
 
-    def lane(a: Array) -> Array:
-        if half is not None:
-            code: Array = _without_warnings(half)(a)
-        else:
-            code = encode(value_of(a), form, rules.float_mode, saturate=rules.satfinite)
-        return rectify(code, form) if rules.relu else code
+    def code(a: Array) -> Array:
+        return encode(value_of(a), form, rules.float_mode, saturate=rules.satfinite)
 
-    return lane
+    if source.name == "f32" and form is F16 and rules.float_mode == "rn" and not rules.satfinite:
+        code = _without_warnings(compiled.kernel("f32.to.f16"))
+    return (lambda a: rectify(code(a), form)) if rules.relu else code
 
 
 def _scale_lane(source: Type, rules: Rules) -> Callable[[Array], Array]:

@@ -29,11 +29,9 @@ def kind(type_: Type) -> str:
 
 def format_of(type_: Type) -> formats.Format:
     """Return the format of one lane of f16, bf16, f32 or a pair of them."""
-    return (
-        {"f": formats.F16, "b": formats.BF16}[type_.name[0]]
-        if type_.value.itemsize == 2
-        else formats.F32
-    )
+    if type_.value.itemsize != 2:
+        return formats.F32
+    return formats.F16 if type_.name.startswith("f16") else formats.BF16
 
 
 def flush(word: Array, form: formats.Format) -> Array:
@@ -172,9 +170,7 @@ def finish(
         with rounding(mode):
             result = function(*words)
         if ftz:
-            exact = None
-            if name in EXACT:
-                exact = partial(_exact, name, words, form)
+            exact = partial(_exact, name, words, form) if name in EXACT else None
             result = flush_result(result, exact, form, mode)
         if sat:
             result = saturate(result, form)

@@ -147,11 +147,8 @@ def _note(
         why = ": nothing orders the accesses of two CTAs"
         hint = "use atomics, or a counter that the CTAs add to after __threadfence()"
     elif thread >> 5 == at.lane % batch.grid.threads >> 5:
-        kind, why = (
-            errors.UnorderedLanes,
-            ", of the same warp: no __syncwarp lies between their accesses",
-        )
-        hint = "put a __syncwarp between the two"
+        kind, hint = errors.UnorderedLanes, "put a __syncwarp between the two"
+        why = ", of the same warp: no __syncwarp lies between their accesses"
     else:
         why, hint = ": no barrier lies between their accesses", "put a barrier between the two"
     at.note(kind, what + why, hint, count, seen)

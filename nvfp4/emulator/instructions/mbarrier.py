@@ -31,11 +31,10 @@ class Wait:
         where = f"byte {batch.shared.address(self.offset) - batch.shared.base} of shared memory"
         which = "the phase under way" if self.parity is None else f"phase parity {self.parity}"
         said = (
-            f"for {which} of the mbarrier at {where}: "
-            f"{came} of {state.expected} arrivals have come, {state.bytes} bytes still to come"
+            f"for {which} of the mbarrier at {where}: {came} of {state.expected} arrivals have come"
         )
-        if not state.bytes:
-            said = said.removesuffix(f", {state.bytes} bytes still to come")
+        if state.bytes:
+            said += f", {state.bytes} bytes still to come"
         if self.parity is not None and not came and not state.bytes:
             said += f", and phase parity {self.parity} has not completed since"
         return said

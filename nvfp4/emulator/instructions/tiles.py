@@ -93,20 +93,10 @@ def _copy_rows(  # type: ignore[no-untyped-def]
         for i2 in range(counts[2]):
             for i1 in range(counts[1]):
                 for i0 in range(counts[0]):
-                    far = (
-                        i0 * tensor_steps[0]
-                        + i1 * tensor_steps[1]
-                        + i2 * tensor_steps[2]
-                        + i3 * tensor_steps[3]
-                        + tensor
-                    )
-                    near = (
-                        i0 * box_steps[0]
-                        + i1 * box_steps[1]
-                        + i2 * box_steps[2]
-                        + i3 * box_steps[3]
-                        + start
-                    )
+                    far = tensor + i0 * tensor_steps[0] + i1 * tensor_steps[1]
+                    far += i2 * tensor_steps[2] + i3 * tensor_steps[3]
+                    near = start + i0 * box_steps[0] + i1 * box_steps[1]
+                    near += i2 * box_steps[2] + i3 * box_steps[3]
                     for sector in range((far >> 5) + base, ((far + inner - 1) >> 5) + base + 1):
                         fresh += touched[sector] == 0
                         touched[sector] |= flag
