@@ -19,10 +19,7 @@ from nvfp4.emulation import Emulation
         ("mine.py:3:10: fatal error: torch/nn.h: No such file or directory", True),
         ('mine.py:12: error: identifier "AT_DISPATCH_ALL_TYPES" is undefined', True),
         ('mine.py:12: error: namespace "at" has no member "softmax"', True),
-        (
-            "mine.py:12: error: \u2018class at::Tensor\u2019 has no member named \u2018fft\u2019",
-            True,
-        ),
+        ("x.py:1: error: \u2018class at::Tensor\u2019 has no member named \u2018fft\u2019", True),
         ('mine.py:12: error: identifier "cublasCreate" is undefined', True),
         ('mine.py:12: error: expected a ";"', False),
         ('mine.py:1: error: identifier "x" is undefined\nmine.py:2: error: no operator "+"', True),

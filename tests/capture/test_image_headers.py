@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.architectures import Image
 from nvfp4.capture.cuda.build import Request, Source, build
+from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.cli.main import main
 from nvfp4.records.launch_errors import NotInstalled
 
@@ -78,19 +79,10 @@ NO_SUCH_FILE = "mine.py:3:10: fatal error: {}: No such file or directory"
 @pytest.mark.parametrize(
     ("error", "family"),
     [
-        *(
-            (NO_SUCH_FILE.format(header), family)
-            for header, family in {
-                "cutlass/cutlass.h": "CUTLASS",
-                "cute/tensor.hpp": "CUTLASS",
-                "cub/cub.cuh": "CCCL",
-                "cuda/std/array": "CCCL",
-                "cublas_v2.h": "toolkit",
-                "curand_kernel.h": "toolkit",
-                "mma.h": "toolkit",
-                "format": "g\\+\\+ 13",
-            }.items()
-        ),
+        *((name, "CUTLASS") for name in ("cutlass/cutlass.h", "cute/tensor.hpp")),
+        *((name, "CCCL") for name in ("cub/cub.cuh", "cuda/std/array")),
+        *((name, "toolkit") for name in ("cublas_v2.h", "curand_kernel.h", "mma.h")),
+        ("format", "g\\+\\+ 13"),
         ('mine.py(3): error: cannot open source file "cute/tensor.hpp"', "CUTLASS"),
         ('mine.py(9): error: identifier "cublasCreate" is undefined', "toolkit"),
         ('mine.py(9): error: identifier "CUBLAS_COMPUTE_32F" is undefined', "toolkit"),
@@ -99,9 +91,8 @@ NO_SUCH_FILE = "mine.py:3:10: fatal error: {}: No such file or directory"
 def test_a_header_of_the_image_that_is_missing_is_no_fault(
     tmp_path: Path, error: str, family: str
 ) -> None:
-    assert re.match(
-        rf".*a header of .*{family}.* is not on this machine", str(refused(error, tmp_path)), re.S
-    )
+    said = str(refused(error if " " in error else NO_SUCH_FILE.format(error), tmp_path))
+    assert re.match(rf".*a header of .*{family}.* is not on this machine", said, re.S)
 
 
 @pytest.mark.parametrize(
@@ -145,15 +136,33 @@ def test_a_library_that_the_toolkit_has_is_not_missing(tmp_path: Path) -> None:
 SOURCE = "#include <torch/types.h>\n#include <cutlass/cutlass.h>\n__global__ void k() {}\n"
 
 
+def asked(name: str, text: str) -> Request:
+    return Request("m", (Source(name, text),), (Image("compute_100a", "sm_100a"),), (10, 0))
+
+
+@pytest.mark.usefixtures("toolchain")
+@pytest.mark.parametrize(("name", "where"), [("of.cpp", "1"), ("of.cu", "defined(__CUDA_ARCH__)")])
+def test_a_header_that_has_changed_is_read_again(tmp_path: Path, name: str, where: str) -> None:
+    header = tmp_path / "of \u00fc.h"
+    request = asked(name, f'#if {where}\n#include "{header}"\n#endif\nint f() {{ return 1; }}')
+    for wrong in ("No such file", '"?N.? (was not declared|is undefined)'):
+        with pytest.raises(CompileError, match=wrong):
+            build(request)
+        header.write_text("inline int g() { return N; }")
+    header.write_text("")
+    library = build(request).library
+    assert build(request).library == library
+    header.write_text("#define N")
+    assert build(request).library != library
+
+
 @pytest.mark.usefixtures("toolchain")
 def test_a_build_is_tried_again_once_cutlass_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nvfp4.capture.cuda.compilers.cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(image_headers, "_cutlass_roots", lambda: [tmp_path / "cutlass"])
-    request = Request(
-        "needs_cutlass", (Source("needs.cu", SOURCE),), (Image("compute_100a", "sm_100a"),), (10, 0)
-    )
+    request = asked("needs.cu", SOURCE)
     with pytest.raises(NotInstalled, match=r"needs\.cu:2: cutlass/cutlass\.h.*CUTLASS") as said:
         build(request)
     assert "nvidia-cutlass" in (said.value.hint or "")

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +26,8 @@ from nvfp4.capture.kernel import Resources
 
 _HERE = Path(__file__).parent
 _CUDA_FUNCTION = re.compile(
-    r"^(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc)\w*$"
+    r"(?<= )(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc)\w*$",
+    re.MULTILINE,
 )
 
 # Headers of the submission's own, which nothing here reads, and of large libraries.
@@ -43,6 +44,13 @@ that may need it."""
 
 _CONVERTS = re.compile(r'^\s*\.file\s+\d+\s+"[^"]*/cuda_fp[468]\.hpp"', re.MULTILINE)
 """Matches PTX with code from headers that convert in software what a GPU has no instruction for."""
+
+_READ = {
+    ".ii": re.compile(r'^# \d+ "(.+)" 1(?: \d)*$', re.MULTILINE),
+    ".d": re.compile(r"(?<=\s)(?:\\.|[^\s\\])+(?=\s)"),
+}
+"""Patterns of the headers that a compiler has read: in what nvcc's preprocessor wrote, which is the
+only one to know those of device code, and in a list of dependencies."""
 
 
 @dataclass(frozen=True)
@@ -121,15 +129,22 @@ def _key(request: Request, tools: Toolchain) -> str:
         source["path"] = None  # what it says matters, not where it lies
     digest.update(json.dumps(described, sort_keys=True, default=str).encode())
     digest.update(compilers.own_identity(tools) + image_headers.identity().encode())
-    folders = {source.path.parent for source in request.sources if source.path}
-    for path in (each for folder in sorted(folders) for each in sorted(folder.glob("*"))):
-        if path.is_file() and path.stat().st_size < 1 << 20:
-            digest.update(path.name.encode() + path.read_bytes())
-    for folder in request.include_paths:
-        for path in sorted(Path(folder).rglob("*")):
-            stat = path.stat()
-            digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
+    for path in _beside(request):
+        digest.update(path.name.encode() + path.read_bytes())
+    others = [path for folder in request.include_paths for path in Path(folder).rglob("*")]
+    for word in flags.single_words(request.ldflags):
+        others += [Path(word), *Path(word.removeprefix("-L")).glob("lib*")]
+    for path in sorted(filter(os.path.exists, others)):
+        stat = path.stat()
+        digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
     return digest.hexdigest()[:32]
+
+
+def _beside(request: Request) -> list[Path]:
+    """Return the files that lie beside the sources, but for large ones."""
+    folders = sorted({source.path.parent for source in request.sources if source.path})
+    files = (each for folder in folders for each in sorted(folder.glob("*")) if each.is_file())
+    return [each for each in files if each.stat().st_size < 1 << 20]
 
 
 def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
@@ -143,12 +158,15 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
             continue
         if not slim and said and not headers_of_torch.torch_may_know(said, texts):
             continue
+        attempt = _Compilation(request, tools, folder, slim)
         try:
-            return _Compilation(request, tools, folder, slim).run()
+            return attempt.run()
         except compilers.CompileError as error:
             said, hint = error.message, error.hint
     image_headers.refuse_if_missing(said, tools.include)
-    return {"error": said, "hint": hint}
+    if not attempt.is_preprocessed:
+        raise compilers.CompileError(said, hint=hint)  # the header that is missing may come
+    return {"error": said, "hint": hint, "read": attempt.read}
 
 
 class _Compilation:
@@ -160,6 +178,9 @@ class _Compilation:
         self.folder = folder
         self.slim = slim
         self.work = Path(tempfile.mkdtemp(prefix="compile-", dir=folder))
+        self.read: dict[str, str] = {}
+        """Digests of the headers that were read, but for those of the toolchain, by their paths."""
+        self.is_preprocessed = True
         self.torch = (
             slim_headers(self.work / "headers") if self.slim else headers_of_torch.include_paths()
         )
@@ -183,6 +204,7 @@ class _Compilation:
                 os.replace(path, self.folder / path.name)
             os.replace(library, self.folder / library.name)
         finally:
+            self._note_read()
             shutil.rmtree(self.work, ignore_errors=True)
         return {
             "library": library.name,
@@ -190,21 +212,19 @@ class _Compilation:
             "with_suffix": with_suffix,
             "resources": used,
             "headers": "slim" if self.slim else "torch",
+            "read": self.read,
         }
 
     def _own_sources(self) -> list[str]:
         return ["runtime.cpp", "slim_torch/slim_torch.cpp" if self.slim else "torch_cuda.cpp"]
 
-    def _written(self) -> list[tuple[int, Source, Path]]:
+    def _written(self) -> Iterator[tuple[int, Source, Path]]:
         """Write the text of each source to a file; yields its number, the source and the file."""
-        files = []
         for number, source in enumerate(self.request.sources):
-            path = source.path
-            if path is None:
-                path = self.work / source.name
+            path = source.path or self.work / source.name
+            if source.path is None:
                 path.write_text(source.text, encoding="utf-8")
-            files.append((number, source, path))
-        return files
+            yield number, source, path
 
     @property
     def _suffixed(self) -> str:
@@ -226,14 +246,13 @@ class _Compilation:
 
     def _compile_with(self, options: list[str], number: int, source: Source, path: Path) -> Path:
         target = self.work / f"{number}_{path.name}.o"  # there may be two of a name
+        kept = Path(tempfile.mkdtemp(prefix="kept-", dir=self.work))
         defines = [f"-DTORCH_EXTENSION_NAME={self.request.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         folders = [f"-I{folder}" for folder in self.request.include_paths]
         common = [*options, *defines, *folders, *self._system_includes(), str(path)]
         compiled = ["-c", "-o", str(target)]
         if source.is_cuda:
             virtual = list(dict.fromkeys(image.virtual for image in self.request.images))
-            # nvcc names what it keeps after the source.
-            kept = Path(tempfile.mkdtemp(dir=self.work))
             nvcc = [str(self.tools.nvcc), "-ccbin", self.tools.host_compiler, "-lineinfo"]
             given = [*_with_standard(flags.kept(self.request.cuda_cflags), self.slim), *common]
             command = [
@@ -256,8 +275,24 @@ class _Compilation:
             return target
         own_flags = _with_standard(flags.kept(self.request.cflags), self.slim)
         host = [self.tools.host_compiler, *self._host_flags()]
-        self._run([*host, *own_flags, *common, *compiled], path.name)
+        noted = ["-MD", "-MF", str(kept / "read.d")]
+        self._run([*host, *own_flags, *common, *noted, *compiled], path.name)
         return target
+
+    def _note_read(self) -> None:
+        own = *self._system_includes()[1::2], str(self.work), "/usr/include", "/usr/lib"
+        known = tuple(f"{os.path.realpath(each)}/" for each in own)
+        beside = _beside(self.request)  # in the key, wherever they lie
+        for kept in self.work.glob("kept-*"):
+            notes = [path for path in kept.iterdir() if path.suffix in _READ]
+            # nvcc's preprocessor runs for the host, too.
+            self.is_preprocessed &= len(notes) > 1 or (kept / "read.d").is_file()
+            for note in notes:
+                text = note.read_text(encoding="utf-8", errors="surrogateescape")
+                for name in set(_READ[note.suffix].findall(text)):
+                    path = Path(self.work, re.sub(r"\\(.)", r"\1", name))
+                    if path not in beside and not os.path.realpath(path).startswith(known):
+                        self.read[str(path)] = compilers.digest(path)
 
     def _host_flags(self) -> list[str]:
         # The slim headers use torch's names; their definitions stay hidden in this library.
@@ -322,8 +357,7 @@ class _Compilation:
         listed = subprocess.run(
             ["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True
         )
-        names = [line.split()[-1] for line in listed.stdout.splitlines() if line.split()]
-        return sorted(name for name in names if _CUDA_FUNCTION.match(name))
+        return sorted(_CUDA_FUNCTION.findall(listed.stdout))
 
     def _run(self, command: Sequence[str], what: str) -> str:
         return compilers.run_compiler(self.tools, command, self.work, what)

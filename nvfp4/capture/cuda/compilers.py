@@ -92,19 +92,30 @@ def locked(folder: Path) -> Iterator[None]:
 
 def remembered(key: str, make: Callable[[Path], dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
     """Return a folder of the cache, and the description of its contents that `make` returned now or
-    earlier.
+    earlier; its "read" has the digests of the files that it depends on.
 
     Raises CompileError if the description has an "error", which is cached with its "hint".
     """
     folder = cache_folder() / key
     record = folder / "made.json"
     with locked(folder):
-        if not record.is_file():
-            record.write_text(json.dumps(make(folder)), encoding="utf-8")
-        known = json.loads(record.read_text(encoding="utf-8"))
+        known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else None
+        if known is None or any(digest(Path(p)) != then for p, then in known["read"].items()):
+            # What was made before may be loaded.
+            made = tempfile.mkdtemp(dir=folder)
+            known = {**make(Path(made)), "folder": Path(made).name}
+            record.write_text(json.dumps(known), encoding="utf-8")
     if "error" in known:
         raise CompileError(known["error"], hint=known.get("hint"))
-    return folder, known
+    return folder / known["folder"], known
+
+
+def digest(path: Path) -> str:
+    """Return a digest of a file; "" if it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def compiled_once(tools: Toolchain, identity: str, name: str, command: Sequence[str]) -> Path:
