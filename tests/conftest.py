@@ -19,6 +19,7 @@ from kept import Judge, invoke
 from nvfp4.capture.cuda.toolchain import MissingToolchain, Toolchain, find_toolchain
 from nvfp4.cli import invocation as judging
 from nvfp4.cli.history.database import History
+from nvfp4.cli.judging import processes
 from nvfp4.cli.verdict import Verdict
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.records.launch import ListedMemory
@@ -146,6 +147,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         on_cuda and torch.cuda.get_device_capability()[0] >= 10
     ):
         pytest.skip("needs a Blackwell device")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_server_of_judges() -> Iterator[None]:
+    """Judgements of a process fork from one server, which has loaded what any of them needs. Those
+    that import Triton have one of their own: beside CuTe DSL, it writes to stderr at the end."""
+    packages = processes._packages
+
+    def of_most(folder: Path) -> tuple[str, ...]:
+        found = packages(folder)
+        return found if "triton" in found else ("cutlass", "setuptools.command.build_ext")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "_packages", of_most)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -92,25 +92,18 @@ def test_a_warp_multiplies_its_matrices(
 
 
 @pytest.mark.parametrize(
-    "form", [".s32.s4.s8.s32", ".f32.f16.f16.f32", ".s32.u8.s8.f32", ".s32.u8.s8.s32.extra"]
+    ("form", "of_a", "why"),
+    [
+        *((".s32.s4.s8.s32", 4, r"mma\.sync"), (".f32.f16.f16.f32", 4, r"mma\.sync")),
+        *((".s32.u8.s8.f32", 4, r"mma\.sync"), (".s32.u8.s8.s32.extra", 4, r"mma\.sync")),
+        (".kind::f8f6f4.f32.e2m1.e2m1.f32", 4, "sm_120a; ptxas refuses it"),
+        (".s32.u8.u8.s32", 2, "2 registers where 4 belong"),
+    ],
 )
-def test_other_forms_are_refused_by_name(form: str) -> None:
+def test_other_forms_are_refused_by_name(form: str, of_a: int, why: str) -> None:
     words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)
-    with pytest.raises(UnsupportedInstruction, match=r"mma\.sync"):
-        run(body("m16n8k32", form, (4, 2, 4)), words, out)
-
-
-def test_forms_of_another_architecture_are_refused_as_such() -> None:
-    words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)
-    form = ".kind::f8f6f4.f32.e2m1.e2m1.f32"
-    with pytest.raises(UnsupportedInstruction, match="sm_120a; ptxas refuses it"):
-        run(body("m16n8k32", form, (4, 2, 4)), words, out)
-
-
-def test_a_wrong_number_of_registers_is_refused() -> None:
-    words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)
-    with pytest.raises(UnsupportedInstruction, match="2 registers where 4 belong"):
-        run(body("m16n8k32", ".s32.u8.u8.s32", (2, 2, 4)), words, out)
+    with pytest.raises(UnsupportedInstruction, match=why):
+        run(body("m16n8k32", form, (of_a, 2, 4)), words, out)
 
 
 @pytest.mark.parametrize(("guard", "run_by"), [("@%p1 bra END;", 25), ("@%p1", 7)])
@@ -206,13 +199,9 @@ def test_a_sum_is_rounded_once_and_knows_infinity() -> None:
 
 @pytest.mark.parametrize(
     "form",
-    [
-        "m8n8k128.row.col.s32.b1.b1.s32.and.popc",
-        "m8n8k32.row.col.s32.s4.s4.s32",
-        "m8n8k4.row.col.f64.f64.f64.f64",
-    ],
+    ["128.row.col.s32.b1.b1.s32.and.popc", "32.row.col.s32.s4.s4.s32", "4.row.col.f64.f64.f64.f64"],
 )
 def test_integers_of_less_than_a_byte_and_doubles_are_refused(form: str) -> None:
-    text = f"mma.sync.aligned.{form} {{%r1, %r2}}, {{%r3}}, {{%r4}}, {{%r5, %r6}};"
+    text = f"mma.sync.aligned.m8n8k{form} {{%r1, %r2}}, {{%r3}}, {{%r4}}, {{%r5, %r6}};"
     with pytest.raises(UnsupportedInstruction, match=r"mma\.sync"):
         run(text, np.zeros(1))

@@ -36,12 +36,17 @@ def load_tile(
     data: np.ndarray, kind: DataType, box: tuple[int, ...], start: tuple[int, ...], **more: Any
 ) -> np.ndarray:
     """The box as shared memory holds it, as bytes. data: outermost dimension first."""
-    tile = map_of(data, kind, box, **more)
-    a = out(tile.box_bytes // 4)
-    where = np.array(start, np.int32)
-    body = tile_kernel(len(box), tile.box_bytes)
-    run(body, a, aligned(tile.pack()), where, data, block=a.size, before=SHARED)
-    return a.view(np.uint8)
+    return load(map_of(data, kind, box, **more), data, start)[0].view(np.uint8)
+
+
+def load(
+    tile: TensorMap, data: np.ndarray, start: Any = (0, 0), before: str = "", shared: str = "s"
+) -> tuple[np.ndarray, Any]:
+    """The box as words, and the report. before: what the kernel does first. shared: where to."""
+    a, where = out(tile.box_bytes // 4), np.array(start, np.int32)
+    body = before + tile_kernel(len(tile.box), tile.box_bytes)
+    body = body.replace("mov.u32 %r10, s;", f"mov.u32 %r10, {shared};")
+    return a, run(body, a, aligned(tile.pack()), where, data, block=a.size, before=SHARED)
 
 
 def test_a_two_dimensional_tile() -> None:
@@ -60,13 +65,10 @@ def test_a_map_that_the_kernel_has_changed_is_read_after_an_acquiring_fence(
     fenced: bool, changed: str
 ) -> None:
     data = aligned(np.arange(8 * 32, dtype=np.uint32).reshape(8, 32))
-    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 8), (128,), (16, 4), (1, 1))
     change = f"setp.ne.u32 %p2, %r0, 0; @%p2 bra MADE; mov.b32 %r9, 32; {changed} MADE:"
     if fenced:
         change += "fence.proxy.tensormap::generic.acquire.gpu [%q1], 128;"
-    a, where = out(tile.box_bytes // 4), np.zeros(2, np.int32)
-    body = change + tile_kernel(2, tile.box_bytes)
-    report = run(body, a, aligned(tile.pack()), where, data, block=a.size, before=SHARED)
+    _, report = load(map_of(data, DataType.UINT32, (16, 4)), data, before=change)
     assert {each.code for each in report.findings} == (set() if fenced else {"proxy_fence"})
 
 
@@ -95,9 +97,7 @@ def test_loads_round_to_tf32_or_flush_denormal_numbers(kind: str, first: int, la
 def test_rows_shorter_than_a_sector_fetch_whole_ones(pitch: int) -> None:
     data = aligned(np.zeros(8 * pitch, np.uint8))
     tile = TensorMap(DataType.UINT8, data.ctypes.data, (16, 8), (pitch,), (16, 8), (1, 1))
-    where, a = np.zeros(2, np.int32), out(32)
-    report = run(tile_kernel(2, 128), a, aligned(tile.pack()), where, data, block=32, before=SHARED)
-    assert report.work is not None
+    _, report = load(tile, data)
     assert sum(each.copied for each in report.work.asked.values()) == 8 * 32
 
 
@@ -121,6 +121,7 @@ def test_a_nan_fill() -> None:
     assert (got.reshape(4, 16)[:, :8] == 0).all()
 
 
+@pytest.mark.parametrize("lines", [0, 1, 2, 3, 5, 7])
 @pytest.mark.parametrize(
     ("swizzle", "span", "nbytes"),
     [
@@ -130,48 +131,27 @@ def test_a_nan_fill() -> None:
         (Swizzle.BYTES_128_ATOM_32, 128, 32),  # tensor cores read it transposed in 32 bits
     ],
 )
-def test_a_swizzle_moves_pieces_by_the_row(swizzle: Swizzle, span: int, nbytes: int) -> None:
-    """Piece j of 128-byte line i goes to j xor (i mod pieces of the span)."""
+def test_a_swizzle_moves_pieces_by_the_bits_of_the_shared_address(
+    swizzle: Swizzle, span: int, nbytes: int, lines: int
+) -> None:
+    """Piece j of 128-byte line i goes to j xor (i mod pieces of the span). A tile that starts
+    `lines` lines after a multiple of 1024 begins with another row of the pattern."""
     rows, pieces = 2048 // span, 128 // nbytes
     data = aligned(np.random.default_rng(1).integers(0, 256, 2048, np.uint8))
-    data = data.reshape(rows, span)
-    got = load_tile(data, DataType.UINT8, (span, rows), (0, 0), swizzle=swizzle)
-    lines, flat = (each.reshape(16, pieces, nbytes) for each in (got, data))
+    tile = map_of(data.reshape(rows, span), DataType.UINT8, (span, rows), swizzle=swizzle)
+    words, _ = load(tile, data, shared=f"s+{128 * lines}")
+    got, flat = (each.view(np.uint8).reshape(16, pieces, nbytes) for each in (words, data))
     for line in range(16):
         for piece in range(pieces):
-            assert (lines[line, piece ^ (line % (span // nbytes))] == flat[line, piece]).all()
-
-
-@pytest.mark.parametrize("lines", [1, 2, 3, 5, 7])
-@pytest.mark.parametrize(
-    ("swizzle", "span"), [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)]
-)
-def test_a_swizzle_goes_by_the_bits_of_the_shared_address(
-    swizzle: Swizzle, span: int, lines: int
-) -> None:
-    """A tile that starts `lines` lines of 128 bytes after a multiple of 1024 begins with another
-    row of the pattern."""
-    rows = 1024 // span
-    data = aligned(np.random.default_rng(2).integers(0, 256, 1024, np.uint8))
-    data = data.reshape(rows, span)
-    tile = map_of(data, DataType.UINT8, (span, rows), swizzle=swizzle)
-    a = out(256)
-    body = tile_kernel(2, 1024).replace("mov.u32 %r10, s;", f"mov.u32 %r10, s+{128 * lines};")
-    run(body, a, aligned(tile.pack()), np.zeros(2, np.int32), data, block=256, before=SHARED)
-    got, flat = a.view(np.uint8).reshape(8, 8, 16), data.reshape(8, 8, 16)
-    for line in range(8):
-        for piece in range(8):
-            moved = piece ^ ((line + lines) % (span // 16))
+            moved = piece ^ ((line + lines) % (span // nbytes))
             assert (got[line, moved] == flat[line, piece]).all()
 
 
 def test_a_tile_must_be_aligned_to_128_bytes() -> None:
     data = aligned(np.zeros((8, 128), np.uint8))
     tile = map_of(data, DataType.UINT8, (128, 8), swizzle=Swizzle.BYTES_128)
-    body = tile_kernel(2, 1024).replace("mov.u32 %r10, s;", "mov.u32 %r10, s+64;")
     with pytest.raises(errors.Misaligned, match="multiple of 128"):
-        run(body, out(256), aligned(tile.pack()), np.zeros(2, np.int32), data, block=256,
-            before=SHARED)  # fmt: skip
+        load(tile, data, shared="s+64")
 
 
 @pytest.mark.parametrize("rank", [1, 3, 4, 5])
@@ -190,9 +170,7 @@ def test_packed_fp4_tiles_are_counted_in_half_bytes() -> None:
     tile = TensorMap(
         DataType.PACKED_16U4_ALIGN8B, data.ctypes.data, (128, 4), (64,), (64, 2), (1, 1)
     )
-    a = out(tile.box_bytes // 4)
-    where = np.array([32, 1], np.int32)
-    run(tile_kernel(2, 64), a, aligned(tile.pack()), where, data, block=16, before=SHARED)
+    a, _ = load(tile, data, (32, 1))
     assert (a.view(np.uint8).reshape(2, 32) == data[1:3, 16:48]).all()
 
 
@@ -213,9 +191,8 @@ def test_a_tile_store_drops_what_lies_outside() -> None:
 def test_a_tensor_that_reaches_past_its_buffer_is_caught() -> None:
     data = aligned(np.zeros((8, 32), np.uint32))
     tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 9), (128,), (16, 4), (1, 1))
-    where = np.array([0, 6], np.int32)
     with pytest.raises(errors.OutOfBounds):
-        run(tile_kernel(2, 256), out(), aligned(tile.pack()), where, data, block=64, before=SHARED)
+        load(tile, data, (0, 6))
 
 
 def test_bytes_that_are_no_tensor_map_are_refused() -> None:
