@@ -71,6 +71,12 @@ def pointer(tensor: torch.Tensor) -> Any:
     return make_ptr(cutlass.Float32, tensor.data_ptr(), cute.AddressSpace.gmem, assumed_align=4)
 
 
+def compiled_for(*tensors: torch.Tensor) -> Any:
+    """by_pointer, compiled for a source and a target; takes others and a number of elements."""
+    compiled = cute.compile(by_pointer, *map(pointer, tensors), 8)
+    return lambda source, target, n: compiled(pointer(source), pointer(target), n)
+
+
 @pytest.fixture
 def launches() -> Iterator[list[Launch]]:
     caught: list[Launch] = []
@@ -97,10 +103,10 @@ def test_two_kernels_of_one_function_arrive_in_order(launches: list[Launch]) -> 
 
 
 def test_a_compiled_function_is_called_again_with_other_tensors(emulation: Emulation) -> None:
-    compiled = cute.compile(by_pointer, pointer(torch.zeros(1)), pointer(torch.zeros(1)), 1)
+    compiled = compiled_for(torch.zeros(1), torch.zeros(1))
     for n in (5, 40, 100):
         source, target = torch.arange(float(n)), torch.zeros(n)
-        compiled(pointer(source), pointer(target), n)
+        compiled(source, target, n)
         assert torch.equal(target, 3 * source)
     assert [report.ctas_total for report in emulation.launches] == [1, 2, 4]
 
@@ -108,25 +114,25 @@ def test_a_compiled_function_is_called_again_with_other_tensors(emulation: Emula
 def test_a_function_survives_from_one_emulation_to_the_next() -> None:
     source, target = torch.arange(8.0), torch.zeros(8)
     with install():
-        compiled = cute.compile(by_pointer, pointer(source), pointer(target), 8)
-        compiled(pointer(source), pointer(target), 8)
+        compiled = compiled_for(source, target)
+        compiled(source, target, 8)
     with install() as second:
         target.zero_()
-        compiled(pointer(source), pointer(target), 8)
+        compiled(source, target, 8)
         assert torch.equal(target, 3 * source)
         assert len(second.launches) == 1
     with pytest.raises(Exception, match=r"cudaErrorLaunchFailure|driver"):
-        compiled(pointer(source), pointer(target), 8)
+        compiled(source, target, 8)
 
 
 def test_an_error_of_the_emulator_surfaces_at_the_call(emulation: Emulation) -> None:
     # In a buffer of its own, so that nothing else can lie behind it.
     source, target = torch.zeros(4096), torch.zeros(4096)
-    compiled = cute.compile(by_pointer, pointer(source), pointer(target), 4096)
+    compiled = compiled_for(source, target)
     with pytest.raises(OutOfBounds) as caught:
-        compiled(pointer(source), pointer(target), 1 << 30)
+        compiled(source, target, 1 << 30)
     assert isinstance(caught.value, EmulatorError)
-    compiled(pointer(source), pointer(target), 4096)
+    compiled(source, target, 4096)
     assert len(emulation.launches) == 1
 
 
@@ -140,9 +146,9 @@ def test_an_architecture_of_another_gpu_in_the_environment_is_refused(
     monkeypatch: pytest.MonkeyPatch, launches: list[Launch]
 ) -> None:
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    given = pointer(torch.zeros(8)), pointer(torch.zeros(8)), 8
+    given = torch.zeros(8), torch.zeros(8)
     with pytest.raises(LaunchRefused, match="sm_90a"):
-        cute.compile(by_pointer, *given)(*given)
+        compiled_for(*given)(*given, 8)
 
 
 def test_what_the_receiver_raises_is_raised_unchanged() -> None:
@@ -151,9 +157,9 @@ def test_what_the_receiver_raises_is_raised_unchanged() -> None:
 
     source, target = torch.zeros(8), torch.zeros(8)
     with intercept(refuse):
-        compiled = cute.compile(by_pointer, pointer(source), pointer(target), 8)
+        compiled = compiled_for(source, target)
         with pytest.raises(KeyboardInterrupt):
-            compiled(pointer(source), pointer(target), 8)
+            compiled(source, target, 8)
 
 
 @pytest.mark.parametrize(
@@ -191,9 +197,7 @@ def test_the_architecture_is_the_one_asked_for(arch: str) -> None:
     caught: list[Launch] = []
     with intercept(caught.append, arch=arch):
         source, target = torch.zeros(8), torch.zeros(8)
-        cute.compile(by_pointer, pointer(source), pointer(target), 8)(
-            pointer(source), pointer(target), 8
-        )
+        compiled_for(source, target)(source, target, 8)
     assert f".target {arch}" in caught[0].ptx
 
 

@@ -18,8 +18,9 @@ def installed() -> Iterator[None]:
         stream_order.begin()
 
 
-def launch(name: str = "kernel") -> None:
-    stream_order.launched(torch.cuda.current_stream().cuda_stream, name)
+def launch(name: str = "kernel", on: Any = None) -> None:
+    """In the current stream, or another one."""
+    stream_order.launched((on or torch.cuda.current_stream()).cuda_stream, name)
 
 
 def left_over() -> list[str]:
@@ -60,12 +61,10 @@ JOINS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
 def test_all_ways_to_join(join: Callable[[Any], object]) -> None:
     side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        launch()
+    launch(on=side)
     join(side)
     assert left_over() == []
-    with torch.cuda.stream(side):
-        launch("later")
+    launch("later", side)
     assert left_over() == ["later"]
 
 
@@ -82,8 +81,7 @@ def test_an_event_covers_what_came_before_it_only(recorded: bool) -> None:
 
 def test_streams_are_joined_through_others() -> None:
     one, other = torch.cuda.Stream(), torch.cuda.Stream()
-    with torch.cuda.stream(one):
-        launch()
+    launch(on=one)
     other.wait_stream(one)
     assert left_over() == ["kernel"]
     torch.cuda.current_stream().wait_stream(other)
@@ -127,11 +125,9 @@ WAITS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 def test_all_ways_to_wait_for_the_caller(wait: Callable[[Any], object]) -> None:
     early, side = torch.cuda.Stream(), torch.cuda.Stream()
-    with torch.cuda.stream(early):
-        launch("early")
+    launch("early", early)
     wait(side)
-    with torch.cuda.stream(side):
-        launch()
+    launch(on=side)
     assert too_early() == ["early"]
     launch("in the caller's stream")
     assert too_early() == ["early"]
@@ -191,8 +187,7 @@ def test_host_code_that_reads_a_result_has_waited_for_its_stream(
 ) -> None:
     data, side = torch.ones(4, device="cuda"), torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        launch()
+    launch(on=side)
     torch.empty(4).copy_(data, non_blocking=True)
     assert left_over() == ["kernel"], "it was read in another stream"
     with torch.cuda.stream(side):

@@ -14,7 +14,8 @@ triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
 
 from nvfp4.capture import triton as capture  # noqa: E402
-from nvfp4.capture.triton import hooks, loading  # noqa: E402
+from nvfp4.capture.device import device_for  # noqa: E402
+from nvfp4.capture.triton import SESSION, hooks, loading  # noqa: E402
 from nvfp4.capture.triton.driver import of_kernel  # noqa: E402
 from nvfp4.records.launch import Launch  # noqa: E402
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall  # noqa: E402
@@ -98,32 +99,19 @@ def test_arguments_equal_to_one_are_constants_and_tuples_are_flat(launches: list
     assert words(launches[0])[:4] == pointers + third
 
 
-def test_an_architecture_has_its_own_kernels(launches: list[Launch]) -> None:
+def test_an_architecture_has_its_own_kernels(
+    launches: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, y = tensors()
     scale_kernel[(1,)](x, y, 7, 1.0, BLOCK=64)
     compiled = scale_kernel.warmup(x, y, 7, 1.0, BLOCK=64, grid=(1,))
-    caught: list[Launch] = []
     with pytest.raises(RuntimeError, match="already"):
-        capture.start(caught.append)
-    capture_again(caught, lambda: scale_kernel[(1,)](x, y, 7, 1.0, BLOCK=64))
-    assert ".target sm_90a" in caught[0].ptx
+        capture.start(launches.append)
+    monkeypatch.setattr(SESSION, "_device", device_for("sm_90a"))
+    scale_kernel[(1,)](x, y, 7, 1.0, BLOCK=64)
+    assert ".target sm_90a" in launches[-1].ptx
     with pytest.raises(LaunchRefused, match="sm_100a"):
-        capture_again(caught, lambda: compiled[(1, 1, 1)](x, y, 7, 1.0, 64))
-
-
-def capture_again(caught: list[Launch], call: Any) -> None:
-    """A call under another architecture, in the place of the emulation that is on."""
-    from nvfp4.capture.triton import SESSION
-
-    held = SESSION._device
-    from nvfp4.capture.device import device_for
-
-    SESSION._device, run = device_for("sm_90a"), SESSION._run
-    SESSION._run = caught.append
-    try:
-        call()
-    finally:
-        SESSION._device, SESSION._run = held, run
+        compiled[(1, 1, 1)](x, y, 7, 1.0, 64)
 
 
 def test_a_kernel_outlives_its_emulation_but_cannot_be_launched() -> None:
@@ -228,16 +216,12 @@ def test_a_benchmark_of_the_user_s_is_not_run(launches: list[Launch]) -> None:
         triton.testing.do_bench(lambda: None)
 
 
-def test_what_a_trial_raises_surfaces() -> None:
-    def refuse(launch: Launch) -> None:
-        raise ZeroDivisionError("a fault")
-
-    stop = capture.start(refuse)
-    try:
-        with pytest.raises(ZeroDivisionError):
-            tuned()[(1,)](*tensors(), 60, 1.0)
-    finally:
-        stop()
+def test_what_a_trial_raises_surfaces(
+    launches: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SESSION, "_run", lambda launch: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        tuned()[(1,)](*tensors(), 60, 1.0)
 
 
 def test_a_tensor_descriptor_becomes_a_tensor_map(launches: list[Launch]) -> None:
@@ -297,14 +281,13 @@ def test_columns_count_from_0() -> None:
     assert text.endswith(".loc 1 5 0\n")
 
 
-def test_an_older_version_is_refused_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_version_is_refused_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.setattr(triton, "__version__", "3.2.0")
-    stop = capture.start(lambda launch: None)
-    try:
-        with pytest.raises(hooks.UnsupportedVersion, match=r"Triton 3\.2\.0 .* older than 3\.5"):
-            scale_kernel[(1,)](*tensors(), 9, 1.0, BLOCK=64)
-    finally:
-        stop()
+    request.getfixturevalue("launches")
+    with pytest.raises(hooks.UnsupportedVersion, match=r"Triton 3\.2\.0 .* older than 3\.5"):
+        scale_kernel[(1,)](*tensors(), 9, 1.0, BLOCK=64)
 
 
 def test_stopping_leaves_triton_as_it_was() -> None:
