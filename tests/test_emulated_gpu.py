@@ -382,7 +382,9 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
         gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
         shape = (ctas, 1, 1), (512, 1, 1), (1, 1, 1)
         parameters = [far.to_bytes(8, "little").hex()]
-        start = gpu_messages.Start(0, "k", *shape, 0, 0, False, False, parameters, [], [], None)
+        start = gpu_messages.Start(
+            0, "k", *shape, 0, 0, False, False, False, parameters, [], [], None
+        )
         assert gpu.answer(start, None) == gpu_messages.Started("")
         wrong = replace(start, parameters=["00" * 8])  # as it may be where contents are unknown
         assert gpu.answer(wrong, None).failure["code"] == "kernel.too_slow"  # type: ignore[union-attr]
@@ -432,7 +434,9 @@ def test_another_kernel_of_the_same_name_is_no_launch_that_was_made_before(
         window[: len(text)] = text
         gpu.answer(gpu_messages.AddText(len(text)), None)
         one = 1, 1, 1
-        start = gpu_messages.Start(number, "k", one, one, one, 0, 0, False, False, [], [], [], None)
+        start = gpu_messages.Start(
+            number, "k", one, one, one, 0, 0, False, False, False, [], [], [], None
+        )
         for _ in range(3):
             begin = Begin(0, [], 0, 0, 0, time.monotonic() + 60)
             gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))

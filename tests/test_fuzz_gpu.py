@@ -134,6 +134,7 @@ class Fuzzer:
                 shared_bytes=0,
                 stream=0,
                 programmatic=False,
+                waited=False,
                 trial=False,
                 parameters=[each.to_bytes(8, "little").hex() for each in parameters],
                 notes=[("code", "message", None, "submission.py", 3)],

@@ -35,8 +35,8 @@ reading_ptx = {"nvfp4.emulator.errors", "nvfp4.records.texts", "nvfp4.records.so
 
 
 order_in_the_emulator = (
-    *("source", "names", "errors", "updates", "work", "report", "software", "cost", "loops"),
-    *("ptx", "arithmetic", "state", "instructions", "compiler", "execution", "listing"),
+    *("source", "names", "errors", "arrays", "updates", "work", "report", "software", "cost"),
+    *("loops", "ptx", "arithmetic", "state", "instructions", "compiler", "execution", "listing"),
     *("rendering", ""),
 )
 """Folders and modules of the emulator, each of which may import its own and what stands before."""

@@ -161,6 +161,7 @@ class EmulatedGpu(Owner):
                     int(launch.shared_bytes),
                     int(launch.stream),
                     bool(launch.programmatic),
+                    bool(launch.waited),
                     bool(launch.trial),
                     [bytes(each).hex() for each in launch.parameters],
                     [_listed(each) for each in launch.notes],

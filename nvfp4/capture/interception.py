@@ -62,8 +62,7 @@ class Interception:
 
     def _take(self, launch: Launch) -> None:
         overlaps = launch.programmatic and stream_order.follows_a_kernel(launch.stream)
-        if overlaps != launch.programmatic:
-            launch = replace(launch, programmatic=overlaps)
+        launch = replace(launch, programmatic=overlaps, waited=stream_order.has_waited())
         run = partial(self._run, launch)
         if launch.trial:
             graphs.do(run)

@@ -42,11 +42,13 @@ _host: Clocks = {}
 _non_blocking: set[int] = set()
 _kernel_last: set[int] = set()
 """Streams whose last command is a kernel."""
+_waits: list[int | None] = []
+"""Streams and events that the host has waited for since a kernel was last launched."""
 
 
 def begin() -> None:
     """Begin a call: the caller's stream has work, all others are idle."""
-    for each in (_launches, _last, _early, _before, _recorded, _host, _kernel_last):
+    for each in (_launches, _last, _early, _before, _recorded, _host, _kernel_last, _waits):
         each.clear()
     _launches[_CALLER] = _before[_CALLER][_CALLER] = 1
 
@@ -76,6 +78,13 @@ def follows_a_kernel(stream: int) -> bool:
     return stream in _kernel_last
 
 
+def has_waited() -> bool:
+    """Return whether the host has waited for the device since this was last asked."""
+    waited = bool(_waits)
+    _waits.clear()
+    return waited
+
+
 def interrupt() -> None:
     """Record that something other than a kernel enters a stream, or that the host waits."""
     _kernel_last.clear()
@@ -101,12 +110,14 @@ def wait_for_stream(stream: int, other: int) -> None:
 def synchronize(stream: int | None = None) -> None:
     """Record that the host waits for a stream, or for the device."""
     interrupt()
+    _waits.append(stream)
     _join(_host, _launches if stream is None else _before[stream])
 
 
 def synchronize_event(event: int) -> None:
     """Record that the host waits for an event."""
     interrupt()
+    _waits.append(event)
     _join(_host, _recorded.get(event, {}))
 
 

@@ -1,8 +1,11 @@
 """Arrays of numbers: pairs that are compared at once, and which of them are distinct."""
 
-import numpy as np
+from typing import Any
 
-from nvfp4.emulator.ptx.types import Array
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
 
 _SHIFT, _LOW = np.uint64(48), np.uint64((1 << 48) - 1)
 

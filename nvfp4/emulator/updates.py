@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nvfp4.emulator.arrays import begin_of_runs, halves_of, pairs_of
-from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.arrays import Array, begin_of_runs, halves_of, pairs_of
 
 _WARP = 32
 _SECTOR, _PIECE = np.uint64(5), np.uint64(9)

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nvfp4.emulator.arrays import begin_of_runs, halves_of, pairs_of
-from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.arrays import Array, begin_of_runs, halves_of, pairs_of
 from nvfp4.emulator.updates import UpdateCounter, Updates
 
 SECTOR_BYTES = 32
@@ -23,6 +22,8 @@ _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
 _DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
 TENSOR = 0
 """In place of a statement's position, for the cycles of tensor cores."""
+CHAINED = -1
+"""The same, for the instructions of the longest warps between barriers of all warps."""
 _EMPTIED = -1
 """In place of a statement's position, for CTAs whose L1 is emptied."""
 _L1_SECTORS = (256 << 10) // SECTOR_BYTES
@@ -100,6 +101,13 @@ class Work:
     tensor_cycles: int = 0
     """The most that any CTA keeps a tensor core busy."""
 
+    chained: dict[int, int] = field(default_factory=dict)
+    """For each kind of CTA, the most instructions that warps of one execute one after the other:
+    those of the longest warp between any two barriers where all of its warps meet."""
+
+    rejoined: set[int] = field(default_factory=set)
+    """Blocks at which lanes of a warp met that had gone different ways."""
+
     def by_statement(self, kind: int) -> dict[int, int]:
         """Return how often a warp of a kind executed each statement, by its position in the PTX
         text."""
@@ -122,6 +130,8 @@ class WorkCounter:
     """See `Work`."""
     drawn: int = 0
     """Number of CTAs drawn so far."""
+    rejoined: set[int] = field(default_factory=set)
+    """See `Work`."""
     asked: dict[int, Asked] = field(default_factory=lambda: defaultdict(Asked))
     updates: UpdateCounter = field(default_factory=UpdateCounter)
     _kinds: dict[int, int] = field(default_factory=dict)
@@ -187,6 +197,7 @@ class WorkCounter:
             self.asked[start].sampled = Sampled(lines / requests, *shares)
         ctas, asked = list(self._ctas), dict(self.asked)
         tensor_cycles = max(self._most.pop(TENSOR, {0: 0}).values())
+        chained = self._most.pop(CHAINED, {})
         of_blocks = np.array([warps[list(kind)].sum(axis=0) for kind in ctas])
         of_kind = Counter(self._of_cta.values())
         for start, most in self._most.items():
@@ -197,7 +208,8 @@ class WorkCounter:
             each.uneven = max(each.uneven, rate * whole / max(self._total[start], 1))
         return Work(
             warps, ctas, self._of_cta, starts, asked, self.waits, self.timed,
-            self.updates.found(), self.updates.requests, tensor_cycles,
+            self.updates.found(), self.updates.requests, tensor_cycles, chained,
+            self.rejoined,
         )  # fmt: skip
 
     def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:

@@ -375,6 +375,7 @@ class Gpu:
             deadline=asked.deadline,
             stream=request.stream,
             programmatic=request.programmatic,
+            waited=request.waited,
             with_suffix="" if request.with_suffix is None else self._text(request.with_suffix),
             samples=predicts,
             progress=self._progress,

@@ -17,6 +17,7 @@ B200 = Gpu(
     clock_mhz=1965,  # under load (SA, KH)
     launch_us=3.3,  # H100: spans from the first to the last cycle, 1.3 to 2.0 (KH), lack the events
     kernel_gap_us=2.5,  # H100
+    wait_us=8.1,  # H100, cudaDeviceSynchronize between launches of 148 CTAs, 2026-11-27
     cta_dispatch_ns=0.6,  # 0.55 to 0.65 (EX)
     cta_start=515,  # H100
     warps=64,  # BTG

@@ -39,6 +39,7 @@ def counted(launch: Launch, report: LaunchReport) -> Counted:
         work=report.work,
         read_bytes=SECTOR_BYTES * report.sectors_read,
         tensor_cycles=report.tensor_cycles,
+        waited=launch.waited,
         undefined=next((e.message for e in report.findings if e.code == NoArrivals.code), ""),
     )
 

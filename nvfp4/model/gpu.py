@@ -22,6 +22,7 @@ class Gpu:
     clock_mhz: float
     launch_us: float  # what the contest's clock shows for an empty kernel
     kernel_gap_us: float  # for one more launch
+    wait_us: float  # more, where the host has waited for the device before
     cta_dispatch_ns: float  # between two CTAs of a grid, on the whole GPU
     cta_start: int  # from the end of a CTA until the next one on its SM runs
     warps: int  # that an SM holds, as ctas

@@ -16,6 +16,7 @@ H100 = Gpu(
     clock_mhz=1980,  # clock_mhz
     launch_us=3.3,  # launches_us, empty
     kernel_gap_us=2.5,  # launches_us, two less empty
+    wait_us=8.1,  # H100, cudaDeviceSynchronize between launches of 148 CTAs, 2026-11-27
     cta_dispatch_ns=0.6,  # launches_us, from grid_64x to grid_1024x
     cta_start=515,  # launches_us, a wave of spin_4000 less 4000 cycles
     warps=64,  # CUDA C++ Programming Guide, technical specifications, as the next four

@@ -334,6 +334,30 @@ class _Flow:
         return {node for node in others if node not in reached}
 
 
+def joins(code: Code, statements: dict[int, str]) -> bool:
+    """Return whether lanes of a warp that have parted go on together from a block of the PTX:
+    whether they wait for each other where its machine code begins, or all it does is to end.
+    statements: of the block, by position."""
+    ends = {opcode.partition(".")[0] for opcode in statements.values()} <= {"ret", "exit"}
+    where = {n for n, each in enumerate(code.instructions) if each.statement in statements}
+    blocks = [set(range(each.start, each.end)) for each in code.blocks]
+    found = [each for each in blocks if each & where]
+    return ends or not found or any(each & code.meeting for each in found)
+
+
+def chained(traces: list[Trace], code: Code) -> float:
+    """Return how many instructions the warps of a thread block execute one after the other, for
+    each of the longest warp: those of the longest one between two barriers."""
+    barriers = [n for n, i in enumerate(code.instructions) if i.name == "BAR"]
+    spent = [
+        np.diff(np.flatnonzero(np.isin(each.steps, barriers)), prepend=0, append=each.steps.size)
+        for each in {id(each): each for each in traces}.values()
+    ]
+    most = max(each.size for each in spent)
+    rows = [np.pad(each, (0, most - each.size)) for each in spent]
+    return float(np.max(rows, axis=0).sum() / max(each.sum() for each in spent))
+
+
 def _trail(graph: Graph, taken: list[int]) -> list[int]:
     """Return a way that takes each edge as often as asked (Hierholzer's algorithm). Where there is
     a choice, the edge of which the largest part is left goes first, so that turns of loops and ways

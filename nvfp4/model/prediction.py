@@ -19,7 +19,7 @@ from nvfp4.model.gpu import Curve, Gpu, NoPrediction
 from nvfp4.model.h100 import H100, H200
 from nvfp4.model.machine import STORE, Access, Use, access, columns, machine
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, simulate
-from nvfp4.model.paths import MEMORY, Paths, Trace
+from nvfp4.model.paths import MEMORY, Paths, Trace, chained, joins
 from nvfp4.model.sass import Code
 from nvfp4.records import prediction as records
 from nvfp4.records.launch import Dim3
@@ -45,6 +45,9 @@ executed, and of its bytes that the machine code may not fetch."""
 _UNEVEN = 2.0
 """Largest allowed ratio of a thread block's fetches past L1, or of the cycles of its accesses, to
 the mean."""
+_IN_TURNS = 1.25
+"""Largest allowed ratio of what the warps of a thread block executed one after the other to what
+they do in the simulation."""
 _MOST_MEETINGS = 2
 """Most meetings of a cluster whose thread blocks differ: one at the start and one at the end."""
 _LONGEST_NAME = 60
@@ -69,6 +72,8 @@ class Counted:
     """Distinct bytes that were read."""
     tensor_cycles: int = 0
     """Cycles of all tensor cores together, by the shapes of the products of tcgen05."""
+    waited: bool = False
+    """Whether the host has waited for the device since the launch before."""
     undefined: str = ""
     """An action of the launch whose effect no manual defines, so that no time can be predicted; ""
     if there was none."""
@@ -155,6 +160,8 @@ def predict(
     parts: dict[str, float] = defaultdict(float)
     gaps = len(kernels) + len(copied) - 1
     parts["launch"] = gpu.launch_us + gpu.kernel_gap_us * max(0, gaps)
+    if waits := sum(each.waited for each in launches[1:]):
+        parts["host"] = gpu.wait_us * (waits + 1)  # at the first one, launches are queued no more
     if not clean:
         parts["write_back"] = gpu.dirty_us
     for kernel in kernels:
@@ -173,6 +180,7 @@ def predict(
 
 _BOUNDS = {
     "launch": "launching",
+    "host": "waits of the host between launches",
     "write_back": "the L2's dirty lines",
     "issue": "instructions issued",
     "pipe": "an arithmetic pipe",
@@ -219,7 +227,17 @@ def kernel_time(
         raise NoPrediction("thread blocks of a cluster do different things and wait for each other")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
+    for block in work.rejoined:
+        if not joins(code, work.starts[block]):
+            line = Lines(asked.ptx).of(min(work.starts[block]))
+            raise NoPrediction(f"parted lanes of a warp come to line {line} of the PTX one by one")
     traces = [found.trace(work.by_statement(kind)) for kind in range(len(work.warps))]
+    for kind, cta in enumerate(work.ctas):
+        turns = work.chained.get(kind, 0) / max(
+            sum(work.by_statement(warp).values()) for warp in cta
+        )
+        if turns > _IN_TURNS and turns > _IN_TURNS * chained([traces[warp] for warp in cta], code):
+            raise NoPrediction("warps take turns between barriers of a loop")
     accesses = _accesses(asked)
     times = _executed(work, traces)
     executions = _memory_executions(code, times)

@@ -85,6 +85,8 @@ class Code:
     spilled_bytes: int = 0
     stack_bytes: int = 0
     """Stack of a thread."""
+    meeting: frozenset[int] = frozenset()
+    """Instructions before which threads of a warp that have parted have waited for each other."""
 
 
 def read(text: str, entry: str) -> Code:
@@ -109,7 +111,8 @@ def read(text: str, entry: str) -> Code:
         elif pending and (control := _CONTROL.match(line)):
             found.append(_decoded(*pending, int(control[1], 16)))
             pending = None
-    return Code(found, _blocks(found, labels))
+    meeting = frozenset(labels[i.label] for i in found if i.name == "BSSY" and i.label in labels)
+    return Code(found, _blocks(found, labels), meeting=meeting)
 
 
 def _decoded(text: str, statement: int, high: int) -> Instruction:

@@ -84,6 +84,7 @@ class Start(Record):
     shared_bytes: int
     stream: int
     programmatic: bool
+    waited: bool
     trial: bool
     parameters: list[str]
     """In hexadecimal."""

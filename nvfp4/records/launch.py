@@ -148,6 +148,8 @@ class Launch(Record):
     programmatic: bool = False
     """Whether it may begin while the previous launch in the stream still runs (programmatic
     dependent launch)."""
+    waited: bool = False
+    """Whether the host has waited for the device since the launch before."""
     with_suffix: str = ""
     """The module compiled for the GPU's own architecture, such as sm_100a; empty if unknown.
 

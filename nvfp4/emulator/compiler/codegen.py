@@ -73,6 +73,11 @@ class CompiledKernel:
     """Whether undefined bits in shared and local memory are tracked, too."""
 
     @cached_property
+    def sizes(self) -> Array:
+        """How many instructions each block has, int64[blocks]."""
+        return np.array([block.kinds.total() for block in self.blocks])
+
+    @cached_property
     def cancels(self) -> bool:
         """Whether CTAs may take over the work of others that have not started."""
         return any(each.parts[0] == "clusterlaunchcontrol" for each in self.program.code)

@@ -231,7 +231,6 @@ def run_ctas(
     clusters = ctas_by_cluster(state.asked.grid, state.cluster)
     clusters = clusters[state.order.ctas(np.arange(len(clusters)))]
     runs = np.zeros(len(compiled.blocks), np.int64)
-    sizes = np.array([block.kinds.total() for block in compiled.blocks])
     size = _resident(state) if together else _batch_size(state)
     cancels, shares = compiled.cancels, compiled.cancels or compiled.hears
     counted = shares and state.work.samples and not state.program.local_bytes
@@ -257,14 +256,14 @@ def run_ctas(
             require_freed(batch)
             runs += scheduler.runs
             if batch.numbers.size == size:
-                spent.append(float(scheduler.runs @ sizes))
+                spent.append(float(scheduler.runs @ compiled.sizes))
             state.work.add(batch.numbers, scheduler.runs_of_warps)
             state.work.waits |= together
             state.work.timed |= batch.signals.timed
             ran = clusters.size - len(queue) * clusters.shape[1]
             if most_instructions is None:
                 state.asked.progress(ran / clusters.size)
-            elif int(runs @ sizes) >= most_instructions:
+            elif int(runs @ compiled.sizes) >= most_instructions:
                 break
             if compiled_at is not None:
                 _refuse_too_slow(state, *compiled_at, ran, clusters.size)

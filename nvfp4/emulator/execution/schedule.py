@@ -21,6 +21,7 @@ from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, RegisterFile
+from nvfp4.emulator.work import CHAINED
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256
@@ -44,6 +45,8 @@ class Scheduler:
         self.file = RegisterFile(shape, kernel.first_values(batch))
         self.runs = np.zeros(len(kernel.blocks), np.int64)
         self.runs_of_warps = np.zeros((len(kernel.blocks), batch.grid.ctas * batch.grid.warps), int)
+        self._spent = np.zeros((batch.grid.ctas, batch.grid.warps), np.int64)
+        self._chained = np.zeros(batch.grid.ctas, np.int64)
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
         grid = batch.grid
@@ -89,6 +92,9 @@ class Scheduler:
         if self.held or any(barrier.waiting for barrier in self.batch.all_barriers()):
             held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
             raise self._deadlock(held)
+        if self.batch.launch.work.samples:
+            self._chain(np.arange(self.batch.grid.ctas))
+            self.batch.launch.work.spend(CHAINED, self._chained)
 
     def _choose(self) -> int:
         """Return the block whose group runs next.
@@ -184,8 +190,18 @@ class Scheduler:
         if tally is not None:
             tally.lanes[number] += group.lanes.size
 
+    def _chain(self, ctas: Array) -> None:
+        """Add to the chains of CTAs whose warps have met what the longest of their warps has
+        executed since they last did."""
+        spent = (self.kernel.sizes @ self.runs_of_warps).reshape(self._spent.shape)
+        self._chained[ctas] += (spent - self._spent)[ctas].max(axis=1, initial=0)
+        self._spent[ctas] = spent[ctas]
+
     def _look_for_changes(self, number: int, now: int) -> None:
         """Handle what a block may have changed that other threads wait for, at a step."""
+        for ctas in self.batch.signals.met:
+            self._chain(ctas)
+        self.batch.signals.met.clear()
         if self.batch.signals.changed:
             self._handle_signals()
             self._changed_at = now
@@ -271,10 +287,12 @@ class Scheduler:
         """Put a group at a block, together with those that are there already."""
         if group.lanes.size == 0:
             return
-        needed = self._block(place).live_in
+        needed, work = self._block(place).live_in, self.batch.launch.work
         for others in (self.groups, self.held):
             other = others.pop(place, None)
             if other is not None:
+                if work.samples and np.isin(group.each_warp, other.each_warp).any():
+                    work.rejoined.add(place % len(self.kernel.blocks))
                 group.write_back(needed)
                 other.write_back(needed)
                 group = self._group(np.sort(np.concatenate((group.lanes, other.lanes))))

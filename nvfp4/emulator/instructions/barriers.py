@@ -39,6 +39,7 @@ def bar(site: Site) -> Action:
         count = more[0] if counted else None
         if not votes and _everybody(ex, which, count):
             batch.traffic.barriers += batch.grid.ctas
+            batch.met(np.arange(batch.grid.ctas))
             if batch.shared.checked:
                 batch.shared.clocks.meet_all()
             return following

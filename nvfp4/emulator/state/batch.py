@@ -218,6 +218,8 @@ class Signals:
 
     released: list[tuple[Array, int]] = field(default_factory=list)
     """Lanes that may run again, and the block where they go on."""
+    met: list[Array] = field(default_factory=list)
+    """CTAs of which all warps have met at a barrier."""
     changed: bool = False
     """Whether something has changed that threads may wait for at a gate."""
     ticks: int = 0
@@ -484,10 +486,17 @@ class Batch:
         if opening is None:
             return
         self.traffic.barriers += opening.ctas.size
-        if self.shared.checked and isinstance(barrier, CtaBarrier):
-            self.shared.clocks.meet(opening.ctas, opening.came, opening.stayed)
+        if isinstance(barrier, CtaBarrier):
+            self.met(opening.ctas[opening.came.all(axis=1)])
+            if self.shared.checked:
+                self.shared.clocks.meet(opening.ctas, opening.came, opening.stayed)
         for waiting in opening.released:
             self.signals.release(waiting.lanes, waiting.block)
+
+    def met(self, ctas: Array) -> None:
+        """Record that all warps of these CTAs of the batch have met at a barrier."""
+        if self.launch.work.samples:
+            self.signals.met.append(ctas)
 
     def exit(self, lanes: Array) -> None:
         """End these lanes. Barriers that expect all living threads may open."""
