@@ -211,7 +211,7 @@ def test_loads_that_the_first_tickets_find_in_l1_take_as_long_as_those_of_the_re
     begin, first = DRAW + LINES, "setp.lt.u32 %p2, %r7, 4;\n@%p2 mov.u32 %r12, 1008;\n"
     texts = begin + READS, begin + first + READS, begin + READS.replace("%r12;", "1008;")
     of_all, of_most, of_none = (us(count(kernel(t, before=TICKET), 296, 512)) for t in texts)
-    assert of_most > 0.9 * of_all > 1.5 * of_none
+    assert of_most > 0.7 * of_all and of_all > 1.5 * of_none
 
 
 def test_what_l1_cannot_hold_comes_from_l2_each_time() -> None:
@@ -524,6 +524,17 @@ SPINNING = """
 mov.u64 %d5, %clock64; A: mov.u64 %d6, %clock64; sub.u64 %d6, %d6, %d5;
 setp.lt.u64 %p1, %d6, 9999; @%p1 bra A; mov.u32 %r100, 1;
 """
+ROLLED = f"""shr.u32 %r8, %r0, 5; mov.u32 %r100, 1; mov.u32 %r98, 0;
+NEXT: .pragma "nounroll"; setp.ne.u32 %p1, %r8, %r98; @%p1 bra MEET; {SHORT}
+MEET: bar.sync 0; add.u32 %r98, %r98, 1; setp.lt.u32 %p2, %r98, 8; @%p2 bra NEXT;
+"""
+ENTERED = "".join(f"setp.eq.u32 %p1, %r8, {n}; @%p1 bra C{n}; " for n in range(1, 16))
+CASES = " ".join(
+    f"C{n}: xor.b32 %r100, %r100, {n * n}; mul.lo.u32 %r100, %r100, 3;" for n in range(15)
+)
+FALLING = f"""and.b32 %r8, %r0, 15; mov.u32 %r100, %r3; {ENTERED} {CASES}
+C15: {SHORT.removeprefix(BEGIN).join(("mul.lo.u32 %r9, %r3, 4; ", ""))}
+"""
 UNTIMED = {
     "wait for each other by flags": [
         kernel(WAITING, before=".global .u32 flag;"),
@@ -540,13 +551,20 @@ UNTIMED = {
     "async": [kernel(ASYNCHRONOUS, ".reqnctapercluster 2, 1, 1", ROOM)],
     "generic": [kernel(GENERIC, before=ROOM)],
     "reads a clock": [kernel(SPINNING)],
+    "turns between barriers of a loop": [kernel(ROLLED)],
+    "one by one": [kernel(FALLING)],
 }
 
 
 @pytest.mark.parametrize(("why", "text"), [(why, each) for why in UNTIMED for each in UNTIMED[why]])
 def test_there_is_no_time_for_what_cannot_be_foreseen(why: str, text: str) -> None:
     with pytest.raises(NoPrediction, match=why):
-        us(count(text, 8, 1 if why == "async" else 64))
+        us(count(text, 8, 1 if why == "async" else 256))
+
+
+def test_a_wait_of_the_host_between_launches_takes_as_long_as_on_an_h100() -> None:
+    launches = [honest(), replace(honest(), waited=True), replace(honest(), waited=True)]
+    assert us(*launches) - us(*3 * launches[:1]) == pytest.approx(23.6, abs=1)
 
 
 def test_what_compares_a_warp_s_lanes_takes_as_long_as_a_sum() -> None:
