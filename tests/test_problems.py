@@ -26,7 +26,7 @@ from nvfp4.cli.verdict import Submission, TestResult, Verdict
 from nvfp4.contract import tree as trees
 from nvfp4.records.referee_messages import Check
 from nvfp4.referee.__main__ import Service
-from nvfp4.referee.problem import FolderProblem
+from nvfp4.referee.problem import FolderProblem, ProblemFailed
 
 without_a_gpu = pytest.mark.skipif(
     torch.cuda.is_available(), reason="the verdicts are those of the emulated GPU"
@@ -658,6 +658,8 @@ def test_the_checker_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         ("return x, x", "return all(map(allclose, out, ref_kernel(data)))", "(x, x)", "(e, e, x)"),
         ("return {'a': x[:0], 'b': x}", "return True", "dict(b=x, a=e)", "dict(b=e)"),
         ("return f4(x)", "return out.view(uint8)[0] == 1", "f4(x)", "f4(x * 2)"),
+        ("return x", "return (out == x).all().numpy()[()], 'd'", "x", "x * 2"),
+        ("return x", "return None if allclose(out, x) else 'd'", "x", "x * 2"),
     ):
         problem = problem_of(monkeypatch, OF_TWO.format(1 + ("y" in kernel), kernel, checker))
         drawn, names = problem.draw({}, False), vars(problem._reference)
@@ -665,6 +667,19 @@ def test_the_checker_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         for source, passes in ((right, True), (wrong, False)):
             assert problem.check(drawn, eval(source, names))[0] is passes, kernel
             problem.rounding_explains(drawn, eval(source, names))
+
+
+@pytest.mark.parametrize("said", ["(False,)", "[0, 'd', 3]", "dict(ok=False)", "1", "x", "(x, '')"])
+def test_a_checker_that_gives_no_verdict(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    problem = problem_of(monkeypatch, OF_TWO.format(1, "return x", f"return {said}"))
+    with pytest.raises(ProblemFailed, match=r"check_implementation returns .*, not a bool"):
+        problem.check(problem.draw({}, False), torch.ones(4))
+
+
+def test_a_reference_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ProblemFailed, match=r"reference\.py cannot be read"):
+        FolderProblem(torch.clone, lambda tensor, device: tensor)
 
 
 def test_a_draw_that_was_dropped_is_drawn_again_for_its_check() -> None:

@@ -2,12 +2,14 @@
 
 import importlib
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from nvfp4.capture import standin
@@ -57,6 +59,9 @@ class FolderProblem:
         self._on_host, self._adopt = on_host, adopt
         with _blaming("reference.py"):
             self._reference = importlib.import_module("reference")
+            file = self._reference.__dict__.get("__file__")
+            if file and os.path.dirname(os.path.realpath(file)) != os.getcwd():
+                raise ProblemFailed(f"reference.py cannot be read: {file} took its place")
         self._extras = _optional("extras")
         self.generate = self._needed("generate_input")
         self.second: Callable[..., Any] | None = getattr(
@@ -221,9 +226,7 @@ class FolderProblem:
             return False, str(failed)
         finally:
             self._known = None
-        if isinstance(said, (tuple, list)) and len(said) == 2:
-            return bool(said[0]), str(said[1])
-        return (not said, said) if isinstance(said, str) else (bool(said), "")
+        return _verdict(said)
 
     def never_written(self, output: Any, noise: int = 0xFF) -> str:
         """Return a line that counts the elements of an output that still hold the noise from before
@@ -257,6 +260,20 @@ class FolderProblem:
         except (Exception, SystemExit):
             return ""  # the reference insists on its types, or torch compares none such
         return "" if places != wanted or None in told else "; ".join(filter(None, told))
+
+
+def _verdict(said: Any) -> tuple[bool, str]:
+    """Return what a checker's result says; text and None as for eval.py, where only text is wrong.
+    Raises ProblemFailed if it is no verdict."""
+    if said is None or isinstance(said, str):
+        return not said, said or ""
+    is_pair = isinstance(said, (tuple, list)) and len(said) == 2
+    passes, text = said if is_pair else (said, "")
+    with suppress(Exception):  # a tensor of several elements is neither true nor false
+        if (is_pair or isinstance(said, (bool, np.bool_, torch.Tensor))) and passes in (0, 1):
+            return bool(passes), str(text)
+    shown = " ".join(repr(said).split())[:100]
+    raise ProblemFailed(f"check_implementation returns {shown}, not a bool, a text or (bool, text)")
 
 
 def _within_rounding(got: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> str | None:
