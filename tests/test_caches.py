@@ -254,6 +254,7 @@ def test_what_an_executor_was_missing_the_next_one_compiles_for_all(trusted: Pat
     assert (trusted / "missed.txt").read_text().split("\n") == [line, ""], "others cost time"
 
 
+@pytest.mark.corpus
 def test_an_eval_of_our_submission_needs_no_more_than_the_usual_loops(trusted: Path) -> None:
     command = [sys.executable, "-m", "nvfp4", "check", str(root / "submission.py")]
     subprocess.run(command, check=True, capture_output=True, timeout=300)

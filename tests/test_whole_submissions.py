@@ -88,6 +88,7 @@ def test_what_is_refused_to_compiled_code_is_unclear(tmp_path: Path) -> None:
     refused(tmp_path, source, list(COMPILED.values()))
 
 
+@pytest.mark.corpus
 @pytest.mark.usefixtures("toolchain")
 def test_an_instruction_is_refused_before_too_many_threads(tmp_path: Path) -> None:
     done = judged(tmp_path, of_cuda("", multimem, "dim3(32, 64)"), "check")

@@ -151,13 +151,6 @@ def test_a_commit_tells_other_ctas_that_their_shared_memory_is_read() -> None:
         ran(own + store + read_back(16), tiles, 16, 1)
 
 
-def test_undefined_words_are_kept_in_every_cta() -> None:
-    store = ".reg .b32 %unset; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r2], {%unset};"
-    middle = store + "tcgen05.wait::st.sync.aligned;" + read_back(1)
-    with pytest.raises(UninitialisedRegister, match="has written undefined values"):
-        ran(middle, PAIR, 1)
-
-
 def test_a_commit_goes_to_ctas_that_there_are() -> None:
     tiles = [[packed(each) for each in matrices(128, 16)]] * 2
     middle = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1, 5)) + WAIT
@@ -263,49 +256,40 @@ def test_both_ctas_of_a_pair_allocate_the_same_and_free_it() -> None:
         ran(RIGHT, PAIR, 32, edit=kept)
 
 
-def test_columns_that_the_other_cta_has_freed_are_not_written() -> None:
-    free = """@%p8 bra KEPT; @!%p2 bra KEPT;
-tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r1, 128; KEPT:"""
-    with pytest.raises(TensorMemoryFault, match="which has been freed"):
-        ran(free + MEET + RIGHT, PAIR, 32)
-
-
-def test_a_kernel_has_one_cta_group() -> None:
-    mixed = RIGHT.replace("tcgen05.commit.cta_group::2", "tcgen05.commit.GROUP_1")
-    with pytest.raises(TensorMemoryFault, match="with cta_group::1, after instructions with"):
-        ran(mixed, PAIR, 32)
-
-
-def test_a_pair_needs_a_cluster_with_pairs() -> None:
-    with pytest.raises(TensorMemoryFault, match="in a cluster of 1 CTAs, which are no pairs"):
-        ran(RIGHT, PAIR, 32, cluster=1)
-
-
-def test_a_cta_that_ends_while_the_other_multiplies_is_missed() -> None:
-    gone = f"""@%p8 bra STAYS; bar.sync 0; @!%p2 bra GONE;
-tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r1, 128; GONE: exit; STAYS:
+FREE = "tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r1, 128;"
+PRODUCT = product(SHAPE, A_BYTES)
+UNSET = f""".reg .b32 %unset; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r2], {{%unset}};
+tcgen05.wait::st.sync.aligned; {read_back(1)}"""
+GONE = f"""@%p8 bra STAYS; bar.sync 0; @!%p2 bra GONE; {FREE} GONE: exit; STAYS:
 mov.u32 %r20, 0; SPIN: add.u32 %r20, %r20, 1; setp.lt.u32 %p9, %r20, 2000; @%p9 bra SPIN;
-{by_leader(product(SHAPE, A_BYTES))}"""
-    with pytest.raises(EmulatorError, match="which has ended"):
-        ran(gone, PAIR, 32, end="")
+{by_leader(PRODUCT)}"""
+INSIDE = product(shape(128, 32), A_BYTES).replace("%d5, %d6, %r5", "[%r1], %d6, %r5")
+MIXED = RIGHT.replace("tcgen05.commit.cta_group::2", "tcgen05.commit.GROUP_1")
+FAULTS: dict[str, tuple[str, type[EmulatorError]]] = {
+    "has written undefined values": (UNSET, UninitialisedRegister),
+    "which has been freed": (
+        f"@%p8 bra KEPT; @!%p2 bra KEPT; {FREE} KEPT: {MEET} {RIGHT}",
+        TensorMemoryFault,
+    ),
+    "with cta_group::1, after instructions with": (MIXED, TensorMemoryFault),
+    "in a cluster of 1 CTAs, which are no pairs": (RIGHT, TensorMemoryFault),
+    "which has ended": (GONE, EmulatorError),
+    "M = 64 and N = 32, where kind::f16 has M = 128, 256 and N = 16": (
+        by_leader(product(shape(64, 32), A_BYTES)),
+        TensorDescriptorFault,
+    ),
+    "M = 256 and N = 24": (by_leader(product(shape(256, 24), A_BYTES)), TensorDescriptorFault),
+    "a in tensor memory with M = 128 of a pair": (by_leader(INSIDE), UnsupportedInstruction),
+    "stationary weights are not emulated": (
+        by_leader(PRODUCT.replace("tcgen05.mma", "tcgen05.mma.ws")),
+        UnsupportedInstruction,
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("bits", "words"),
-    [
-        (shape(64, 32), "M = 64 and N = 32, where kind::f16 has M = 128, 256 and N = 16"),
-        (shape(256, 24), "M = 256 and N = 24"),
-    ],
-)
-def test_shapes_that_a_pair_does_not_have_are_told(bits: int, words: str) -> None:
-    with pytest.raises(TensorDescriptorFault, match=words):
-        ran(by_leader(product(bits, A_BYTES)), PAIR, 32)
-
-
-def test_what_the_manual_leaves_open_about_pairs_is_refused_by_name() -> None:
-    inside = product(shape(128, 32), A_BYTES).replace("%d5, %d6, %r5", "[%r1], %d6, %r5")
-    with pytest.raises(UnsupportedInstruction, match="a in tensor memory with M = 128 of a pair"):
-        ran(by_leader(inside), PAIR, 32)
-    stationary = product(SHAPE, A_BYTES).replace("tcgen05.mma", "tcgen05.mma.ws")
-    with pytest.raises(UnsupportedInstruction, match="stationary weights are not emulated"):
-        ran(by_leader(stationary), PAIR, 32)
+@pytest.mark.parametrize("words", FAULTS)
+def test_what_is_wrong_about_pairs_is_told(words: str) -> None:
+    middle, error = FAULTS[words]
+    options: dict[str, Any] = {"cluster": 1} if "of 1 CTAs" in words else {}
+    with pytest.raises(error, match=words):
+        ran(middle, PAIR, 32, end="" if words == "which has ended" else MEET, **options)

@@ -322,20 +322,14 @@ def plain(name: str = "f16", rows: int = 128, columns: int = 16) -> tuple[Any, .
     return tiles, of_a, of_b, left, right
 
 
-def test_sums_in_f16_stand_in_the_lower_halves() -> None:
+@pytest.mark.parametrize("half", [False, True])
+def test_a_matrix_may_be_negated_and_sums_in_f16_stand_in_the_lower_halves(half: bool) -> None:
     tiles, of_a, of_b, left, right = plain()
     out = np.zeros((128, 16), np.uint32)
-    bits = instruction_bits("f16", 128, 16, half=True)
+    bits = instruction_bits("f16", 128, 16, half) | (not half) << 13
     execute(product("f16", of_a, of_b, bits, "%p5") + WAIT + read_back(16), tiles, out)
-    assert np.array_equal(out.astype(np.uint16).view(np.float16), left @ right.T)
-
-
-def test_a_matrix_may_be_negated() -> None:
-    tiles, of_a, of_b, left, right = plain()
-    out = np.zeros((128, 16), np.uint32)
-    bits = instruction_bits("f16", 128, 16) | 1 << 13
-    execute(product("f16", of_a, of_b, bits, "%p5") + WAIT + read_back(16), tiles, out)
-    assert np.array_equal(out.view(np.float32), -(left @ right.T))
+    found = out.astype(np.uint16).view(np.float16) if half else -out.view(np.float32)
+    assert np.array_equal(found, left @ right.T)
 
 
 def test_a_mask_of_disabled_lanes_is_empty_or_refused() -> None:
