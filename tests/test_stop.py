@@ -289,6 +289,13 @@ def test_descriptors_or_files_that_the_system_refuses_are_told_in_a_sentence(lim
     assert (done.returncode, done.stderr[: len(told) + 7]) == (2, f"error: {told}")
 
 
+def test_a_folder_that_compilers_cannot_name_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (folder := tmp_path / 'of "q').mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = run_python("-m", "nvfp4", "check", "submission.py", cwd=root, env=environment)
+    assert (done.returncode, f"{folder} has a quotation mark" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("errors", ["eval.py: no room\nlast", "No space left on device\nlast"])
 def test_a_judge_that_cannot_start_is_told_by_its_own_line(errors: str) -> None:
     with pytest.raises(SetupError, match="no room"):

@@ -15,6 +15,7 @@ _stack = re.compile(r"(\d+) bytes stack frame")
 _spilled = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _error = re.compile(r"(?:error|fatal)\s*: (.*)")
 _too_old = re.compile(r"Unsupported \.version|is not defined for option|0xc000 max")
+_FILE = re.compile(r'^(\s*\.file\s+\d+\s+").*("(?:\s*,\s*\d+)*\s*)$', re.MULTILINE)
 _target = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 
 _of_triton = "backends/nvidia/bin"
@@ -60,7 +61,8 @@ def assemble(ptx: str, entry: str) -> MachineCode:
     assemblers, refusal = tools("ptxas"), None
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")
-        source.write_text(ptx, encoding="utf-8")
+        # No assembler takes a name with a quotation mark or other letters than ASCII's.
+        source.write_text(_FILE.sub(r"\1file\2", ptx), encoding="utf-8")
         for ptxas in assemblers:
             words = [str(ptxas), "-v", f"-arch={target}", "-o", os.devnull, str(source)]
             taken, said = ended(words)

@@ -42,6 +42,8 @@ def test_what_was_started_is_waited_for_and_made_once(programs: Programs) -> Non
 @pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 def test_a_kernel_is_admitted_by_the_run_that_makes_its_machine_code(programs: Programs) -> None:
     assert usage(PTX, "k", "sm_100a") == tools.assemble(PTX, "k")
+    named = f'{PTX}.file 1 "/of \u00fc"q/k.py", 7, 8\n'
+    assert tools.assemble(named, "k") == tools.assemble(PTX, "k")
     assert assembled(PTX, "k", "sm_100a").instructions
     assert programs == ["ptxas", "nvdisasm"]
     other = PTX.replace(" k(", " other(")

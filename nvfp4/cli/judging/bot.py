@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from nvfp4.cli.errors import no_room, no_room_codes
+from nvfp4.cli.errors import SetupError, no_room, no_room_codes
 from nvfp4.cli.judging.processes import end, prepare, start, watched
 from nvfp4.cli.problem import Problem, package_path
 from nvfp4.cli.text import visible
@@ -266,6 +266,10 @@ class Bot:
         A second folder beside it takes temporary files, so that everything a run makes is deleted
         with it.
         """
+        if '"' in (place := tempfile.gettempdir()):  # compilers write paths between such marks
+            raise SetupError(
+                f"{place} has a quotation mark in its name", "TMPDIR names another one."
+            )
         with _room():
             both = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         folder = both / "flat"
