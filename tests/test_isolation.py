@@ -22,6 +22,8 @@ from nvfp4.records.options import Options
 from nvfp4.sandbox import system_calls
 from nvfp4.sandbox.mounts import hidden_program_folders
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines processes")
+
 
 def run_alone(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "submission.py").write_text(source)
@@ -278,7 +280,6 @@ def test_a_judge_may_open_more_files_than_a_submission_can_leave_on_the_way(tmp_
     assert judge > submission == isolation.open_files, ended.stderr
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limit")
 def test_a_submission_leaves_others_the_signals_that_a_user_may_have_pending(
     tmp_path: Path,
 ) -> None:
@@ -290,8 +291,6 @@ def test_a_submission_leaves_others_the_signals_that_a_user_may_have_pending(
 
 
 # System calls that the kernel refuses to a submission, and those that it must not.
-
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux filters system calls")
 
 confined = """
 import ctypes, json, os
@@ -325,7 +324,6 @@ def run(script: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
-@on_linux
 def test_the_calls_are_refused_and_nothing_is_killed() -> None:
     said, found = run(
         "others = ('clone', 'socket', 'socketpair', 'fcntl', 'setsid')\n"
@@ -341,7 +339,6 @@ def test_the_calls_are_refused_and_nothing_is_killed() -> None:
     assert {name: numbers[name] for name in others} == dict.fromkeys(others, errno.EPERM)
 
 
-@on_linux
 def test_sockets_that_no_namespace_confines_cannot_be_made() -> None:
     _, found = run(
         "import socket\n"
@@ -391,14 +388,12 @@ FREEDOM: dict[str, tuple[str, list[Any]]] = {
 }
 
 
-@on_linux
 @pytest.mark.parametrize("what", FREEDOM)
 def test_what_a_submission_may_still_do(what: str) -> None:
     script, expected = FREEDOM[what]
     assert json.loads(run(script)[1]) == expected
 
 
-@on_linux
 def test_the_keyring_of_the_user_s_session_is_left() -> None:
     script = (
         "import ctypes\n"
@@ -418,7 +413,6 @@ def test_the_keyring_of_the_user_s_session_is_left() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["x86-64", "aarch64"])
-@on_linux
 def test_the_numbers_are_those_that_libseccomp_knows(place: int) -> None:
     try:
         library = ctypes.CDLL("libseccomp.so.2")
@@ -434,7 +428,6 @@ def test_the_numbers_are_those_that_libseccomp_knows(place: int) -> None:
         assert numbers[place] == expected, name
 
 
-@on_linux
 def test_a_machine_without_a_list_is_said_to_have_no_filter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -443,7 +436,6 @@ def test_a_machine_without_a_list_is_said_to_have_no_filter(
         system_calls.refuse_system_calls()
 
 
-@on_linux
 def test_a_call_of_the_other_set_of_x86_64_is_refused() -> None:
     if os.uname().machine != "x86_64":
         pytest.skip("x86-64 alone has two sets")

@@ -45,17 +45,13 @@ def test_some_launches_are_tried_in_other_orders_again() -> None:
     assert not all(found)
 
 
-def test_a_sum_that_is_the_same_in_every_order_is_right() -> None:
-    worlds, ticket, out = Worlds(), words(1), words(1)
-    run(worlds, EVERYBODY_ADDS, ticket, out, grid=8)
-    assert out[0] == sum(range(3, 11))
-    assert cause_of(worlds, out) is None
-
-
-def test_rounding_does_not_count() -> None:
-    worlds, ticket, out = Worlds(), words(1), np.zeros(1, np.float32)
-    run(worlds, FLOATS, ticket, out, grid=8)
-    assert out[0] > 0
+@pytest.mark.parametrize(("body", "dtype"), [(EVERYBODY_ADDS, np.uint32), (FLOATS, np.float32)])
+def test_a_sum_that_is_the_same_in_every_order_but_for_rounding_is_right(
+    body: str, dtype: type
+) -> None:
+    worlds, ticket, out = Worlds(), words(1), np.zeros(1, dtype)
+    run(worlds, body, ticket, out, grid=8)
+    assert out[0] == sum(range(3, 11)) if dtype is np.uint32 else out[0] > 0
     assert cause_of(worlds, out) is None
 
 

@@ -43,17 +43,26 @@ def words(n: int = 32) -> Array:
     return np.zeros(n, np.uint32)
 
 
-def test_an_undefined_value_that_nobody_takes_is_no_cause() -> None:
-    worlds, scratch, out = Worlds(), words(), words()
+def half_set() -> tuple[Worlds, Array]:
+    """Half of the words of an array are undefined."""
+    worlds, scratch = Worlds(), words()
     run(worlds, HALF_SET, scratch)
-    run(worlds, TAKE.format(first=0), scratch, out)
-    assert (out == 7).all()
+    return worlds, scratch
+
+
+@pytest.mark.parametrize(("first", "value"), [(0, 7), (16, 3)], ids=["nobody takes", "overwritten"])
+def test_an_undefined_value_that_nobody_takes_or_the_host_has_overwritten_is_no_cause(
+    first: int, value: int
+) -> None:
+    (worlds, scratch), out = half_set(), words()
+    scratch[16:] = 3 if first else scratch[16:]
+    run(worlds, TAKE.format(first=first), scratch, out)
+    assert (out == value).all()
     assert cause_of(worlds, out) is None
 
 
 def test_an_undefined_value_that_a_later_launch_takes_is_the_cause() -> None:
-    worlds, scratch, between, out = Worlds(), words(), words(), words()
-    run(worlds, HALF_SET, scratch)
+    (worlds, scratch), between, out = half_set(), words(), words()
     run(worlds, TAKE.format(first=16), scratch, between)
     run(worlds, TAKE.format(first=0), between, out)
     cause = cause_of(worlds, out)
@@ -72,26 +81,15 @@ def test_a_race_on_scratch_memory_counts_once_its_outcome_is_taken() -> None:
 
 
 def test_memory_that_is_written_anew_differs_no_longer() -> None:
-    worlds, scratch, out = Worlds(), words(), words()
-    run(worlds, HALF_SET, scratch)
+    (worlds, scratch), out = half_set(), words()
     run(worlds, f"{MINE} st.global.u32 [%d0], %r0;", scratch)
     run(worlds, TAKE.format(first=16), scratch, out)
     assert not worlds
     assert out.tolist() == [*range(16, 32), *range(16, 32)]
 
 
-def test_memory_that_the_host_has_written_differs_no_longer() -> None:
-    worlds, scratch, out = Worlds(), words(), words()
-    run(worlds, HALF_SET, scratch)
-    scratch[:] = 3
-    run(worlds, TAKE.format(first=16), scratch, out)
-    assert cause_of(worlds, out) is None
-    assert (out == 3).all()
-
-
 def test_memory_that_was_given_back_is_forgotten() -> None:
-    worlds, scratch, other = Worlds(), words(), words()
-    run(worlds, HALF_SET, scratch)
+    (worlds, scratch), other = half_set(), words()
     run(worlds, HALF_SET, other)
     worlds.forget_all_but([buffer_of(other)])
     assert cause_of(worlds, scratch) is None
@@ -114,8 +112,7 @@ def test_without_worlds_all_memory_counts() -> None:
 
 
 def test_a_launch_that_touches_nothing_that_differs_runs_once() -> None:
-    worlds, scratch, other = Worlds(), words(), words(64)
-    run(worlds, HALF_SET, scratch)
+    (worlds, scratch), other = half_set(), words(64)
     before = scratch.copy()
     run(worlds, f"{MINE_IN_GRID} ld.global.u32 %r5, [%d0]; st.global.u32 [%d0], %r5;", other)
     assert (scratch == before).all()
