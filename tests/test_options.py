@@ -72,7 +72,9 @@ def test_a_new_option_reaches_the_command_the_judge_the_worker_and_a_batch(
     chosen = Invocation.of({**given_nothing(), "color": "blue", "seed": 5})
     assert chosen.seed == 5
     assert asdict(chosen.options)["color"] == "blue"
+    monkeypatch.setenv("PYTHONTRACEMALLOC", "5")  # the judge would be too slow for its time limit
     environment = chosen.bot(load_problem(), b"")._environment(tmp_path / "flat")
+    assert "PYTHONTRACEMALLOC" not in environment
     assert json.loads(environment[options.VARIABLE])["color"] == "blue"
     monkeypatch.setenv(options.VARIABLE, environment[options.VARIABLE])
     assert vars(options.options_of_environment())["color"] == "blue"

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import weakref
+from collections import namedtuple
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -87,6 +88,20 @@ def test_views_and_aliases_stay_what_they_are() -> None:
     first[1, 2] = 99
     assert turned[2, 1] == part[0, 1] == named["again"][1, 2] == 99
     assert whole[1, 2] == 6
+
+
+@pytest.mark.parametrize("name", ["b", "def", "a", "_b", "b.c", 5, None])
+def test_a_named_tuple_keeps_its_names(name: Any) -> None:
+    pair = namedtuple("pair", "a b")
+    tree, storages = trees.flatten(pair(torch.ones(2), 3))
+    record = tree.to_plain()
+    record["skeleton"]["named"][1][0] = name
+    if name == "b":
+        made = trees.build(trees.tree_of(record), storages)
+        assert (made.a.tolist(), made.b, made[1]) == ([1, 1], 3, 3)
+    else:
+        with pytest.raises(trees.TreeError):
+            trees.tree_of(record)
 
 
 _leaf = {"path": "x", "storage": 0, "dtype": "float32", "shape": [4], "strides": [1], "offset": 0}

@@ -6,8 +6,10 @@ aliases survive, because a leaf names its storage.
 
 import math
 import re
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, field, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -67,8 +69,8 @@ class Tree(Record):
     """A structure of tensors and plain values."""
 
     skeleton: Any
-    """The structure as JSON: {"leaf": number}, {"value": value}, {"tuple": [...]}, {"list": [...]}
-    or {"dict": [[key, ...], ...]}."""
+    """The structure as JSON: {"leaf": number}, {"value": value}, {"tuple": [...]}, {"list": [...]},
+    {"dict": [[key, ...], ...]} or, for a named tuple, {"named": [[name, ...], ...]}."""
     leaves: list[Leaf]
     storages: list[Storage]
 
@@ -172,11 +174,16 @@ def _check_skeleton(skeleton: Any, leaves: int, depth: int) -> None:
     elif kind in ("tuple", "list") and isinstance(content, list):
         for each in content:
             _check_skeleton(each, leaves, depth - 1)
-    elif kind == "dict" and isinstance(content, list):
+    elif kind in ("dict", "named") and isinstance(content, list):
         for each in content:
             if not isinstance(each, list) or len(each) != 2 or type(each[0]) not in _plain:
                 raise TreeError("a key is not plain")
             _check_skeleton(each[1], leaves, depth - 1)
+        if kind == "named":
+            try:
+                _named(tuple(name for name, _ in content))
+            except (TypeError, ValueError):
+                raise TreeError("a name is none of a field") from None
     else:
         raise TreeError("the structure of data is not described")
 
@@ -251,6 +258,9 @@ class _Flattened:
         if isinstance(value, (tuple, list)):
             kind = "tuple" if isinstance(value, tuple) else "list"
             listed = [self.walk(e, f"{path}[{n}]", depth - 1) for n, e in enumerate(value)]
+            names = getattr(value, "_fields", ())
+            if kind == "tuple" and names and len(names) == len(listed):
+                return {"named": [list(pair) for pair in zip(names, listed, strict=True)]}
             return {kind: listed}
         if isinstance(value, dict):
             pairs = [
@@ -290,9 +300,15 @@ def _made(skeleton: Any, tensors: list[torch.Tensor]) -> Any:
         return tensors[content]
     if kind == "value":
         return content
-    if kind == "dict":
-        return {key: _made(each, tensors) for key, each in content}
+    if kind in ("dict", "named"):
+        made = {key: _made(each, tensors) for key, each in content}
+        return made if kind == "dict" else _named(tuple(made))(*made.values())
     return (tuple if kind == "tuple" else list)(_made(each, tensors) for each in content)
+
+
+@lru_cache(maxsize=64)
+def _named(names: tuple[str, ...]) -> Any:
+    return namedtuple("Data", names)
 
 
 def tensors_of(data: Any) -> list[torch.Tensor]:

@@ -285,7 +285,7 @@ class Bot:
             clear(both)
 
     def _environment(self, folder: Path) -> dict[str, str]:
-        ours = ("POPCORN_", "NVFP4_")
+        ours = ("POPCORN_", "NVFP4_", "PYTHONTRACEMALLOC")  # which slows all that Python does
         environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
         environment |= package_path() | self.options.as_variable()
         environment["TMPDIR"] = str(folder.parent / _temporary)
