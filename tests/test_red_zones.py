@@ -117,17 +117,13 @@ def test_a_tensor_that_is_gone_is_not_named_where_its_memory_is_registered_since
     assert start not in [each.address for each in memory.freed()]
 
 
-def test_buffers_that_touch_are_not_taken_as_one() -> None:
+def test_buffers_or_tensors_that_touch_are_not_taken_as_one() -> None:
     whole = torch.zeros(1024, dtype=torch.uint8)
-    memory = ProcessMemory()
+    memory, block = ProcessMemory(), bytearray(1024)
     memory.register(Buffer("left", whole.data_ptr(), 514))
     memory.register(Buffer("right", whole.data_ptr() + 514, 510))
     with pytest.raises(OutOfBounds, match="byte 512 of left "):
         launch(memory, READ_WORD, whole.data_ptr() + 512)
-
-
-def test_tensors_that_touch_are_not_taken_as_one() -> None:
-    block = bytearray(1024)
     left = torch.frombuffer(block, dtype=torch.uint8, count=514)
     right = torch.frombuffer(block, dtype=torch.uint8, offset=514)
     memory = ProcessMemory()

@@ -157,15 +157,12 @@ def test_statistics_are_those_of_the_standard_library(samples: list[float]) -> N
     assert (stats.best, stats.worst) == (min(samples), max(samples))
 
 
-def test_the_spread_of_one_run_is_zero() -> None:
+def test_the_spread_of_one_run_is_zero_and_no_run_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        summarise([])
     stats = summarise([5.0])
     assert (stats.runs, stats.std, stats.err) == (1, 0.0, 0.0)
     assert stats.mean == stats.median == stats.best == stats.worst == 5.0
-
-
-def test_no_sample_is_an_error() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        summarise([])
 
 
 def score_us(means: list[float]) -> float | None:

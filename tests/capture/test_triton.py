@@ -267,14 +267,11 @@ def test_scratch_memory_comes_from_the_user_s_allocator(launches: list[Launch]) 
     assert words(launches[0])[-2] == given[0].data_ptr().to_bytes(8, "little")
 
 
-def test_cached_ptx_names_the_files_of_this_process() -> None:
+def test_cached_ptx_names_the_files_of_this_process_and_its_columns_count_from_0() -> None:
     ptx = f'\t.file\t1 "/gone/before/{Path(__file__).name}"\n\t.file 2 "/gone/nobody.py"\n'
     text = loading.corrected(ptx, None)
     assert f'\t.file\t1 "{__file__}"\n' in text
     assert '"/gone/nobody.py"' in text
-
-
-def test_columns_count_from_0() -> None:
     ptx = "\t.loc 1 7 13, function_name $L__info, inlined_at 1 44 1 // a.py:7:13\n\t.loc 1 5 0\n"
     text = loading.corrected(ptx, None)
     assert text.startswith("\t.loc 1 7 12, function_name $L__info, inlined_at 1 44 0 //")

@@ -1,5 +1,7 @@
 """Results that depend on who comes first, though no two accesses race."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from ptx_harness import run as run_alone
@@ -47,7 +49,7 @@ def test_some_launches_are_tried_in_other_orders_again() -> None:
 
 @pytest.mark.parametrize(("body", "dtype"), [(EVERYBODY_ADDS, np.uint32), (FLOATS, np.float32)])
 def test_a_sum_that_is_the_same_in_every_order_but_for_rounding_is_right(
-    body: str, dtype: type
+    body: str, dtype: Any
 ) -> None:
     worlds, ticket, out = Worlds(), words(1), np.zeros(1, dtype)
     run(worlds, body, ticket, out, grid=8)
