@@ -23,6 +23,7 @@ from nvfp4.cli.judging.assess import judged
 from nvfp4.cli.judging.bot import ProcessResult, read_activity
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
+from nvfp4.records.processes import Tail
 from nvfp4.sandbox.isolation import adopt_orphans, descendants, kill_tree, stop_tree
 
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
@@ -294,6 +295,13 @@ def test_a_folder_that_compilers_cannot_name_is_told_in_a_sentence(tmp_path: Pat
     environment = {**os.environ, "TMPDIR": str(folder)}
     done = run_python("-m", "nvfp4", "check", "submission.py", cwd=root, env=environment)
     assert (done.returncode, f"{folder} has a quotation mark" in done.stderr) == (2, True)
+
+
+def test_a_stream_that_was_read_to_its_end_is_closed() -> None:
+    read_fd, write_fd = os.pipe()
+    tail = Tail(stream := open(read_fd, "rb"))  # noqa: SIM115
+    os.close(write_fd)
+    assert (tail.text(), stream.closed) == ("", True)
 
 
 @pytest.mark.parametrize("errors", ["eval.py: no room\nlast", "No space left on device\nlast"])

@@ -199,10 +199,11 @@ class Tail(threading.Thread):
 
     def run(self) -> None:
         """Read until no process holds the other end of the stream."""
-        while chunk := os.read(self._stream.fileno(), 1 << 16):
-            self._last = (self._last + chunk)[-_KEPT_BYTES:]
-            self.first = (self.first + chunk)[:_KEPT_BYTES]
-            self.lines += chunk.count(b"\n")
+        with self._stream:
+            while chunk := os.read(self._stream.fileno(), 1 << 16):
+                self._last = (self._last + chunk)[-_KEPT_BYTES:]
+                self.first = (self.first + chunk)[:_KEPT_BYTES]
+                self.lines += chunk.count(b"\n")
 
     def text(self) -> str:
         """Return the end of the output once the process has ended; others may still hold the
