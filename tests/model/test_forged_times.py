@@ -535,11 +535,16 @@ CASES = " ".join(
 FALLING = f"""and.b32 %r8, %r0, 15; mov.u32 %r100, %r3; {ENTERED} {CASES}
 C15: {SHORT.removeprefix(BEGIN).join(("mul.lo.u32 %r9, %r3, 4; ", ""))}
 """
+LOCKS = "atom.global.cas.b32 %r9, [%d2], 0, 1", "atom.global.exch.b32 %r9, [%d2], 1"
+LOCKED = """mov.u32 %r100, 1; setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u64 %d2, flag;
+POLL: {}; setp.ne.u32 %p2, %r9, 0; @%p2 bra POLL; atom.global.exch.b32 %r9, [%d2], 0; END:
+"""
 UNTIMED = {
     "wait for each other by flags": [
         kernel(WAITING, before=".global .u32 flag;"),
         kernel(RING, before=".shared .align 4 .u32 ticket;"),
         kernel(TIMES_OUT, before=".shared .align 8 .b64 ticket;"),
+        *(kernel(LOCKED.format(each), before=".global .u32 flag;") for each in LOCKS),
     ],
     "sleeps": [kernel(f"setp.eq.u32 %p1, %r3, %r3;\n{WORK}\n@ %p1 nanosleep.u32 1000000;")],
     "blocks of a cluster": [

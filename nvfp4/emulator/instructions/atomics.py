@@ -4,7 +4,7 @@ Lanes act one after the other, in lane order. Those with different addresses go 
 by the lane function that the same arithmetic instruction uses.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -144,6 +144,7 @@ def apply(
     ordered = address[order]
     starts = np.flatnonzero(begin_of_runs(ordered))
     length = np.diff(np.append(starts, address.size))
+    same = np.zeros(address.size, np.bool_)
     # Each turn performs the next lane of every address.
     for turn in range(int(length.max())):
         now = order[starts[length > turn] + turn]
@@ -153,8 +154,18 @@ def apply(
         new = [update(held[i], b[i][now], c[i][now]) for i in range(what.elements)]
         stored = np.stack(new).astype(old.dtype, copy=False)
         native.scatter(address[now], stored)
-        batch.signals.changed |= bool((stored != held).any())
+        same[now] = (stored == held).all(axis=0)
+        batch.signals.changed |= not same[now].all()
+    if same.any() and _may_poll(what.site.parts, b):
+        thread = int(batch.numbers[0]) << 32 | int(lanes[same][0])
+        batch.launch.work.look(what.site.instruction.start, thread, address[same])
     return old
+
+
+def _may_poll(parts: Sequence[str], b: list[Array]) -> bool:
+    """Return whether an atomic that changes nothing may only look what others have done."""
+    neutral = not np.any(b) and ("add" in parts or "or" in parts)
+    return parts[0] == "atom" and (neutral or "cas" in parts or "exch" in parts)
 
 
 def _check_written(batch: Batch, what: access_shape.Access, offset: Array, lanes: Array) -> None:
