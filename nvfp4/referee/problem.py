@@ -57,10 +57,11 @@ class FolderProblem:
     def __init__(self, on_host: OnHost, adopt: Adopt) -> None:
         """Import the problem. on_host, adopt: see ``flatten``. Raises ProblemFailed."""
         self._on_host, self._adopt = on_host, adopt
+        here = os.getcwd()  # which the problem's code may change
         with _blaming("reference.py"):
             self._reference = importlib.import_module("reference")
             file = self._reference.__dict__.get("__file__")
-            if file and os.path.dirname(os.path.realpath(file)) != os.getcwd():
+            if file and os.path.dirname(os.path.realpath(file)) != here:
                 raise ProblemFailed(f"reference.py cannot be read: {file} took its place")
         self._extras = _optional("extras")
         self.generate = self._needed("generate_input")
