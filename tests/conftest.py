@@ -114,15 +114,8 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 
 LONGEST = (
-    *(
-        "test_verdicts",
-        "test_first_builds",
-        "test_whole_submissions",
-        "test_stop",
-        "test_broken",
-        "test_bot",
-    ),
-    *("test_every_command", "test_compiled_verdicts", "test_kernels"),
+    *("test_verdicts", "test_first_builds", "test_whole_submissions", "test_stop", "test_broken"),
+    *("test_bot", "test_every_command", "test_compiled_verdicts", "test_kernels"),
     *("test_emulated_gpu", "test_batch_processes", "test_nvcc", "test_check"),
     *("test_ladder", "test_problems", "test_batch_ray", "test_wheel", "test_workers"),
     *("test_caches", "test_cli", "test_isolation", "test_compare", "test_batch_places"),

@@ -22,10 +22,9 @@ _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
 _DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
 TENSOR = 0
 """In place of a statement's position, for the cycles of tensor cores."""
-CHAINED = -1
-"""The same, for the instructions of the longest warps between barriers of all warps."""
-_EMPTIED = -1
-"""In place of a statement's position, for CTAs whose L1 is emptied."""
+CHAINED, _EMPTIED = -1, -2
+"""The same, for the instructions of the longest warps between barriers of all warps, and for CTAs
+whose L1 is emptied."""
 _L1_SECTORS = (256 << 10) // SECTOR_BYTES
 """The sectors that a thread block's L1 holds at most: it is emptied after so many new ones."""
 
@@ -183,7 +182,7 @@ class WorkCounter:
 
     def spend(self, start: int, spent: Array) -> None:
         """Record what each CTA of the batch spends on a statement, int64[CTAs]: cycles or sectors.
-        start: its position in the PTX text, negative for turns of atomics, or TENSOR."""
+        start: its position in the PTX text, negative for turns of atomics, or TENSOR or CHAINED."""
         self._spent[start] = self._spent.get(start, 0) + spent
 
     def work(self, starts: list[dict[int, str]]) -> Work:

@@ -82,6 +82,14 @@ class Paths:
         self._graph = graph_of(code)
         self._copies = _copies(code, ptx)
         self._known: dict[tuple[tuple[int, int], ...], Trace] = {}
+        self._statements = {each.statement for each in code.instructions}
+        self._joined = {
+            each.statement
+            for block in code.blocks
+            if not code.meeting.isdisjoint(range(block.start, block.end))
+            for each in code.instructions[block.start : block.end]
+        }
+        """Statements of machine code where lanes of a warp that have parted meet."""
         self._branched: dict[int, int] = {}
         """Statements of barriers with a predicate, which the compiler makes of a branch."""
         for number, each in enumerate(code.instructions):
@@ -106,6 +114,14 @@ class Paths:
             absent = {n for n, statement in self._branched.items() if not runs.get(statement)}
             self._known[key] = Trace(steps, executions).without(absent)
         return self._known[key]
+
+    def joins(self, statements: dict[int, str]) -> bool:
+        """Return whether lanes of a warp that have parted go on together from a block of the PTX:
+        whether they meet in its machine code, or all it does is to end. statements: of the block,
+        by position."""
+        ends = {opcode.partition(".")[0] for opcode in statements.values()} <= {"ret", "exit"}
+        here = self._statements & statements.keys()
+        return ends or not here or not self._joined.isdisjoint(here)
 
     def _steps(self, taken: list[int]) -> Array:
         blocks = self._code.blocks
@@ -332,17 +348,6 @@ class _Flow:
                     todo.append(stop)
         others = (self._graph.edges[edge][0] for edge, times in enumerate(taken) if times)
         return {node for node in others if node not in reached}
-
-
-def joins(code: Code, statements: dict[int, str]) -> bool:
-    """Return whether lanes of a warp that have parted go on together from a block of the PTX:
-    whether they wait for each other where its machine code begins, or all it does is to end.
-    statements: of the block, by position."""
-    ends = {opcode.partition(".")[0] for opcode in statements.values()} <= {"ret", "exit"}
-    where = {n for n, each in enumerate(code.instructions) if each.statement in statements}
-    blocks = [set(range(each.start, each.end)) for each in code.blocks]
-    found = [each for each in blocks if each & where]
-    return ends or not found or any(each & code.meeting for each in found)
 
 
 def chained(traces: list[Trace], code: Code) -> float:

@@ -19,7 +19,7 @@ from nvfp4.model.gpu import Curve, Gpu, NoPrediction
 from nvfp4.model.h100 import H100, H200
 from nvfp4.model.machine import STORE, Access, Use, access, columns, machine
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, simulate
-from nvfp4.model.paths import MEMORY, Paths, Trace, chained, joins
+from nvfp4.model.paths import MEMORY, Paths, Trace, chained
 from nvfp4.model.sass import Code
 from nvfp4.records import prediction as records
 from nvfp4.records.launch import Dim3
@@ -228,14 +228,13 @@ def kernel_time(
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
     for block in work.rejoined:
-        if not joins(code, work.starts[block]):
+        if not found.joins(work.starts[block]):
             line = Lines(asked.ptx).of(min(work.starts[block]))
             raise NoPrediction(f"parted lanes of a warp come to line {line} of the PTX one by one")
-    traces = [found.trace(work.by_statement(kind)) for kind in range(len(work.warps))]
+    executed = [work.by_statement(kind) for kind in range(len(work.warps))]
+    traces = [found.trace(each) for each in executed]
     for kind, cta in enumerate(work.ctas):
-        turns = work.chained.get(kind, 0) / max(
-            sum(work.by_statement(warp).values()) for warp in cta
-        )
+        turns = work.chained.get(kind, 0) / max(sum(executed[warp].values()) for warp in set(cta))
         if turns > _IN_TURNS and turns > _IN_TURNS * chained([traces[warp] for warp in cta], code):
             raise NoPrediction("warps take turns between barriers of a loop")
     accesses = _accesses(asked)

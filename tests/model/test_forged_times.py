@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -210,8 +211,10 @@ def test_thread_blocks_whose_ticket_frees_them_of_work_are_no_sample() -> None:
 def test_loads_that_the_first_tickets_find_in_l1_take_as_long_as_those_of_the_rest() -> None:
     begin, first = DRAW + LINES, "setp.lt.u32 %p2, %r7, 4;\n@%p2 mov.u32 %r12, 1008;\n"
     texts = begin + READS, begin + first + READS, begin + READS.replace("%r12;", "1008;")
-    of_all, of_most, of_none = (us(count(kernel(t, before=TICKET), 296, 512)) for t in texts)
-    assert of_most > 0.7 * of_all and of_all > 1.5 * of_none
+    # Else several of the first tickets are drawn, once in thirty times.
+    with patch("nvfp4.emulator.work.secrets.SystemRandom", lambda: Random(1)):
+        of_all, of_most, of_none = (us(count(kernel(t, before=TICKET), 296, 512)) for t in texts)
+    assert of_most > 0.9 * of_all > 1.5 * of_none
 
 
 def test_what_l1_cannot_hold_comes_from_l2_each_time() -> None:

@@ -294,7 +294,7 @@ def test_what_may_be_the_machine_s_fault_is_built_again(tmp_path: Path) -> None:
 NAIVE = root / "ladder/cuda/01_naive.py"
 
 
-def refuse_failure_of_naive(folder: Path) -> None:
+def require_that_naive_passes(folder: Path) -> None:
     """Test the ladder's first kernel in CUDA C++ with caches in a folder; it passes."""
     homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CACHE", "DATA")}
     command = ("-m", "nvfp4", "test", str(NAIVE), "--case", "128x256x1", "--json")
@@ -307,7 +307,7 @@ def refuse_failure_of_naive(folder: Path) -> None:
 @pytest.mark.gpu
 def test_cuda_cpp_for_another_gpu_passes_at_the_first_try(tmp_path: Path) -> None:
     for _ in range(2):
-        refuse_failure_of_naive(tmp_path)
+        require_that_naive_passes(tmp_path)
 
 
 @pytest.mark.gpu
@@ -323,7 +323,7 @@ def test_on_a_gpu_a_judgement_finds_built_what_was_built_ahead_without_it(
     (log,) = tmp_path.glob("cache/nvfp4/submissions/*/torch_extensions_dir/*/*/.ninja_log")
     before = log.read_text()
     assert "cuda.cuda.o" in before
-    refuse_failure_of_naive(tmp_path)
+    require_that_naive_passes(tmp_path)
     assert log.read_text() == before
 
 

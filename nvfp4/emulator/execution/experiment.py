@@ -157,7 +157,7 @@ class Comparison:
     state: LaunchState
     """The launch's state after its first run."""
     worlds: Worlds
-    """What earlier launches left in each order; what this launch leaves is added."""
+    """The memory that earlier launches left, by order; this launch adds its own."""
 
     def compare_orders(
         self,

@@ -193,15 +193,15 @@ class Scheduler:
     def _chain(self, ctas: Array) -> None:
         """Add to the chains of CTAs whose warps have met what the longest of their warps has
         executed since they last did."""
-        spent = (self.kernel.sizes @ self.runs_of_warps).reshape(self._spent.shape)
-        self._chained[ctas] += (spent - self._spent)[ctas].max(axis=1, initial=0)
-        self._spent[ctas] = spent[ctas]
+        runs = self.runs_of_warps.reshape(-1, *self._spent.shape)[:, ctas]
+        spent = np.tensordot(self.kernel.sizes, runs, 1)
+        self._chained[ctas] += (spent - self._spent[ctas]).max(axis=1)
+        self._spent[ctas] = spent
 
     def _look_for_changes(self, number: int, now: int) -> None:
         """Handle what a block may have changed that other threads wait for, at a step."""
-        for ctas in self.batch.signals.met:
-            self._chain(ctas)
-        self.batch.signals.met.clear()
+        while self.batch.signals.met:
+            self._chain(self.batch.signals.met.pop())
         if self.batch.signals.changed:
             self._handle_signals()
             self._changed_at = now

@@ -154,8 +154,8 @@ def apply(
         new = [update(held[i], b[i][now], c[i][now]) for i in range(what.elements)]
         stored = np.stack(new).astype(old.dtype, copy=False)
         native.scatter(address[now], stored)
-        same[now] = (stored == held).all(axis=0)
-        batch.signals.changed |= not same[now].all()
+        same[now] = kept = (stored == held).all(axis=0)
+        batch.signals.changed |= not kept.all()
     if same.any() and _may_poll(what.site.parts, b):
         thread = int(batch.numbers[0]) << 32 | int(lanes[same][0])
         batch.launch.work.look(what.site.instruction.start, thread, address[same])
@@ -164,8 +164,10 @@ def apply(
 
 def _may_poll(parts: Sequence[str], b: list[Array]) -> bool:
     """Return whether an atomic that changes nothing may only look what others have done."""
-    neutral = not np.any(b) and ("add" in parts or "or" in parts)
-    return parts[0] == "atom" and (neutral or "cas" in parts or "exch" in parts)
+    if parts[0] != "atom":
+        return False
+    adds = "add" in parts or "or" in parts
+    return "cas" in parts or "exch" in parts or (adds and not np.any(b))
 
 
 def _check_written(batch: Batch, what: access_shape.Access, offset: Array, lanes: Array) -> None:

@@ -99,7 +99,7 @@ def note_fence(batch: Batch, lanes: Array) -> None:
     """Order what these threads did before the strong loads of other threads."""
     if batch.launch.races is not None and lanes.size:
         which = np.full(lanes.size, FENCES)
-        batch.shared.clocks.publish(*batch.warps_of(lanes))
+        batch.shared.clocks.publish(*batch.clusters.warps_of(lanes))
         who = _who(batch, lanes)
         batch.launch.races.exchange(which, who, tells=True, acquires=False, publishes=True)
 

@@ -145,7 +145,7 @@ def griddepcontrol(site: action.Site) -> action.Action:
         if hazards:
             found, clocks = ex.batch.kept(LaunchWaits), ex.batch.shared.clocks
             found.lanes[lanes] = True
-            cluster, warp = ex.batch.warps_of(lanes)
+            cluster, warp = ex.batch.clusters.warps_of(lanes)
             first = found.clocks[cluster, warp] == 0
             cluster, warp = cluster[first], warp[first]
             found.clocks[cluster, warp] = clocks.known[cluster, warp, warp]

@@ -364,13 +364,13 @@ def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None
 def note_proxy_fence(batch: Batch, lanes: Array) -> None:
     """Order the accesses that these threads know of before later ones by the copy engine."""
     if batch.shared.checked and lanes.size:
-        batch.shared.clocks.fence_proxies(*batch.warps_of(lanes))
+        batch.shared.clocks.fence_proxies(*batch.clusters.warps_of(lanes))
 
 
 def note_thread_fence(batch: Batch, lanes: Array) -> None:
     """Order the accesses that these threads know of before their own relaxed arrivals."""
     if batch.shared.checked and lanes.size:
-        batch.shared.clocks.order(*batch.warps_of(lanes))
+        batch.shared.clocks.order(*batch.clusters.warps_of(lanes))
 
 
 def seen_at(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.group import Grid
 from nvfp4.emulator.state.races import Clocks
@@ -145,9 +144,6 @@ class ClusterBarrier:
         """Whether any thread has arrived: bool[clusters]."""
         return np.asarray(self.came.any(axis=1))
 
-    def _warps(self, lanes: Array) -> tuple[Array, Array]:
-        return divmod(distinct(self.grid.warp[lanes]), self.grid.warps)
-
     def seen(self, lanes: Array) -> Array:
         """Return how many completed phases these lanes know of, int64[lanes]: all but one that they
         have arrived for and not waited for yet."""
@@ -156,7 +152,7 @@ class ClusterBarrier:
 
     def arrive(self, lanes: Array, releases: bool) -> None:
         """Record that these lanes arrive. releases: whether that releases earlier accesses."""
-        cluster, warp = self._warps(lanes)
+        cluster, warp = self.grid.warps_of(lanes)
         told = self.clocks.known if releases else self.clocks.ordered
         np.maximum.at(self._told, cluster, told[cluster, warp])
         self.clocks.known[cluster, warp, warp] += 1
@@ -177,7 +173,7 @@ class ClusterBarrier:
         """Record that these lanes have seen their phase complete."""
         if lanes.size:
             self.owes[self.grid.cta[lanes], self.grid.thread[lanes]] = False
-            cluster, warp = self._warps(lanes)
+            cluster, warp = self.grid.warps_of(lanes)
             known = np.maximum(self.clocks.known[cluster, warp], self._heard[cluster])
             self.clocks.known[cluster, warp] = known
 

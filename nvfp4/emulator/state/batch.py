@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.errors import EmulatorError, LaunchError, Related
 from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE, Program
 from nvfp4.emulator.ptx.types import Array
@@ -413,11 +412,6 @@ class Batch:
         """Return the warps, in their clusters, that stand for the copy engines of the lanes'
         CTAs."""
         return self.clusters.warps + lanes // self.grid.threads % self.cluster_size
-
-    def warps_of(self, lanes: Array) -> tuple[Array, Array]:
-        """Return the warps that lanes are of, each once: their clusters, and their numbers
-        there."""
-        return divmod(distinct(lanes >> 5), self.clusters.warps)
 
     def by_cta(self, warps: Array, cycles: Array) -> Array:
         """Return the cycles of each CTA, int64[CTAs]. warps: of each request."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
-from nvfp4.emulator.arrays import begin_of_runs
+from nvfp4.emulator.arrays import begin_of_runs, distinct
 from nvfp4.emulator.ptx.types import Array
 
 
@@ -66,6 +66,10 @@ class Grid:
         self.warp = self.lane >> 5
         self.cta = self.lane // threads
         self.thread = self.lane - self.cta * threads
+
+    def warps_of(self, lanes: Array) -> tuple[Array, Array]:
+        """Return the warps that lanes are of, each once: their CTAs, and their numbers there."""
+        return divmod(distinct(lanes >> 5), self.warps)
 
 
 class Group:

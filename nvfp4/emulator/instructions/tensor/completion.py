@@ -79,11 +79,11 @@ def fence(site: Site) -> Action:
         if not ex.batch.shared.checked:
             return
         lanes, fences = ex.lanes(), ex.batch.kept(TensorPipe).fences
-        warps = distinct(lanes >> 5)
+        clusters, warps = ex.batch.clusters.warps_of(lanes)
         if not before:
-            ex.batch.shared.clocks.learn_seen(*divmod(warps, ex.batch.clusters.warps))
-        for warp in warps.tolist():
-            (fences.before if before else fences.after)(*divmod(warp, ex.batch.clusters.warps))
+            ex.batch.shared.clocks.learn_seen(clusters, warps)
+        for place in zip(clusters.tolist(), warps.tolist(), strict=True):
+            (fences.before if before else fences.after)(*place)
         if before:
             note_thread_fence(ex.batch, lanes)  # for relaxed arrivals
 
