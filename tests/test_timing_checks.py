@@ -17,6 +17,7 @@ from recorded_verdicts import timed_verdict
 from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
 from nvfp4.gpu.timing import CallTime, CpuTimer, CudaTimer, call_timer, flushes
+from nvfp4.judge.clock import calibration
 from nvfp4.judge.clock.calibration import DeviceLimits, calibrate, measure_limits
 from nvfp4.judge.clock.gated_clock import first_consistent_estimate
 from nvfp4.judge.clock.timing_checks import (
@@ -225,6 +226,19 @@ def test_the_limits_of_this_device_are_believable() -> None:
     assert 0.5 < measured.read_gbps < 20_000
     assert 0 <= measured.empty_ns < 1e6
     assert measured.settle_ns >= 0
+
+
+def test_what_settling_takes_is_not_hidden_behind_the_flush(monkeypatch: Any) -> None:
+    waits: list[torch.device] = []
+
+    class BusyDevice(CpuTimer):
+        def time(self, call: Callable[[], Any]) -> tuple[Any, CallTime]:
+            waits.clear()
+            return call(), CallTime(1e3, 91e3 if waits else 11e3)
+
+    monkeypatch.setattr(calibration, "call_timer", lambda device, flush: BusyDevice())
+    monkeypatch.setattr(calibration, "wait_until_idle", waits.append)
+    assert measure_limits(torch.device("cpu"), read_gbps=1.0).settle_ns == 90e3
 
 
 def test_the_facts_name_this_device_and_its_torch() -> None:

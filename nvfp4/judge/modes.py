@@ -335,14 +335,14 @@ class Judge:
         times = samples.times
         opened.times_ns = [each.call_ns for each in times]
         stats = summarise(opened.times_ns)
-        timing_checks.refuse_unfinished(stats, times, measured.calibrated().limits)
-        if self._device.type == "cpu":
-            try:
+        try:
+            timing_checks.refuse_unfinished(stats, times, measured.calibrated().limits)
+            if self._device.type == "cpu":
                 timing_checks.refuse_slow_clock(stats, times, 9 // attempts**2)
-            except SubmissionFailed:
-                if attempts == 1:
-                    raise
-                return self._time(opened, data, index, measured, attempts - 1)
+        except SubmissionFailed:
+            if attempts == 1:
+                raise
+            return self._time(opened, data, index, measured, attempts - 1)
         return stats
 
     def _own_clock(self) -> GatedClock | None:

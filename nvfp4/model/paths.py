@@ -189,14 +189,13 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
             here[block.index] = here.get(block.index, 0.0) + 1 / _pieces(ptx, each)
             if anchor and each.guarded:
                 guarded.add(each.statement)
-    anchored: dict[int, list[float]] = defaultdict(list)
-    others: dict[int, list[float]] = defaultdict(list)
+    shared: dict[int, list[float]] = defaultdict(list)
     rarest: dict[int, dict[int, float]] = {}
     for statement, names in counts.items():
         rarest[statement] = names.get("") or min(names.values(), key=lambda at: sum(at.values()))
         for index, share in rarest[statement].items():
-            (anchored if "" in names else others)[index].append(share)
-    usual = {index: median(shares) for index, shares in {**others, **anchored}.items()}
+            shared[index].append(share)
+    usual = {index: median(shares) for index, shares in shared.items()}
     return {
         statement: _Copies(shares, True, statement in guarded)
         if "" in counts[statement]

@@ -96,7 +96,7 @@ class _Copies:
                     lanes.append(at.lane)
                     where.append(each[mbar or 0])
             if mbar is None:
-                batch.kept(copy_engine.BulkGroups).add(at)
+                batch.kept(copy_engine.BulkGroups).add(at, partial(self.move, at, own))
         if mbar is not None and nbytes:
             addresses, count = np.array(where, np.uint64), np.array(nbytes, np.int64)
             copy_engine.complete(self.site, batch, np.array(lanes), addresses, count)

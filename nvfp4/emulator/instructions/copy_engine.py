@@ -2,7 +2,9 @@
 
 A copy is performed when it is issued. The race check learns of it only when its mbarrier
 completes or its bulk group is waited for, so that a kernel that does not wait is caught. In some
-orders copies that complete an mbarrier are performed when a thread first waits for it.
+orders copies that complete an mbarrier are performed when a thread first waits for it. In all but
+the first, those of bulk groups are performed once more when their thread waits for their group, or
+when all threads have ended.
 """
 
 from bisect import bisect_right
@@ -272,40 +274,54 @@ class BulkGroups:
     """Bulk copies that complete no mbarrier, by the lane that issued them.
 
     stores: the first store that the lane has not waited for. open: lanes with copies that are not
-    in a group yet. committed: for each group since that store, the engine's clock at its latest
-    copy.
+    in a group yet, which may be performed late. committed: for each group since that store, the
+    engine's clock at its latest copy, and those copies.
     """
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self.stores: dict[int, LaneSite] = {}
-        self._open: set[int] = set()
-        self._committed: dict[int, list[int]] = {}
+        self._open: dict[int, list[Callable[[], object]]] = {}
+        self._committed: dict[int, list[tuple[int, list[Callable[[], object]]]]] = {}
 
-    def add(self, at: LaneSite) -> None:
-        """Record that a lane issues a copy."""
+    def add(self, at: LaneSite, again: Callable[[], object]) -> None:
+        """Record that a lane issues a copy, which has been performed."""
         self.stores.setdefault(at.lane, at)
-        self._open.add(at.lane)
+        late = [again] if self._batch.launch.order.number else []
+        self._open.setdefault(at.lane, []).extend(late)
         self._committed.setdefault(at.lane, [])
 
     def commit(self, lanes: Array) -> None:
         """Close the open group of copies of each of these lanes."""
         for lane in self._committed.keys() & set(lanes.tolist()):
             known, engine = self._clocks(lane)
-            self._committed[lane].append(int(known[engine, engine]) - 1)
-            self._open.discard(lane)
+            group = int(known[engine, engine]) - 1, self._open.pop(lane, [])
+            self._committed[lane].append(group)
 
     def wait(self, lanes: Array, left: int) -> None:
         """Make these lanes wait until at most `left` of their groups are under way."""
         for lane in self._committed.keys() & set(lanes.tolist()):
             groups = self._committed[lane]
             done = groups[: len(groups) - left] if left else groups
+            for _, copies in done:
+                self._repeat(copies)
             if not left and lane not in self._open:
                 self.stores.pop(lane, None)
             if done and self._batch.shared.checked:
                 known, engine = self._clocks(lane)
                 warp = self._batch.clusters.thread[lane] >> 5
-                known[warp, engine] = max(known[warp, engine], done[-1])
+                known[warp, engine] = max(known[warp, engine], done[-1][0])
+
+    def _repeat(self, copies: list[Callable[[], object]]) -> None:
+        """Perform copies once more, of what their sources hold now, and forget them."""
+        shared, traffic = self._batch.shared, self._batch.traffic
+        kept = shared.checked, traffic.shared_bytes_read
+        shared.checked = False
+        with uncounted(self._batch):
+            for copy in copies:
+                copy()
+        shared.checked, traffic.shared_bytes_read = kept
+        copies.clear()
 
     def _clocks(self, lane: int) -> tuple[Array, int]:
         """Return the clocks of a lane's cluster, and the warp that stands for its CTA's engine."""
@@ -314,8 +330,13 @@ class BulkGroups:
 
 
 def note_unwaited(batch: Batch) -> None:
-    """Note bulk copies that still may read shared memory of CTAs that have ended."""
-    stores = list(batch.kept(BulkGroups).stores.values())
+    """Note bulk copies that still may read shared memory of CTAs that have ended, and perform
+    them."""
+    groups = batch.kept(BulkGroups)
+    stores = list(groups.stores.values())
+    lanes = np.array(list(groups.stores), np.int64)
+    groups.commit(lanes)
+    groups.wait(lanes, 0)
     for at in stores[:1]:
         at.note(
             errors.UnwaitedStore,

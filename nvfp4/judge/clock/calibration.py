@@ -11,7 +11,15 @@ from pathlib import Path
 
 import torch
 
-from nvfp4.gpu.timing import CallTimer, CudaTimer, Flush, call_timer, contest_flush, flushes
+from nvfp4.gpu.timing import (
+    CallTimer,
+    CudaTimer,
+    Flush,
+    call_timer,
+    contest_flush,
+    flushes,
+    wait_until_idle,
+)
 from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.judge.facts import driver_version
 from nvfp4.records.base import Record
@@ -30,7 +38,7 @@ class DeviceLimits(Record):
     empty_ns: float
     """Time between two events with nothing in between."""
     settle_ns: float
-    """The time that a device-wide synchronize adds."""
+    """The time that a device-wide synchronize adds to a call after which the device is idle."""
 
     def floor_ns(self, nbytes: int) -> float:
         """Return the time of a read of so many bytes at the bandwidth of a long read; a short read
@@ -48,7 +56,9 @@ def measure_limits(
         timer.time(lambda: _launch_nothing(device))
     times = [timer.time(lambda: _launch_nothing(device))[1] for _ in range(_empty_calls)]
     empty_ns = statistics.median(each.call_ns for each in times)
-    settle_ns = statistics.median(each.settled_ns - each.call_ns for each in times)
+    # Nothing on the device hides what a slow host needs for it.
+    waits = [timer.time(lambda: wait_until_idle(device))[1] for _ in range(_empty_calls)]
+    settle_ns = statistics.median(each.settled_ns - each.call_ns for each in waits)
     limits = DeviceLimits(read_gbps or _read_gbps(timer, device, empty_ns), empty_ns, settle_ns)
     if device.type == "cuda":
         del timer
