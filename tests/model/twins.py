@@ -133,6 +133,13 @@ def of_warps(instruction: str) -> str:
     return kernel(f"mov.u32 %r100, %r3;\n{loop(50, 8 * instruction)}")
 
 
+def unrolled(rounds: int) -> str:
+    """One load and one store, and a loop of arithmetic that the compiler unrolls completely."""
+    chain = 8 * "ex2.approx.f32 %f0, %f0;\nadd.f32 %f0, %f0, 0f3F000000;\n"
+    turn = loop(rounds, chain).replace('.pragma "nounroll";', "")
+    return kernel(f"ld.global.f32 %f0, [%d0];\n{turn}\ncvt.rzi.u32.f32 %r100, %f0;")
+
+
 TWINS = {
     "uncoalesced": (Run(strided(4), 1184, 256), Run(strided(128), 1184, 256)),
     "spilling": (Run(many_sums(""), 148, 256), Run(many_sums(".maxnreg 40"), 148, 256)),
@@ -142,6 +149,7 @@ TWINS = {
         Run(of_warps("shfl.sync.bfly.b32 %r100, %r100, 1, 31, -1;"), 148, 1024),
         Run(of_warps("redux.sync.add.u32 %r100, %r100, -1;"), 148, 1024),
     ),
+    "a long chain": (Run(unrolled(5), 148, 256), Run(unrolled(25), 148, 256)),
     "bank conflicts": (Run(exchanged(33), 148, 256), Run(exchanged(32), 148, 256)),
     "divergent": (
         Run(divided("bfe.u32 %r9, %r0, 5, 1;"), 296, 512),
