@@ -69,9 +69,8 @@ class Device:
     def attribute(self, which: int) -> int:
         """Return a cudaDeviceAttr. Raises UnsupportedCall for one that is not known."""
         if which not in self.attributes:
-            raise UnsupportedCall(
-                f"host code asks for device attribute {which}, which is not known"
-            )
+            message = f"host code asks for device attribute {which}, which is not known"
+            raise UnsupportedCall(message)
         return self.attributes[which]
 
 

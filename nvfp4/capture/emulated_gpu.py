@@ -305,9 +305,8 @@ class EmulatedGpu(Owner):
         if ptx not in self._texts:
             data = np.frombuffer(ptx.encode(), np.uint8)
             if data.size > window_bytes:
-                raise launch_errors.UnsupportedCall(
-                    f"a module has more than {window_bytes >> 20} MiB of PTX"
-                )
+                message = f"a module has more than {window_bytes >> 20} MiB of PTX"
+                raise launch_errors.UnsupportedCall(message)
             self._link.window[: data.size] = data
             self._link.ask(gpu_messages.AddText(data.size))
             self._texts[ptx] = len(self._texts)

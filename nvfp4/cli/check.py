@@ -57,10 +57,9 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
     for other in second_look:
         if other.status == "fail":
             where = f"{shape_of(other.spec)} with full-range inputs"
-            heading = Text(f"failed at {where}", style="bold red")
-            if verdict.only_warns(other):
-                heading = Text(f"only a warning: {where}", style="bold yellow")
-            _show_message(console, other, heading)
+            warns = verdict.only_warns(other)
+            word, style = ("only a warning:", "bold yellow") if warns else ("failed at", "bold red")
+            _show_message(console, other, Text(f"{word} {where}", style=style))
     for note in (*sentences.finding_lines(verdict), *render.warning_lines(verdict)):
         console.print(note, soft_wrap=True)
     if test.status == "pass":

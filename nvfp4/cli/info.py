@@ -60,18 +60,14 @@ def show_info(console: Console, information: Information) -> None:
         "nvcc": device.nvcc or "none",
         "streaming read": f"{device.read_gbps:,.0f} GB/s" if device.read_gbps else "-",
         "empty call": f"{microseconds(device.empty_us)} us",
+        **{f"confined: {mechanism}": how for mechanism, how in information.confined.items()},
     }
-    for mechanism, how in information.confined.items():
-        rows[f"confined: {mechanism}"] = how
     for name, value in rows.items():
         say(console, f"{name:<{max(map(len, rows)) + 2}}{value}")
     say(console, _ability(device))
     say(console)
-    show_table(
-        console,
-        f"Floors: no kernel is faster here, in us{flushed(device)}",
-        _floor_columns(information.benchmarks),
-    )
+    title = f"Floors: no kernel is faster here, in us{flushed(device)}"
+    show_table(console, title, _floor_columns(information.benchmarks))
 
 
 def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:
@@ -103,9 +99,7 @@ def capability_of(device: str) -> str | None:
 
     Asks the judge, which loads torch, only where there is a driver. Raises SetupError.
     """
-    if device in ("cpu", "emulate"):
-        return None
-    if device == "auto" and not has_driver():
+    if device in ("cpu", "emulate") or (device == "auto" and not has_driver()):
         return None
     return inspect(load_problem(), device).device.capability
 

@@ -24,9 +24,8 @@ def problem_text(problem: Problem) -> str:
     try:
         text = read_file(problem.template).decode()
     except (OSError, ValueError) as error:
-        raise SetupError(
-            f"cannot read {problem.template}: {error}", "It is the problem's."
-        ) from None
+        message = f"cannot read {problem.template}: {error}"
+        raise SetupError(message, "It is the problem's.") from None
     if problem.name not in leaderboards_named(text.encode()):
         text = f"#!POPCORN leaderboard {problem.name}\n\n{text}"
     return text
@@ -67,6 +66,5 @@ def write(text: str, output: Path, force: bool) -> None:
     except FileExistsError:
         raise SetupError(f"{output} exists", "Name another with -o, or add --force.") from None
     except OSError as error:
-        raise SetupError(
-            f"cannot write {output}: {error.strerror}", "Name a file in a folder that exists."
-        ) from error
+        message = f"cannot write {output}: {error.strerror}"
+        raise SetupError(message, "Name a file in a folder that exists.") from error

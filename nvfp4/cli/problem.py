@@ -134,9 +134,8 @@ class Problem(Record):
             parse_case(line)
         except CaseError as error:
             hint = f"It has {', '.join(names)}."
-            raise SetupError(
-                f"{text!r} is no case of {self.name}: {error}", hint, "usage"
-            ) from None
+            message = f"{text!r} is no case of {self.name}: {error}"
+            raise SetupError(message, hint, "usage") from None
         return line
 
     @property
@@ -401,7 +400,6 @@ def find_problem(given: str, submission: Path | None = None) -> Problem:
             return load_problem(known[name])
     if named:
         hint = "nvfp4 problems add FOLDER makes those of a checkout known; or name one: --problem."
-        raise ProblemError(
-            f"{submission} names the leaderboard {named[0][:80]}, which is unknown", hint
-        )
+        message = f"{submission} names the leaderboard {named[0][:80]}, which is unknown"
+        raise ProblemError(message, hint)
     return load_problem()

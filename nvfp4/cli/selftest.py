@@ -254,9 +254,8 @@ def finding_line(finding: Finding) -> Text:
     """Family, name, strategy, verdict, and how the judge saw through it."""
     specimen = finding.specimen
     family = "-" if specimen.family is None else str(specimen.family)
-    style = "green" if finding.expected else "bold red"
-    if finding.verdict == "skipped":
-        style = "dim"
+    skipped = finding.verdict == "skipped"
+    style = "dim" if skipped else "green" if finding.expected else "bold red"
     line = Text.assemble(
         f"{family:>2}  {specimen.name:<18} ",
         (f"{finding.verdict:<12}", style),

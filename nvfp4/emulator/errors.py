@@ -70,10 +70,8 @@ class SourceLocation(Record):
     def who(self) -> str:
         """Return the kernel in words, and the CTA and thread if they are known."""
         parts = [f"  in kernel {short_name(self.kernel)}"]
-        for name, index, extent in (
-            ("CTA", self.cta, self.grid),
-            ("thread", self.thread, self.block),
-        ):
+        places = ("CTA", self.cta, self.grid), ("thread", self.thread, self.block)
+        for name, index, extent in places:
             if index is not None:
                 parts.append(f"{name} {index}" + (f" of {extent}" if extent else ""))
         return ", ".join(parts)

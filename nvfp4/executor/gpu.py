@@ -331,10 +331,8 @@ class Gpu:
         those = [each for each in reports if each.kernel == request.kernel] or reports
         if len(self._call.notes) < _most_told:
             self._call.notes.append([note.code, note.message])
-            found, kernel = self._call.alone, ""
-            if those:
-                found, kernel = those[-1].findings, those[-1].kernel
-            found.append(noted(note, kernel))
+            found = those[-1].findings if those else self._call.alone
+            found.append(noted(note, those[-1].kernel if those else ""))
 
     def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> None:
         width, shape, strides = request.itemsize, request.shape, request.strides

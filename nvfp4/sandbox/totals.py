@@ -71,9 +71,8 @@ class Totals:
     def _look_at_threads(self, pids: list[int]) -> None:
         threads = sum(map(machine.threads, pids))
         if threads > self._threads:
-            raise _Exceeded(
-                f"its processes had {threads} threads, of {self._threads} that they may have"
-            )
+            message = f"its processes had {threads} threads, of {self._threads} that they may have"
+            raise _Exceeded(message)
         crowd = _crowd()
         if self._gives_way and threads > crowd and machine.running_threads(pids) > crowd:
             machine.give_way(pids)

@@ -159,9 +159,8 @@ class Gpu(TimingBench):
         try:
             super().open(submission, shape)
         except torch.cuda.OutOfMemoryError:
-            raise TuneError(
-                f"the inputs of {shape} do not fit the GPU", "Tune another shape."
-            ) from None
+            message = f"the inputs of {shape} do not fit the GPU"
+            raise TuneError(message, "Tune another shape.") from None
 
     def refusal(self, configuration: Any) -> str | None:
         """Raises TuneError if the configuration broke the CUDA context."""

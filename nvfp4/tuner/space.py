@@ -42,9 +42,8 @@ def load_submission(path: pathlib.Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise TuneError(
-            f"{path} does not run by itself: {sentence(error)}", f"python {path} shows where."
-        ) from error
+        message = f"{path} does not run by itself: {sentence(error)}"
+        raise TuneError(message, f"python {path} shows where.") from error
     return module
 
 

@@ -110,9 +110,8 @@ def find_toolchain() -> Toolchain:
             )
         return Toolchain(nvcc, ptxas, include, host_compiler, version)
     if too_old:
-        raise MissingToolchain(
-            f"CUDA C++ cannot be compiled here: {too_old}, older than 13.0", hint=hint
-        )
+        message = f"CUDA C++ cannot be compiled here: {too_old}, older than 13.0"
+        raise MissingToolchain(message, hint=hint)
     raise MissingToolchain("CUDA C++ cannot be compiled here: nvcc is missing", hint=hint)
 
 

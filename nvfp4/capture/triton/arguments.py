@@ -36,9 +36,8 @@ def pack_arguments(
     flat = list(_flat(signature, arguments, known))
     flat += [("u64", address) for address in scratch[: len(sizes) - len(flat)]]
     if len(flat) != len(sizes):
-        raise launch_errors.UnsupportedCall(
-            f"{kernel} takes {len(sizes)} parameters, {len(flat)} are given"
-        )
+        message = f"{kernel} takes {len(sizes)} parameters, {len(flat)} are given"
+        raise launch_errors.UnsupportedCall(message)
     return [_bytes(kind, value, size) for (kind, value), size in zip(flat, sizes, strict=True)]
 
 
@@ -102,9 +101,8 @@ def _tensor_map(value: Any, compiled: dict[str, Any]) -> TensorMap:
             fill=Fill.NAN if getattr(value, "padding", "zero") == "nan" else Fill.ZERO,
         )
     except launch_errors.InvalidTensorMap as error:
-        raise launch_errors.LaunchRefused(
-            f"Triton Error [CUDA]: Failed to create tensor map descriptor: {error.message}"
-        ) from None
+        message = f"Triton Error [CUDA]: Failed to create tensor map descriptor: {error.message}"
+        raise launch_errors.LaunchRefused(message) from None
 
 
 def _bytes(kind: str, value: Any, size: int) -> bytes:
@@ -119,7 +117,6 @@ def _bytes(kind: str, value: Any, size: int) -> bytes:
     else:
         raw = (int(value) & (1 << 64) - 1).to_bytes(8, "little")[:size]
     if len(raw) != size:
-        raise launch_errors.UnsupportedCall(
-            f"an argument of type {kind} has {len(raw)} bytes, not {size}"
-        )
+        message = f"an argument of type {kind} has {len(raw)} bytes, not {size}"
+        raise launch_errors.UnsupportedCall(message)
     return raw

@@ -33,10 +33,8 @@ class RayCluster:
         """Connects to the cluster. Raises SetupError."""
         self._options, self._judge = options, judge
         self._ray = _connected(options.ray or "auto")
-        on_cpu = options.device in ("cpu", "emulate")
-        if options.device == "auto":
-            on_cpu = not self._ray.cluster_resources().get("GPU")
-        self.kind = "cpu" if on_cpu else "cuda"
+        has_gpu = options.device != "auto" or self._ray.cluster_resources().get("GPU")
+        self.kind = "cuda" if has_gpu and options.device not in ("cpu", "emulate") else "cpu"
         self._say_if_nothing_fits()
 
     def judge(self, candidates: Sequence[Candidate], told: Told) -> str | None:

@@ -74,12 +74,11 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
         for other in finding.related:
             place = f"{other.file or 'PTX'}:{other.line or other.ptx_line}"
             yield Text(f"  {place}: {other.message}{who(other)}")
-        often = f"{finding.code}, {summary.count:,} times in {summary.cases} cases"
-        if finding.code in ADVICE:
-            often = finding.code
+        times = f", {summary.count:,} times in {summary.cases} cases"
+        often = "" if finding.code in ADVICE else times
         whose = ", its own process says" if finding.told_by == BY_SUBMISSION else ""
         hint = f"; {finding.hint}" if finding.hint else ""
-        yield Text(f"  {often}{whose}{hint}", style="dim")
+        yield Text(f"  {finding.code}{often}{whose}{hint}", style="dim")
         if finding.rule:
             yield Text(f"  rule: {finding.rule}", style="dim")
     hidden = len(summaries) - _shown_findings

@@ -148,9 +148,7 @@ def _elsewhere(kernel: Kernel, file: str, shown: Shown) -> Iterator[str]:
     """Yield the cost of other files and of instructions whose source line is unknown."""
     for line in kernel.lines:
         if line.instructions and line.file != file:
-            place = "(no line of the source is known)"
-            if line.file is not None:
-                place = f"{line.file}:{line.line}"
+            place = f"{line.file}:{line.line}" if line.file else "(no line of the source is known)"
             yield _row("", line, kernel, place, shown.columns)
             yield from _code(kernel, line.file, line.line, shown)
 

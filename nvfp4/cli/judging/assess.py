@@ -350,9 +350,8 @@ class _Judgement:
 
 def judged(process: ProcessResult) -> ProcessResult:
     """Return the result if eval.py has judged. Raises SetupError if it could not start."""
-    if process.exit_code in judged_exits or "test-count" in process.values:
-        return process
-    if process.killed or "benchmark-count" in process.values:
+    began = "test-count" in process.values or "benchmark-count" in process.values
+    if began or process.killed or process.exit_code in judged_exits:
         return process
     lines = process.stderr.splitlines() or [f"eval.py ended with {process.exit_code}"]
     told = [each.removeprefix("eval.py: ") for each in lines if each.startswith("eval.py: ")]

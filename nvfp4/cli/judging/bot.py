@@ -121,9 +121,8 @@ class Bot:
     def run_submission(self) -> ProcessResult:
         """Run ``python submission.py`` as the bot does before anything else, but confined."""
         with self._staged() as folder:
-            ended = _run(
-                ["alone", "submission.py"], folder, self._environment(folder), import_timeout_s
-            )
+            command = ["alone", "submission.py"]
+            ended = _run(command, folder, self._environment(folder), import_timeout_s)
             ended.stderr = _own_frames(ended.stderr, folder / "submission.py").replace(
                 "submission.py", self.options.name or "submission.py"
             )
@@ -267,9 +266,8 @@ class Bot:
         with it.
         """
         if '"' in (place := tempfile.gettempdir()):  # compilers write paths between such marks
-            raise SetupError(
-                f"{place} has a quotation mark in its name", "TMPDIR names another one."
-            )
+            message = f"{place} has a quotation mark in its name"
+            raise SetupError(message, "TMPDIR names another one.")
         with _room():
             both = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         folder = both / "flat"

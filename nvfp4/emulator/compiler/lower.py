@@ -139,9 +139,8 @@ class Lowered:
         ]
         rest = operands[1:]
         if len(rest) != len(op.sources) or len(results) != destinations:
-            raise PtxSyntaxError(
-                f"{site.opcode} takes {len(op.sources)} sources, {len(rest)} are given"
-            )
+            message = f"{site.opcode} takes {len(op.sources)} sources, {len(rest)} are given"
+            raise PtxSyntaxError(message)
         sources = [Source(o, cls) for o, cls in zip(rest, op.sources, strict=True)]
         rule = definedness.rule_of(op)
         return Action(op.kind, sources, results, op.function, pure=True, rule=rule)

@@ -9,7 +9,7 @@ arrivals.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -184,13 +184,10 @@ class Comparison:
         what = "the result depends on whether that one has written by then"
         self._try([Order(early=True)], [each.leading_to(what) for each in early[:1]])
         in_turns = [Order(number) for number in range(1, _ORDERS)]
-        late: list[errors.EmulatorError] = []
-        if overwriting is not None and not races:
-            late.append(overwriting)
+        late = [overwriting] if overwriting is not None and not races else []
         what = "the result depends on the order in which warps and CTAs run"
         causes = [each.leading_to(what) for each in races[:1]]
-        if suspected is not None and not causes:
-            causes = [suspected]
+        causes = causes or ([suspected] if suspected is not None else [])
         try:
             self._try(in_turns, causes)
             self._try([Order(overwrites_late=True)], late)
@@ -231,7 +228,7 @@ class Comparison:
                 for each in race.related
             ]
 
-    def _try(self, orders: list[Order], causes: list[errors.EmulatorError]) -> None:
+    def _try(self, orders: list[Order], causes: Sequence[errors.EmulatorError]) -> None:
         """Run in each order if there is a cause, or if the launch touched memory that differs in
         the world of that order."""
         memory, worlds = self.state.memory, self.worlds

@@ -144,9 +144,8 @@ class _Runs:
             state, counts = self._run(Order())
         self._first_s = time.perf_counter() - began
         # Threads that wait for each other may take very long one after the other.
-        self._limit_s = max(_LEAST_AGAIN_S, _MOST_AGAIN * self._first_s)
-        if self._waits:
-            self._limit_s = self._short_limit_s
+        long_s = max(_LEAST_AGAIN_S, _MOST_AGAIN * self._first_s)
+        self._limit_s = self._short_limit_s if self._waits else long_s
         return state, counts
 
     def suspected(
@@ -334,9 +333,8 @@ def state_before(
         raise errors.LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
     most = program.most_threads
     if most is not None and math.prod(block) > most:
-        raise errors.LaunchError(
-            f"{kernel} has {math.prod(block)} threads a block, its launch bounds allow {most}"
-        )
+        message = f"{kernel} has {math.prod(block)} threads a block, its launch bounds allow {most}"
+        raise errors.LaunchError(message)
     symbols = module.symbols()
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
     own = [Buffer(PARAMETERS, raw.ctypes.data, raw.size, writable=False)]
@@ -378,9 +376,8 @@ def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
     raw = isolated(max(compiled.program.parameter_bytes, 1), 128)
     for (parameter, offset, nbytes), value in zip(wanted, given, strict=True):
         if len(value) != nbytes:
-            raise errors.LaunchError(
-                f"parameter {parameter} of {name} has {nbytes} bytes, {len(value)} are given"
-            )
+            message = f"parameter {parameter} of {name} has {nbytes} bytes, {len(value)} are given"
+            raise errors.LaunchError(message)
         raw[offset : offset + nbytes] = np.frombuffer(value, np.uint8)
     return raw
 

@@ -208,9 +208,8 @@ def st(site: Site) -> Action:
     base = memory.base
     is_parameter = isinstance(base, SymbolAddress) and base.space == "param"
     if access_shape.space_of(site) == "const" or is_parameter:
-        raise site.unsupported(
-            f"{site.opcode}: {access_shape.space_of(site)} memory cannot be written"
-        )
+        message = f"{site.opcode}: {access_shape.space_of(site)} memory cannot be written"
+        raise site.unsupported(message)
     cls = register_class(what.size)
     site.sources.extend(Source(value, cls) for value in values)
 

@@ -102,9 +102,8 @@ def elements_of(site: Site, operand: int) -> int:
     named = next((_VECTORS[part] for part in site.parts if part in _VECTORS), 1)
     given = len(site.items(operand))
     if given != named:
-        raise PtxSyntaxError(
-            f"{site.opcode} takes {named} elements, not {given}", where=site.location()
-        )
+        message = f"{site.opcode} takes {named} elements, not {given}"
+        raise PtxSyntaxError(message, where=site.location())
     return named
 
 

@@ -173,9 +173,8 @@ class _Linker:
             target = self.names.bound[statement.name]
             if not isinstance(target, syntax.Target):
                 self.line = statement.line
-                raise self.error(
-                    f"{statement.name} is declared both as a label and as something else"
-                )
+                message = f"{statement.name} is declared both as a label and as something else"
+                raise self.error(message)
             self.place_label(target.label)
         elif isinstance(statement, syntax.Instruction):
             self.line = statement.line
@@ -193,9 +192,8 @@ class _Linker:
         if type_name == _WIDE:
             return _WIDE
         if type_name not in TYPES:
-            raise UnsupportedInstruction(
-                f"registers of type .{type_name} are not emulated", where=self.place(self.line)
-            )
+            message = f"registers of type .{type_name} are not emulated"
+            raise UnsupportedInstruction(message, where=self.place(self.line))
         return TYPES[type_name].register
 
     def new_registers(self, name: str, cls: str) -> syntax.Register | tuple[syntax.Register, ...]:

@@ -191,9 +191,8 @@ def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
     if min(*grid, *block) < 1:
         raise LaunchError(f"grid {grid} and block {block} must be positive")
     if x * y * z > 1024 or z > 64:
-        raise LaunchError(
-            f"block {block} has {x * y * z} threads", hint="a block has at most 1024 threads"
-        )
+        message = f"block {block} has {x * y * z} threads"
+        raise LaunchError(message, hint="a block has at most 1024 threads")
     if grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535:
         raise LaunchError(f"grid {grid} is larger than (2147483647, 65535, 65535)")
     if not 0 <= shared_bytes <= 228 * 1024:

@@ -186,6 +186,5 @@ def _check_shape(found: InstructionDescriptor, group: int) -> None:
         )
     narrow = found.element_bytes == 1 and found.transpose_b
     if narrow and columns % (16 * group):
-        raise Contradiction(
-            f"b of 8 bits is transposed, and N = {columns} is no multiple of {16 * group}"
-        )
+        message = f"b of 8 bits is transposed, and N = {columns} is no multiple of {16 * group}"
+        raise Contradiction(message)
