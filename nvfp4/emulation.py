@@ -7,7 +7,6 @@ with emulation.install() as emulated:  # CuTe DSL code runs unchanged in here
     print(emulated.launches[-1].to_dict())
 """
 
-import ctypes
 import gc
 import itertools
 import sys
@@ -15,7 +14,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from nvfp4 import emulator
@@ -25,6 +23,7 @@ from nvfp4.capture.interception import Interception
 from nvfp4.capture.standin.memory import byte_runs
 from nvfp4.emulator import KernelCost, LaunchReport, UnderWay, Worlds
 from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.state.memory import contents
 from nvfp4.records.launch import Buffer, Launch, ListedMemory
 from nvfp4.records.source import show_as
 
@@ -116,9 +115,7 @@ class Emulation(Interception, AbstractContextManager["Emulation"]):
         """Raise the finding that makes the contents of this memory uncertain, if there is one."""
         if self._worlds:
             span = Buffer("", address, nbytes)
-            cause = self._worlds.cause_of(
-                span, lambda: np.frombuffer(ctypes.string_at(address, nbytes), np.uint8)
-            )
+            cause = self._worlds.cause_of(span, lambda: contents(span).copy())
             if cause is not None:
                 raise cause
 

@@ -355,12 +355,8 @@ class EmulatedGpu(Owner):
         return self._outside_cases(found)
 
     def _outside_cases(self, found: list[Buffer]) -> list[Buffer]:
-        spaces = self.spaces
-        return [
-            b
-            for b in found
-            if b.nbytes and not any(b.address < s.end and s.address < b.end for s in spaces)
-        ]
+        spaces = [Buffer("", each.address, each.end - each.address) for each in self.spaces]
+        return [each for each in found if each.nbytes and not any(map(each.meets, spaces))]
 
     def _place(self) -> list[int]:
         """Return the line and column of the submission's innermost frame."""

@@ -38,9 +38,8 @@ class Interception:
 
     def capture_cuda(self) -> None:
         """Take the launches of CUDA C++ extensions from now on."""
-        self._stop.callback(
-            cuda.start(self._take, self._variable, self.arch, self._memory, self._examine)
-        )
+        asked = self._take, self._variable, self.arch, self._memory, self._examine
+        self._stop.callback(cuda.start(*asked))
 
     def capture_triton(self) -> None:
         """Take Triton's launches from now on."""

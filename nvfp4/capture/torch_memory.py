@@ -139,9 +139,7 @@ class ProcessMemory:
 
     def _outside_registered(self, found: list[Buffer]) -> list[Buffer]:
         registered = self._registered.values()
-        return [
-            b for b in found if all(b.end <= r.address or r.end <= b.address for r in registered)
-        ]
+        return [each for each in found if not any(map(each.meets, registered))]
 
 
 _most_bytes = 256 << 20

@@ -18,9 +18,8 @@ def refuse_timing(name: str) -> Any:
     """Return a function that says why nothing can be timed."""
 
     def refuse(*_: Any, **__: Any) -> Any:
-        raise UnsupportedCall(
-            f"{name} measures time, and without a GPU there is none to measure",
-            hint="choose a configuration by the shape where timing fails",
-        )
+        message = f"{name} measures time, and without a GPU there is none to measure"
+        hint = "choose a configuration by the shape where timing fails"
+        raise UnsupportedCall(message, hint=hint)
 
     return refuse

@@ -68,13 +68,8 @@ class Commands(click.Group):
         """Lists every command with its whole first sentence."""
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (name, each.get_short_help_str(limit=1000))
-                    for name, each in commands.items()
-                    if each is not None and not each.hidden
-                ]
-            )
+            shown = [(name, each) for name, each in commands.items() if each and not each.hidden]
+            formatter.write_dl([(n, each.get_short_help_str(limit=1000)) for n, each in shown])
 
 
 def _end_unread(error: OSError) -> NoReturn:

@@ -147,9 +147,8 @@ class Problem(Record):
     @property
     def sha256(self) -> str:
         """Hash of its name, cases and files: judgements with another one are of another problem."""
-        return hashlib.sha256(
-            repr(replace(self, folder=Path(), template=None)).encode()
-        ).hexdigest()
+        judging = replace(self, folder=Path(), template=None)
+        return hashlib.sha256(repr(judging).encode()).hexdigest()
 
     @property
     def is_bundled(self) -> bool:

@@ -109,9 +109,8 @@ def _without_gpu(problem: Problem) -> str:
 
 def _range(problem: Problem) -> str:
     """Return the smallest and the largest case, with the names of the sizes."""
-    shapes = sorted(
-        map(shape_of, [*problem.tests, *problem.benchmarks]), key=lambda shape: shape.elements
-    )
+    shapes = [shape_of(line) for line in (*problem.tests, *problem.benchmarks)]
+    shapes.sort(key=lambda shape: shape.elements)
     if not shapes:
         return ""
     whole = f"{shapes[0].names}: {shapes[0]} to {shapes[-1]}"

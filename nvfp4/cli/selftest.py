@@ -89,9 +89,8 @@ class Finding(Record):
 def load_corpus(problem: Problem) -> list[Specimen]:
     """Honest submissions first, then cheats by family."""
     folder = problem.folder.parents[1] / "selftest"
-    shared = {
-        name: (folder / "shared" / f"{name}.py").read_text(encoding="utf-8") for name in _shared
-    }
+    paths = (folder / "shared" / f"{name}.py" for name in _shared)
+    shared = {path.stem: path.read_text(encoding="utf-8") for path in paths}
     specimens = _specimens(folder / "honest", shared) + _specimens(folder / "cheats", shared)
     own = (folder / "submission.py").read_text(encoding="utf-8")
     specimens.append(Specimen("submission", "the submission of this repository", own))
@@ -256,11 +255,8 @@ def finding_line(finding: Finding) -> Text:
     family = "-" if specimen.family is None else str(specimen.family)
     skipped = finding.verdict == "skipped"
     style = "dim" if skipped else "green" if finding.expected else "bold red"
-    line = Text.assemble(
-        f"{family:>2}  {specimen.name:<18} ",
-        (f"{finding.verdict:<12}", style),
-        f" {specimen.strategy}",
-    )
+    name, word = f"{family:>2}  {specimen.name:<18} ", (f"{finding.verdict:<12}", style)
+    line = Text.assemble(name, word, f" {specimen.strategy}")
     if finding.how:
         line.append(f"\n{'':<23}{finding.how}", style="dim")
     return line

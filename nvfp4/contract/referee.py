@@ -75,9 +75,7 @@ class Output(Record):
 
     def same_bits(self, other: "Output") -> bool:
         """Return whether two outputs are the same, NaN included."""
-        return self.tree == other.tree and all(
-            same_bytes(*pair) for pair in zip(self.storages, other.storages, strict=True)
-        )
+        return self.tree == other.tree and all(map(same_bytes, self.storages, other.storages))
 
 
 class Checked(Record):

@@ -263,10 +263,8 @@ class _Flattened:
                 return {"named": [list(pair) for pair in zip(names, listed, strict=True)]}
             return {kind: listed}
         if isinstance(value, dict):
-            pairs = [
-                [key, self.walk(each, f"{path}[{key!r}]", depth - 1)] for key, each in value.items()
-            ]
-            return {"dict": pairs}
+            walked = {key: self.walk(e, f"{path}[{key!r}]", depth - 1) for key, e in value.items()}
+            return {"dict": [list(pair) for pair in walked.items()]}
         raise TreeError(f"{path} is a {type(value).__name__}")
 
 
@@ -361,10 +359,8 @@ def room_for(sizes: Sequence[int]) -> int:
 
 def parts(tree: Tree, raw: torch.Tensor) -> list[torch.Tensor]:
     """Return the storages in flat uint8 memory where they lie one after the other."""
-    starts = places(tree)
-    return [
-        raw[at : at + storage.nbytes] for at, storage in zip(starts, tree.storages, strict=False)
-    ]
+    held = zip(places(tree), tree.storages, strict=False)
+    return [raw[at : at + storage.nbytes] for at, storage in held]
 
 
 def is_packed(tree: Tree, room_bytes: int) -> bool:

@@ -100,10 +100,9 @@ def _own_failures() -> Iterator[None]:
     except (EmulatorError, CaptureError, MemoryError, OSError):
         raise
     except Exception as error:
-        raise EmulatorFailed(
-            f"the emulator failed: {type(error).__name__}: {error}",
-            hint="a GPU may well run this kernel; please report it with the file",
-        ) from error
+        message = f"the emulator failed: {type(error).__name__}: {error}"
+        hint = "a GPU may well run this kernel; please report it with the file"
+        raise EmulatorFailed(message, hint=hint) from error
 
 
 def variable(ptx: str, name: str) -> Buffer:

@@ -54,9 +54,8 @@ class Findings:
             related = [Place(each.message, **each.where.record()) for each in error.related]
             texts = error.code, error.message, kernel
             rule, count = error.rule, self._counts[place]
-            records.append(
-                Finding(*texts, hint=error.hint, rule=rule, count=count, related=related, **where)
-            )
+            where |= {"hint": error.hint, "rule": rule, "count": count, "related": related}
+            records.append(Finding(*texts, **where))
         return records
 
 

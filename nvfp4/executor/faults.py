@@ -41,9 +41,8 @@ def _failure(error: EmulatorError, launched: SourceLine | None) -> dict[str, Any
     if error.where is None:
         return record | _place(launched)
     if error.related:
-        record["related"] = [
-            {"message": each.message, **_location(each.where)} for each in error.related
-        ]
+        others = [(each.message, _location(each.where)) for each in error.related]
+        record["related"] = [{"message": message, **place} for message, place in others]
     return record | _location(error.where)
 
 

@@ -159,11 +159,8 @@ class WaitingSide:
         Raises RuntimeError where the driver cannot do that.
         """
         stream = torch.cuda.current_stream(self._flag.device).cuda_stream
-        status = self._wait(
-            ctypes.c_void_p(stream),
-            ctypes.c_uint64(self._flag.data_ptr()),
-            ctypes.c_uint32(1),
-            ctypes.c_uint(_greater_or_equal),
-        )
+        address, value = ctypes.c_uint64(self._flag.data_ptr()), ctypes.c_uint32(1)
+        how = ctypes.c_uint(_greater_or_equal)
+        status = self._wait(ctypes.c_void_p(stream), address, value, how)
         if status != 0:
             raise RuntimeError(f"cuStreamWaitValue32 failed with CUDA error {status}")

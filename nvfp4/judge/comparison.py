@@ -66,15 +66,13 @@ def time_round(
     deadline, device = time.monotonic() + options.timeout_s, default_device()
     beside = files_beside(options)
     with ExitStack() as stack:
-        processes = [
-            stack.enter_context(SubmissionProcess(file, options, files=beside)) for file in files
-        ]
+        started = (SubmissionProcess(file, options, files=beside) for file in files)
+        processes = list(map(stack.enter_context, started))
         for file, process in enumerate(processes):
             with _blamed(file, None):
                 process.load(opened_case.seconds_left(deadline, opened_case.longest_compile_s))
-        setups = [
-            opened_case.CaseSetup(process, device, deadline, referee) for process in processes
-        ]
+        shared = device, deadline, referee
+        setups = [opened_case.CaseSetup(process, *shared) for process in processes]
         medians = [_time_case(*numbered, setups, limits) for numbered in enumerate(cases)]
     return [list(of_file) for of_file in zip(*medians, strict=True)]
 

@@ -121,10 +121,8 @@ def _pipe() -> ResultPipe:
         capacity_bytes = streamed_bytes if called_by_the_command() else ResultPipe.capacity_bytes
         return ResultPipe(int(text), capacity_bytes)
     except (ValueError, OSError, OverflowError) as error:
-        raise SetupError(
-            f"POPCORN_FD={text!r} cannot be written to ({error}): use the nvfp4 command",
-            Exit.NO_PIPE,
-        ) from None
+        message = f"POPCORN_FD={text!r} cannot be written to ({error}): use the nvfp4 command"
+        raise SetupError(message, Exit.NO_PIPE) from None
 
 
 def _options() -> Options:

@@ -328,10 +328,8 @@ class SubmissionProcess:
             message = self._receive(timeout_s)
             if message.get("id") != self._requests:
                 self.stop()
-                raise SubmissionFailed(
-                    "process.protocol",
-                    "the submission's process sent an answer that nobody asked for",
-                )
+                why = "the submission's process sent an answer that nobody asked for"
+                raise SubmissionFailed("process.protocol", why)
             answered = messages.unpack(message, answer, messages.Failed)
         except ChannelClosed:
             raise self._died() from None

@@ -363,9 +363,7 @@ def simulate(  # type: ignore[no-untyped-def]
                         parked[other] = 0
                         ready[other] = max(ready[other], t + latency[i] * arrives)
                 stale = 15
-    finish = max(finish, port_free)
-    if alive.any():
-        finish = -1.0
+    finish = -1.0 if alive.any() else max(finish, port_free)
     # A scheduler without warps is not counted: the others account for all cycles.
     whole = max(by_reason.sum(), 1.0)
     return finish, by_code * finish / whole, by_reason * finish / whole, fetched

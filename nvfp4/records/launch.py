@@ -64,6 +64,10 @@ class Buffer(Record):
         """The first address past the buffer."""
         return self.address + self.nbytes
 
+    def meets(self, other: "Buffer") -> bool:
+        """Return whether the two share memory."""
+        return self.address < other.end and other.address < self.end
+
 
 class Memory(Protocol):
     """The global memory that a launch may touch."""

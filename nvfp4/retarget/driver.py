@@ -102,9 +102,8 @@ class Module:
     def kernel(self, name: str, parameter_bytes: Sequence[int]) -> "Kernel":
         """Return a kernel whose parameters have these sizes."""
         function = ctypes.c_void_p()
-        self._driver.call(
-            "cuModuleGetFunction", ctypes.byref(function), self._handle, name.encode()
-        )
+        given = ctypes.byref(function), self._handle, name.encode()
+        self._driver.call("cuModuleGetFunction", *given)
         return Kernel(self._driver, function, parameter_bytes)
 
 
@@ -155,9 +154,8 @@ class Kernel:
         config = self._config
         config.grid, config.block, config.shared_bytes = grid, block, shared_bytes
         if shared_bytes > self._allowed_shared_bytes:
-            self._driver.call(
-                "cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED, shared_bytes
-            )
+            given = self._function, _MAX_DYNAMIC_SHARED, shared_bytes
+            self._driver.call("cuFuncSetAttribute", *given)
             self._allowed_shared_bytes = shared_bytes
 
 

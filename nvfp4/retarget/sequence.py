@@ -111,9 +111,8 @@ def _line(opcode: Text, operands: tuple[Text, ...]) -> str:
 
 
 def _literal(operand: Text) -> str:
-    return (
-        operand if isinstance(operand, str) else f"{operand:#x}" if operand >= 0 else str(operand)
-    )
+    hexadecimal = not isinstance(operand, str) and operand >= 0
+    return f"{operand:#x}" if hexadecimal else str(operand)
 
 
 def shown(operand: syntax.Operand) -> str:
@@ -128,10 +127,9 @@ def shown(operand: syntax.Operand) -> str:
         return f"{operand.name}+{operand.offset}"
     if isinstance(operand, syntax.Memory):
         base = shown(operand.base) + (f"+{operand.offset}" if operand.offset else "")
-        coordinates = (
-            f", {shown(syntax.OperandList(operand.coordinates))}" if operand.coordinates else ""
-        )
-        return f"[{base}{coordinates}]"
+        if operand.coordinates:
+            return f"[{base}, {shown(syntax.OperandList(operand.coordinates))}]"
+        return f"[{base}]"
     if isinstance(operand, syntax.Not):
         return f"!{shown(operand.operand)}"
     assert isinstance(operand, syntax.OperandList), operand

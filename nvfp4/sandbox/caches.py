@@ -67,11 +67,8 @@ def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> d
         if isinstance(error, TimeoutError):
             print(f"nvfp4: {error}", file=sys.stderr)
         folder = scratch / "cache"
-    names = (
-        *(f"{each}_CACHE_DIR" for each in _compilers),
-        "CUDA_CACHE_PATH",
-        "TORCH_EXTENSIONS_DIR",
-    )
+    names = [f"{each}_CACHE_DIR" for each in _compilers]
+    names += ["CUDA_CACHE_PATH", "TORCH_EXTENSIONS_DIR"]
     caches = {name: str(folder / name.lower()) for name in names}
     return {**caches, FOLDER_VARIABLE: str(folder), "TMPDIR": str(scratch)}
 

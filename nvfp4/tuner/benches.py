@@ -144,10 +144,8 @@ class Gpu(TimingBench):
     def __init__(self) -> None:
         super().__init__()
         if not torch.cuda.is_available():
-            raise TuneError(
-                "torch sees no CUDA device here, and only a GPU can say what is fast",
-                "Tune on a machine with a GPU; nvfp4 info shows what is here.",
-            )
+            message = "torch sees no CUDA device here, and only a GPU can say what is fast"
+            raise TuneError(message, "Tune on a machine with a GPU; nvfp4 info shows what is here.")
         device = torch.device("cuda", 0)
         self.name = torch.cuda.get_device_name(device)
         major, minor = torch.cuda.get_device_capability(device)
@@ -168,10 +166,8 @@ class Gpu(TimingBench):
         try:
             torch.cuda.synchronize()
         except RuntimeError:
-            raise TuneError(
-                f"{configuration} broke the CUDA context: {why}",
-                "Take it out of the space, then tune again.",
-            ) from None
+            message = f"{configuration} broke the CUDA context: {why}"
+            raise TuneError(message, "Take it out of the space, then tune again.") from None
         return why
 
     def _called(self, configuration: Any) -> Any:

@@ -64,10 +64,8 @@ class GatedCalls:
         for inputs in data:
             output = runner.kernel(inputs)
             if runner.accepted(output) != runner.output:
-                raise Refused(
-                    "contract.other_dtype",
-                    "custom_kernel returned another dtype than in the call before",
-                )
+                message = "custom_kernel returned another dtype than in the call before"
+                raise Refused("contract.other_dtype", message)
             # Not freed, on whatever stream, before it is copied.
             self._outputs += tensors_of(output)
         if request.wait:  # as a host does that waits for the device in a call

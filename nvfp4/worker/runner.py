@@ -138,10 +138,8 @@ class Runner:
         if isinstance(self._timer, CudaTimer):
             self._timer.synchronize()
             if self._timer.l2_was_set_aside():
-                raise Refused(
-                    "contract.l2_set_aside",
-                    "custom_kernel set aside L2 cache, which would survive the flush",
-                )
+                message = "custom_kernel set aside L2 cache, which would survive the flush"
+                raise Refused("contract.l2_set_aside", message)
 
     def _load(self, request: messages.Load, fd: int | None) -> None:
         spec = importlib.util.spec_from_file_location("submission", self._submission)

@@ -49,9 +49,8 @@ def _of_a_kernel(
     if frames:
         last = frames[-1]
         column = getattr(last, "colno", None)
-        launched = SourceLine(
-            str(submission), last.lineno or 0, 0 if column is None else column + 1
-        )
+        column = 0 if column is None else column + 1
+        launched = SourceLine(str(submission), last.lineno or 0, column)
     message, hint = getattr(error, "message", str(error)), getattr(error, "hint", None)
     return headed(launched, message, hint, getattr(error, "refusal", False))
 

@@ -181,9 +181,8 @@ class _Compilation:
         self.read: dict[str, str] = {}
         """Digests of the headers that were read, but for those of the toolchain, by their paths."""
         self.is_preprocessed = True
-        self.torch = (
-            slim_headers(self.work / "headers") if self.slim else headers_of_torch.include_paths()
-        )
+        own = self.work / "headers"
+        self.torch = slim_headers(own) if self.slim else headers_of_torch.include_paths()
 
     def run(self) -> dict[str, Any]:
         """Compile the sources side by side and link them."""
@@ -346,17 +345,15 @@ class _Compilation:
         missing = self._missing_functions(library)
         if missing:
             stubs = self.work / "stubs.cpp"
-            bodies = "".join(
-                f'int {name}() {{ return nvfp4_unsupported("{name}"); }}\n' for name in missing
-            )
+            body = 'int {0}() {{ return nvfp4_unsupported("{0}"); }}\n'
+            bodies = "".join(map(body.format, missing))
             stubs.write_text(f'extern "C" {{\nint nvfp4_unsupported(const char *);\n{bodies}}}\n')
             self._run([*command, "-fPIC", str(stubs)], library.name)
         return library
 
     def _missing_functions(self, library: Path) -> list[str]:
-        listed = subprocess.run(
-            ["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True
-        )
+        command = ["nm", "-D", "--undefined-only", str(library)]
+        listed = subprocess.run(command, capture_output=True, text=True)
         return sorted(_CUDA_FUNCTION.findall(listed.stdout))
 
     def _run(self, command: Sequence[str], what: str) -> str:

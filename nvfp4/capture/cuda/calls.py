@@ -211,10 +211,8 @@ def cudaMemcpy(
 def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, offset: int) -> None:
     variable = runtime.variable(shadow)
     if offset + size > variable.nbytes:
-        raise CudaError(
-            Code.INVALID_VALUE,
-            f"{size} bytes at {offset} of {variable.name}, which has {variable.nbytes}",
-        )
+        message = f"{size} bytes at {offset} of {variable.name}, which has {variable.nbytes}"
+        raise CudaError(Code.INVALID_VALUE, message)
     cudaMemcpy(runtime, variable.address + offset, source, size, 4, 0)
 
 
@@ -311,10 +309,9 @@ def name_of_error(runtime: CudaRuntime, code: int) -> int:
 
 @entry()
 def unsupported(runtime: CudaRuntime, function: str) -> None:
-    raise UnsupportedCall(
-        f"host code calls {function}, which is not emulated",
-        hint="launches, memory, streams, events and attributes of the CUDA runtime are emulated",
-    )
+    message = f"host code calls {function}, which is not emulated"
+    hint = "launches, memory, streams, events and attributes of the CUDA runtime are emulated"
+    raise UnsupportedCall(message, hint=hint)
 
 
 @entry(count=12)

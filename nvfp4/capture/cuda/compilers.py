@@ -144,10 +144,9 @@ def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str
     said = ended.stderr + ended.stdout
     missing = _NO_LIBRARY.search(said) if ended.returncode else None
     if missing is not None:
-        raise UnsupportedCall(
-            f"{what} is linked with lib{missing[1]}, which is not here",
-            hint="CUDA's libraries are not emulated; a GPU with the toolkit can judge it",
-        )
+        message = f"{what} is linked with lib{missing[1]}, which is not here"
+        hint = "CUDA's libraries are not emulated; a GPU with the toolkit can judge it"
+        raise UnsupportedCall(message, hint=hint)
     if ended.returncode != 0:
         raise CompileError(f"{what}{CANNOT_BE_COMPILED}{for_people(said, work)}")
     return said

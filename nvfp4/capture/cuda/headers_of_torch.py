@@ -41,18 +41,15 @@ def torch_may_know(errors: str, sources: Iterable[str]) -> bool:
     torch's namespaces.
     """
     using = any(_USING.search(text) for text in sources)
-    missing = [
-        line for line in errors.splitlines() if "error" in line and MISSING_NAME.search(line)
-    ]
-    return any(_one_may_be(line, using) for line in missing)
+    missing = filter(MISSING_NAME.search, errors.splitlines())
+    return any(_one_may_be(line, using) for line in missing if "error" in line)
 
 
 def _one_may_be(error: str, using: bool) -> bool:
     file = NO_FILE.search(error)
     if file is not None:
-        return any(
-            (folder / file["name"]).is_file() for folder in (*include_paths(), LIBRARY_HEADERS)
-        )
+        folders = (*include_paths(), LIBRARY_HEADERS)
+        return any((folder / file["name"]).is_file() for folder in folders)
     unknown = _UNKNOWN.search(error)
     if unknown is None:
         return True

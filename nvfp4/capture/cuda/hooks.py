@@ -89,10 +89,9 @@ def _refusing_libraries(original: Callable[..., None]) -> Callable[..., None]:
         if _OF_CUDA.fullmatch(path.name) and not is_installed(_file(sys._getframe(1))):
             _refuse(f"{path.name.split('.')[0]}, opened by ctypes,")
         if len(path.parts) > 1 and _is_of_nvcc(path.absolute()):
-            raise UnsupportedCall(
-                f"{path.name} has kernels that nvcc compiled for a GPU",
-                hint="build its sources with torch.utils.cpp_extension.load",
-            )
+            message = f"{path.name} has kernels that nvcc compiled for a GPU"
+            hint = "build its sources with torch.utils.cpp_extension.load"
+            raise UnsupportedCall(message, hint=hint)
         original(self, name, *args, **kwargs)
 
     return init

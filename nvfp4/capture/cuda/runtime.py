@@ -152,10 +152,8 @@ class CudaRuntime(Session):
             raise error
         if refused is not None and failure is None:
             errors.last = Code.SUCCESS
-            raise LaunchRefused(
-                f"the kernel did not run, CUDA refuses the launch: {refused}",
-                hint="check cudaGetLastError() after a launch",
-            )
+            message = f"the kernel did not run, CUDA refuses the launch: {refused}"
+            raise LaunchRefused(message, hint="check cudaGetLastError() after a launch")
 
     def text(self, said: str) -> int:
         """Return the address of a C string that is never freed."""

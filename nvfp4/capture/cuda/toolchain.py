@@ -52,11 +52,8 @@ def python_include() -> str:
 
 def _candidates() -> list[Path]:
     """Return possible paths of nvcc, best first; a submission cannot choose it."""
-    found = [
-        Path(inherited[name], "bin/nvcc")
-        for name in ("CUDA_HOME", "CUDA_PATH")
-        if name in inherited
-    ]
+    named = [name for name in ("CUDA_HOME", "CUDA_PATH") if name in inherited]
+    found = [Path(inherited[name], "bin/nvcc") for name in named]
     on_path = shutil.which("nvcc", path=inherited.get("PATH"))
     if on_path:
         found.append(Path(on_path))
@@ -89,9 +86,8 @@ def find_toolchain() -> Toolchain:
     """Return the first complete toolchain. Raises MissingToolchain, which says what to install."""
     hint = "pip install 'nvfp4[cuda]' brings nvcc"
     path = inherited.get("PATH")
-    host_compiler = shutil.which(inherited.get("CXX", ""), path=path) or shutil.which(
-        "g++", path=path
-    )
+    compilers = (shutil.which(each, path=path) for each in (inherited.get("CXX", ""), "g++"))
+    host_compiler = next(filter(None, compilers), None)
     too_old = None
     for nvcc in _candidates():
         include, version = _include_of(nvcc), _version_of(nvcc)
@@ -104,10 +100,8 @@ def find_toolchain() -> Toolchain:
         if not (include / "crt/host_defines.h").is_file():
             continue
         if host_compiler is None:
-            raise MissingToolchain(
-                "CUDA C++ cannot be compiled here: there is no host compiler",
-                hint="install g++ (Debian and Ubuntu: apt install g++)",
-            )
+            message = "CUDA C++ cannot be compiled here: there is no host compiler"
+            raise MissingToolchain(message, hint="install g++ (Debian and Ubuntu: apt install g++)")
         return Toolchain(nvcc, ptxas, include, host_compiler, version)
     if too_old:
         message = f"CUDA C++ cannot be compiled here: {too_old}, older than 13.0"
@@ -125,7 +119,5 @@ def refuse_other_compiler(home: str | None) -> None:
         nvcc = Path(home, "bin/nvcc").resolve()
         chosen = None if nvcc in [each.resolve() for each in _candidates()] else str(nvcc)
     if chosen is not None:
-        raise UnsupportedCall(
-            f"the submission chooses the compiler itself: {chosen}",
-            hint="leave PYTORCH_NVCC and CUDA_HOME to the machine",
-        )
+        message = f"the submission chooses the compiler itself: {chosen}"
+        raise UnsupportedCall(message, hint="leave PYTORCH_NVCC and CUDA_HOME to the machine")

@@ -114,10 +114,9 @@ def _guarded(body: Body, runtime: HostRuntime) -> Callable[..., int]:
 
 def _refuse(name: str) -> Body:
     def refuse(*_: Any) -> None:
-        raise UnsupportedCall(
-            f"host code calls {name.lstrip('_')}, which is not captured",
-            hint="launches, kernel and device attributes and tensor maps are captured",
-        )
+        message = f"host code calls {name.lstrip('_')}, which is not captured"
+        hint = "launches, kernel and device attributes and tensor maps are captured"
+        raise UnsupportedCall(message, hint=hint)
 
     return refuse
 

@@ -156,9 +156,8 @@ def _keeping_ptx(original: Callable[..., Any]) -> Callable[..., Any]:
 
         finished = versions.compiled_module(module, compiled)
         with finished.context:
-            finished.operation.attributes[_PTX_ATTRIBUTE] = ir.StringAttr.get(
-                _SEPARATOR.join(texts)
-            )
+            joined = ir.StringAttr.get(_SEPARATOR.join(texts))
+            finished.operation.attributes[_PTX_ATTRIBUTE] = joined
         return compiled
 
     return compile_and_keep

@@ -68,10 +68,9 @@ class HostRuntime(CudaRuntime):
         handle = self.new_handle()
         self.register_function(library, handle, name)
         if handle not in self._kernels:
-            raise UnsupportedCall(
-                f"the compiled module has no PTX of a kernel named {name}",
-                hint="the PTX is kept of what is compiled after the interception was installed",
-            )
+            message = f"the compiled module has no PTX of a kernel named {name}"
+            hint = "the PTX is kept of what is compiled after the interception was installed"
+            raise UnsupportedCall(message, hint=hint)
         return handle
 
     @staticmethod

@@ -119,15 +119,12 @@ class _CpuKernel:
         self._written = list(written.values())
         self._overwrites = self._name.partition(".")[0] in OVERWRITING
         # The argument that each result is, None for a new tensor.
+        aliases = [each.alias_info for each in schema.returns]
         self._results = [
-            None
-            if each.alias_info is None
-            else next((written[alias] for alias in each.alias_info.before_set), None)
-            for each in schema.returns
+            next((written[alias] for alias in each.before_set), None) if each else None
+            for each in aliases
         ]
-        views = bool(schema.returns) and all(
-            each.alias_info is not None and not each.alias_info.is_write for each in schema.returns
-        )
+        views = bool(aliases) and all(each and not each.is_write for each in aliases)
         self.computes = not views and not self._name.startswith(_ALLOCATING)
         # Last, since other threads ask for it.
         base = self._name.partition(".")[0]
@@ -186,9 +183,7 @@ class _CpuKernel:
         if isinstance(value, torch.Tensor):
             return memory.as_cuda(value)
         if isinstance(value, (list, tuple)):
-            return [
-                memory.as_cuda(each) if isinstance(each, torch.Tensor) else each for each in value
-            ]
+            return [_CpuKernel._result(None, each, args, kwargs) for each in value]
         return value
 
 
@@ -253,11 +248,9 @@ def scalar_tensor(number: Any, beside: Any) -> torch.Tensor:
     A float keeps its precision beside float64 tensors; elsewhere it has the default dtype.
     """
     doubles = (torch.float64, torch.complex128)
-    if isinstance(number, float) and any(
-        getattr(each, "dtype", None) in doubles for each in beside
-    ):
-        return torch.tensor(number, dtype=torch.float64)
-    return torch.tensor(number)
+    precise = any(getattr(each, "dtype", None) in doubles for each in beside)
+    dtype = torch.float64 if precise and isinstance(number, float) else None
+    return torch.tensor(number, dtype=dtype)
 
 
 def cpu_for(device: torch.device) -> torch.device:

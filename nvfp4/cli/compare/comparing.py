@@ -47,6 +47,7 @@ def show_changes(
     shapes = [*(str(shape_of(each)) for each in specs), "geometric mean"]
     found = [changes[label][index] for label, index in rows]
     note = f"of the change, at {confidence:.0%} confidence"
+    verdicts = [Text(each.verdict, _styles[each.verdict]) for each in found]
     columns = [
         Column("file", [labels[label + 1] for label, _ in rows], right=False),
         Column(shape_of(specs[0]).names, [shapes[index] for _, index in rows], right=False),
@@ -54,9 +55,7 @@ def show_changes(
         Column("us", [microseconds(each.file_us) for each in found]),
         Column("change", [f"{each.change:+.2%}" for each in found]),
         Column("interval", [_interval(each) for each in found], note=note),
-        Column(
-            "verdict", [Text(each.verdict, _styles[each.verdict]) for each in found], right=False
-        ),
+        Column("verdict", verdicts, right=False),
     ]
     show_table(console, f"Against {labels[0]}, medians of calls, means over rounds", columns)
     for label, of_file in zip(labels[1:], changes, strict=True):

@@ -210,9 +210,8 @@ def flushed(device: Device | None) -> str:
     """After which flush calls are timed, as the end of a title; nothing without a GPU."""
     if device is None or device.flush is None:
         return ""
-    return {"clean": ", after a clean flush", "fill": ", after the problem's flush"}.get(
-        device.flush, ", after the contest's flush"
-    )
+    flushes = {"clean": "a clean flush", "fill": "the problem's flush"}
+    return ", after " + flushes.get(device.flush, "the contest's flush")
 
 
 def b200_floor(value_us: float | None) -> str:

@@ -113,9 +113,8 @@ def table(columns: Sequence[Column], width: int | None, rule: str = "─") -> li
     ]
     lines = [_row(columns, row) for row in rows]
     lines.append(Text(rule * _width(columns), style="dim"))
-    return lines + [
-        _row(columns, row) for row in zip(*(each.texts for each in columns), strict=True)
-    ]
+    cells = zip(*(each.texts for each in columns), strict=True)
+    return lines + [_row(columns, row) for row in cells]
 
 
 def legend(columns: Sequence[Column], width: int | None) -> str:

@@ -52,9 +52,8 @@ def _show_benchmarks(console: Console, verdict: Verdict) -> None:
         say(console, f"Benchmarks: {', '.join(filter(None, reasons)) or 'not judged'}", "bold")
         return
     say(console)
-    show_table(
-        console, benchmark_tables.title(verdict), benchmark_tables.benchmark_columns(verdict)
-    )
+    columns = benchmark_tables.benchmark_columns(verdict)
+    show_table(console, benchmark_tables.title(verdict), columns)
     if not verdict.emulated:
         say(console, benchmark_tables.score_line(verdict))
     for line in predicted_lines(verdict):
@@ -73,9 +72,8 @@ def device_line(device: Device) -> Text:
     if device.kind == "cuda":
         return Text(f"judging on {device.name} (sm_{(device.capability or '').replace('.', '')})")
     if device.emulates:
-        return Text(
-            f"judging on the CPU: kernels are emulated as {device.emulates}, they are not timed"
-        )
+        how = f"kernels are emulated as {device.emulates}, they are not timed"
+        return Text(f"judging on the CPU: {how}")
     return Text("judging on the CPU; CuTe DSL is not installed, so its kernels cannot run")
 
 

@@ -76,11 +76,8 @@ def _tensor_cores(kernel: Kernel) -> str:
     """Return how long tensor cores are busy, and with which lines."""
     cycles = kernel.total("tensor_cycles")
     lines = sorted(kernel.lines, key=lambda line: -line.tensor_cycles)[:_shown_callers]
-    shares = ", ".join(
-        f"line {line.line} {line.tensor_cycles / cycles:.0%}"
-        for line in lines
-        if line.tensor_cycles
-    )
+    busy = [line for line in lines if line.tensor_cycles]
+    shares = ", ".join(f"line {line.line} {line.tensor_cycles / cycles:.0%}" for line in busy)
     bound_us = microseconds(tensor_us(cycles))
     products, moved_bytes = kernel.total("tensor_products"), kernel.total("tensor_bytes")
     moved = f", {moved_bytes:,} bytes to and from tensor memory" if moved_bytes else ""

@@ -147,12 +147,10 @@ class History:
         marks = ", ".join("?" * len(values))
         with self._opened() as database:
             database.execute("BEGIN IMMEDIATE")  # undone unless it is committed
-            database.execute(
-                "INSERT OR IGNORE INTO sources VALUES (?, ?)", (values["sha256"], content)
-            )
-            row = database.execute(
-                f"INSERT INTO judgements ({names}) VALUES ({marks})", tuple(values.values())
-            )
+            source = values["sha256"], content
+            database.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", source)
+            judgement = f"INSERT INTO judgements ({names}) VALUES ({marks})"
+            row = database.execute(judgement, tuple(values.values()))
             database.execute("COMMIT")
             return int(row.lastrowid or 0)
 
@@ -209,11 +207,8 @@ class History:
 
     def _find(self, condition: str, *values: Any) -> Record | None:
         columns = [*_columns, "content", "verdict AS verdict_object"]
-        rows = self._rows(
-            f"SELECT {', '.join(columns)} FROM judgements JOIN sources USING (sha256) "
-            f"WHERE {condition}",
-            values,
-        )
+        query = f"SELECT {', '.join(columns)} FROM judgements JOIN sources USING (sha256)"
+        rows = self._rows(f"{query} WHERE {condition}", values)
         if not rows:
             return None
         found = _read(Record, rows[0])

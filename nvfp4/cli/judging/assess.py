@@ -116,20 +116,16 @@ _kinds = {
 
 def read_submission(submission: Path) -> tuple[Submission, bytes]:
     """Return path and hash of the file, and its bytes. Raises SetupError if it cannot be read."""
+    hint = "Name the file with custom_kernel."
     try:
         kind = submission.stat().st_mode
         if not stat.S_ISREG(kind):
-            raise SetupError(
-                f"{submission} is {_kinds.get(stat.S_IFMT(kind), 'no file')}, not a file",
-                "Name the file with custom_kernel.",
-            )
+            message = f"{submission} is {_kinds.get(stat.S_IFMT(kind), 'no file')}, not a file"
+            raise SetupError(message, hint)
         content = read_file(submission)
     except OSError as error:
-        raise SetupError(
-            f"cannot read {submission}: {error.strerror or error}",
-            "Name the file with custom_kernel.",
-            "setup.unreadable",
-        ) from error
+        message = f"cannot read {submission}: {error.strerror or error}"
+        raise SetupError(message, hint, "setup.unreadable") from error
     return Submission(str(submission), hashlib.sha256(content).hexdigest()), content
 
 

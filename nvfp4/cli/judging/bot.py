@@ -123,9 +123,8 @@ class Bot:
         with self._staged() as folder:
             command = ["alone", "submission.py"]
             ended = _run(command, folder, self._environment(folder), import_timeout_s)
-            ended.stderr = _own_frames(ended.stderr, folder / "submission.py").replace(
-                "submission.py", self.options.name or "submission.py"
-            )
+            own = _own_frames(ended.stderr, folder / "submission.py")
+            ended.stderr = own.replace("submission.py", self.options.name or "submission.py")
             return ended
 
     def run_build(self, capability: str, limit_s: float) -> ProcessResult:

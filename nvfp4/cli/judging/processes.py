@@ -144,9 +144,8 @@ def start(
     POPCORN_FD.
     """
     with suppress(NoServer):
-        return _JudgeServer.of(environment, _packages(folder)).fork(
-            arguments, folder, environment, files
-        )
+        server = _JudgeServer.of(environment, _packages(folder))
+        return server.fork(arguments, folder, environment, files)
     environment = {**environment, **{name: str(fd) for name, fd in files.items()}}
     command = [sys.executable, str(bundled_folder() / "eval.py"), *arguments]
     return start_session(command, folder, environment, files.values(), stderr=subprocess.PIPE)

@@ -89,9 +89,8 @@ def _is_of_a_deciding_shape(test: TestResult, verdict: Verdict) -> bool:
 
 
 def _unverified(verdict: Verdict) -> Iterator[Warning]:
-    reasons = [
-        each.unverified for each in verdict.results if each.unverified and each.status == "pass"
-    ]
+    passed = [each for each in verdict.results if each.status == "pass"]
+    reasons = [each.unverified for each in passed if each.unverified]
     if reasons and verdict.passed:
         counts = any(each.emulation and each.unverified for each in verdict.benchmarks)
         subject = "counts of benchmarks are" if counts else "the verdict is"

@@ -49,10 +49,8 @@ def write_report(named: Sequence[str], invocation: Invocation, with_cost: bool) 
 def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
     """Return the page. with_cost: whether a call of each submission is emulated, for the cost of
     its lines."""
-    sections = [
-        _section(number, subject, longest_source // len(subjects), with_cost)
-        for number, subject in enumerate(subjects, 1)
-    ]
+    longest = longest_source // len(subjects)
+    sections = [_section(*each, longest, with_cost) for each in enumerate(subjects, 1)]
     environment = Environment(
         loader=FileSystemLoader(_folder),
         autoescape=True,  # names, messages and sources are a submission's
@@ -172,10 +170,8 @@ def _comparison(sections: Sequence[Section]) -> Table:
         }
         for verdict in verdicts
     ]
-    bounds = [
-        f"{microseconds(each.bound_us)}{' (unverified)' if each.unverified else ''}"
-        for each in records
-    ]
+    marks = [" (unverified)" if each.unverified else "" for each in records]
+    bounds = [microseconds(e.bound_us) + mark for e, mark in zip(records, marks, strict=True)]
     shares = [percent(each.floor_geomean_us, each.geomean_us) for each in scores]
     means = [each.predicted for each in scores]
     predicted = [predicted_text(each.us, each.gpu) if each else "" for each in means]
@@ -198,11 +194,8 @@ def _table(columns: Sequence[Column]) -> Table:
     shown = fitted(columns, None)
     headings = [each.heading.replace("\n", " ") for each in shown]
     rows = zip(*([text.plain for text in each.texts] for each in shown), strict=True)
-    notes = [
-        f"{heading}: {each.note}"
-        for heading, each in zip(headings, shown, strict=True)
-        if each.note
-    ]
+    headed = zip(headings, shown, strict=True)
+    notes = [f"{heading}: {each.note}" for heading, each in headed if each.note]
     return {"headings": headings, "rows": [list(row) for row in rows], "notes": notes}
 
 

@@ -53,9 +53,8 @@ def source_of(subject: Subject, longest: int, with_cost: bool) -> Source:
     texts = visible(record.content.decode("utf-8", "replace")).split("\n")
     lines = [SourceLine(number, _cut(text)) for number, text in enumerate(texts, 1)]
     name = one_line(PurePath(record.path).name)
-    explained, cost = (
-        _explained(subject, name) if with_cost else (None, "Costs were not asked for.")
-    )
+    uncounted = None, "Costs were not asked for."
+    explained, cost = _explained(subject, name) if with_cost else uncounted
     if explained is not None:
         _add_costs(lines, explained, name)
     for number, kind, text in _places(verdict, name):

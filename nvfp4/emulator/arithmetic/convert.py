@@ -61,13 +61,8 @@ def _cvt(m: Modifiers) -> Op:
         function = integer_to_float(source, target, rules)
     else:
         function = float_to_float(source, target, rules)
-    return m.op(
-        "convert",
-        [source.register],
-        [target.register],
-        function,
-        signed=integer_target and target.name[0] == "s",
-    )
+    signed = integer_target and target.name[0] == "s"
+    return m.op("convert", [source.register], [target.register], function, signed=signed)
 
 
 def integer_to_integer(source: Type, target: Type, clamp: bool) -> Callable[[Array], Array]:

@@ -220,14 +220,10 @@ def _comparison(op: Op, parts: list[str], type_: Type) -> Rule:
         if combine is None:
             return tuple(unsure)
         c, c_unsure = values[2], shadows[2]
-        decided = (
-            ~c_unsure & (c == (combine == "or")) if combine != "xor" else np.zeros(1, np.bool_)
-        )
+        decided = ~c_unsure & (c == (combine == "or")) & (combine != "xor")
         with_0 = op.function(values[0], values[1], c & ~c_unsure)
         with_1 = op.function(values[0], values[1], c | c_unsure)
-        return tuple(
-            np.where(lost, ~decided, p0 ^ p1)
-            for lost, p0, p1 in zip(unsure, with_0, with_1, strict=True)
-        )
+        predicates = zip(unsure, with_0, with_1, strict=True)
+        return tuple(np.where(lost, ~decided, p0 ^ p1) for lost, p0, p1 in predicates)
 
     return rule

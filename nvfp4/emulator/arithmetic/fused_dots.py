@@ -305,9 +305,8 @@ def _multiply(typing_context: Any, left: Any, right: Any, n: Any, m: Any, out: A
             for i, each in enumerate(sums):
                 column = builder.add(args[2], ir.Constant(index, i))
                 factor = builder.load(place(other, each_k.index, column))
-                first = builder.insert_element(
-                    ir.Constant(vector, ir.Undefined), factor, ir.Constant(ir.IntType(32), 0)
-                )
+                unset = ir.Constant(vector, ir.Undefined)
+                first = builder.insert_element(unset, factor, ir.Constant(ir.IntType(32), 0))
                 same = ir.Constant(ir.VectorType(ir.IntType(32), size), None)
                 factors = builder.shuffle_vector(first, first, same)
                 product = builder.fmul(own, factors, flags=("contract",))
@@ -435,9 +434,8 @@ def _put_specials(
         total += start.astype(np.float64)
     out[np.isnan(total)] = F16_NAN if half else F32_NAN
     infinite = np.isinf(total)
-    bits = (
-        np.where(total < 0, 0xFC00, 0x7C00) if half else np.where(total < 0, 0xFF800000, 0x7F800000)
-    )
+    negative, positive = (0xFC00, 0x7C00) if half else (0xFF800000, 0x7F800000)
+    bits = np.where(total < 0, negative, positive)
     out[infinite] = bits[infinite]
 
 

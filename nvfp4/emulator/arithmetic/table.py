@@ -102,10 +102,9 @@ class Modifiers:
     ) -> Op:
         """The finished `Op`. `function` may return one array instead of a tuple of one."""
         if self._left:
-            raise UnsupportedInstruction(
-                f"{self.opcode}: modifier .{self._left[0]} is not emulated",
-                hint="PTX instructions are entries of nvfp4/emulator/arithmetic; add it there",
-            )
+            message = f"{self.opcode}: modifier .{self._left[0]} is not emulated"
+            hint = "PTX instructions are entries of nvfp4/emulator/arithmetic; add it there"
+            raise UnsupportedInstruction(message, hint=hint)
         sources, results = tuple(sources), tuple(results)
         wrapped = function if len(results) > 1 else lambda *sources: (function(*sources),)
         return Op(self.opcode, kind, sources, results, wrapped, signed)

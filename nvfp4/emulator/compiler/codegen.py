@@ -266,10 +266,8 @@ class _Writer:
                 raise PtxSyntaxError(f"{instruction.opcode} cannot write one of its operands")
         if guard is None and shadow is None and self.fits(action):
             # Results go straight to their registers: no guard to select by, nothing to cast.
-            targets = [
-                f"r{r.operand.index}" if isinstance(r.operand, Register) else "_"
-                for r in action.results
-            ]
+            operands = [result.operand for result in action.results]
+            targets = [f"r{o.index}" if isinstance(o, Register) else "_" for o in operands]
             return [call(targets, run), *self.shadows.results(index, None, targets, found=False)]
         targets = [f"t{i}" for i in range(len(action.results))]
         statements = [call(targets, run)]

@@ -22,9 +22,8 @@ _SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
 def _refuse_addresses_as_values(site: Site, action: Action) -> None:
     """Raise PtxSyntaxError if an address is read as a value: it would have eight bytes instead of
     four."""
-    values = {
-        id(each) for each in site.operands if isinstance(each, syntax.Memory)
-    } - site.addresses
+    memory = {id(each) for each in site.operands if isinstance(each, syntax.Memory)}
+    values = memory - site.addresses
     if any(id(source.operand) in values for source in action.sources):
         raise PtxSyntaxError(f"{site.opcode} takes a value where an address in [] stands")
 
@@ -133,10 +132,8 @@ class Lowered:
         # Most instructions have one count of each: one entry of the cache then serves all.
         counts = max(destinations, 1), max(len(operands) - 1, 0)
         op = resolve(site.opcode, *counts) if counts != (1, 2) else resolve(site.opcode)
-        results = [
-            Result(operand, cls, op.signed)
-            for operand, cls in zip(site.items(0), op.results, strict=False)
-        ]
+        pairs = zip(site.items(0), op.results, strict=False)
+        results = [Result(operand, cls, op.signed) for operand, cls in pairs]
         rest = operands[1:]
         if len(rest) != len(op.sources) or len(results) != destinations:
             message = f"{site.opcode} takes {len(op.sources)} sources, {len(rest)} are given"

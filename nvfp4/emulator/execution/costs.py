@@ -113,9 +113,8 @@ class _Lines:
                 line.instructions += count
                 line.lanes += self._scaled(int(lanes))
                 if count:
-                    line.opcodes[instruction.opcode] = (
-                        line.opcodes.get(instruction.opcode, 0) + count
-                    )
+                    opcode = instruction.opcode
+                    line.opcodes[opcode] = line.opcodes.get(opcode, 0) + count
                 before = self.ptx_lines.get(instruction.line, (0, None, None))[0]
                 self.ptx_lines[instruction.line] = (before + count, line.file, line.line)
 
@@ -132,9 +131,8 @@ class _Lines:
                 key = instruction.opcode, site.nbytes, site.stride_bytes
                 by_line[_place(instruction)].setdefault(key, []).append(site)
         for place, sites in by_line.items():
-            self.lines[place].accesses = [
-                self._access_cost(kind, group) for kind, group in sites.items()
-            ]
+            accesses = [self._access_cost(*of_kind) for of_kind in sites.items()]
+            self.lines[place].accesses = accesses
 
     def _access_cost(self, kind: _Kind, sites: list[SiteTally]) -> AccessCost:
         conflicts = [site.conflict for site in sites if site.conflict is not None]
@@ -146,12 +144,8 @@ class _Lines:
         cost = AccessCost(opcode, nbytes, stride_bytes=stride_bytes, **counts)
         if worst is None:
             return cost
-        return replace(
-            cost,
-            conflict_ways=worst.ways,
-            conflict_bank=worst.bank,
-            conflict_lanes=list(worst.lanes),
-        )
+        ways, bank, lanes = worst.ways, worst.bank, list(worst.lanes)
+        return replace(cost, conflict_ways=ways, conflict_bank=bank, conflict_lanes=lanes)
 
     def _read(self) -> None:
         places = {place_of(instruction): _place(instruction) for instruction in self.code}

@@ -81,9 +81,8 @@ class Worlds:
             for each in self.differences:
                 common = _overlap(each.buffer, span)
                 if each.order == order and common is not None:
-                    here = slice(
-                        common.address - each.buffer.address, common.end - each.buffer.address
-                    )
+                    start = each.buffer.address
+                    here = slice(common.address - start, common.end - start)
                     now = contents(common)
                     undo.append((now, now.copy()))
                     now[:] = np.where(now == each.first[here], each.other[here], now)
@@ -387,9 +386,8 @@ def overwriting_blocks(kernel: CompiledKernel) -> frozenset[int]:
 
 def _overwrites(instruction: Instruction) -> bool:
     """Return whether it is an exchange, or a store that others see at once."""
-    return _orders_arrivals(instruction) and (
-        instruction.parts[0] == "st" or "exch" in instruction.parts
-    )
+    discards = instruction.parts[0] == "st" or "exch" in instruction.parts
+    return discards and _orders_arrivals(instruction)
 
 
 def _changes_what_it_finds(instruction: Instruction) -> bool:

@@ -97,9 +97,8 @@ class LoadedModule:
                         "a variable of the module"
                     )
                 value = self.memory[symbol].ctypes.data + addend
-            array[offset : offset + width] = np.frombuffer(
-                value.to_bytes(width, "little"), np.uint8
-            )
+            raw = value.to_bytes(width, "little")
+            array[offset : offset + width] = np.frombuffer(raw, np.uint8)
 
 
 def load_module(text: str) -> LoadedModule:

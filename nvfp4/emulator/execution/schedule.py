@@ -210,9 +210,8 @@ class Scheduler:
 
     def _refuse_standstill(self, place: int, group: Group) -> None:
         """Raise if threads still run and none of them can make progress."""
-        still = self._standstill.look(
-            self._changed_at, self._steps, self.runs, place, group, self.groups
-        )
+        steps = self._changed_at, self._steps
+        still = self._standstill.look(*steps, self.runs, place, group, self.groups)
         if not still:
             return
         waits = self.batch.kept(Waits).latest

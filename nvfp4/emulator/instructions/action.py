@@ -135,10 +135,8 @@ class Site(Record):
         most = least if most is None else most
         if not least <= len(self.operands) <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
-            raise errors.PtxSyntaxError(
-                f"{self.opcode} takes {wanted} operands, not {len(self.operands)}",
-                where=self.location(),
-            )
+            message = f"{self.opcode} takes {wanted} operands, not {len(self.operands)}"
+            raise errors.PtxSyntaxError(message, where=self.location())
 
     def items(self, index: int) -> tuple[Operand, ...]:
         """The elements of a braced operand, or the operand itself."""

@@ -81,10 +81,8 @@ def _numbers(site: Site, ex: Execution, which: Array) -> list[tuple[int, Array]]
     for number in distinct(flat).tolist():
         here = positions[flat == number]
         if number >= BARRIERS:
-            site.lane(ex.batch, ex.group.lanes[here[0]]).fault(
-                BarrierMisuse,
-                f"barrier {number} does not exist: a CTA has barriers 0 to {BARRIERS - 1}",
-            )
+            what = f"barrier {number} does not exist: a CTA has barriers 0 to {BARRIERS - 1}"
+            site.lane(ex.batch, ex.group.lanes[here[0]]).fault(BarrierMisuse, what)
         found.append((number, here))
     return found
 
@@ -97,11 +95,9 @@ def _check_arrival(
     cta, thread = batch.grid.cta[lanes], batch.grid.thread[lanes]
     odd = np.flatnonzero(expected % 32)
     if odd.size:
-        site.lane(batch, lanes[odd[0]]).fault(
-            BarrierMisuse,
-            f"{barrier.name} counts {int(expected[odd[0]])} threads",
-            hint="the count is a multiple of 32",
-        )
+        what = f"{barrier.name} counts {int(expected[odd[0]])} threads"
+        hint = "the count is a multiple of 32"
+        site.lane(batch, lanes[odd[0]]).fault(BarrierMisuse, what, hint=hint)
     conflict = np.flatnonzero((barrier.arrived[cta] > 0) & (barrier.expected[cta] != expected))
     if conflict.size:
         i = int(conflict[0])

@@ -188,11 +188,8 @@ def state_of(batch: Batch, offset: int) -> State:
     """The state of the mbarrier at an offset."""
     word = int(batch.shared.words()[offset >> 3])
     field = (1 << 20) - 1
-    return State(
-        expected=word >> 20 & field,
-        pending=word & field,
-        bytes=(word >> 40 & ((1 << 22) - 1)) - (1 << 20),
-    )
+    nbytes = (word >> 40 & ((1 << 22) - 1)) - (1 << 20)
+    return State(expected=word >> 20 & field, pending=word & field, bytes=nbytes)
 
 
 def parity_of(batch: Batch, offset: int) -> int:

@@ -119,11 +119,8 @@ def visit(
     gone = np.flatnonzero(~batch.cta_alive()[rows])
     if gone.size:
         first = int(gone[0])
-        site.lane(batch, lanes[first]).fault(
-            errors.ExitedPeer,
-            f"access to shared memory of {_cta(batch, int(rows[first]))}, which has ended",
-            hint=_NEEDED,
-        )
+        what = f"access to shared memory of {_cta(batch, int(rows[first]))}, which has ended"
+        site.lane(batch, lanes[first]).fault(errors.ExitedPeer, what, hint=_NEEDED)
     if not batch.shared.checked:
         return
     visits, clusters = batch.kept(_Visits), batch.clusters

@@ -47,11 +47,8 @@ class Origins(Record):
     def first_reads(self, register: int, passed: Container[int]) -> list[Instruction]:
         """Return the instructions through which an unset register's bits came to this one, in
         order."""
-        reads = {
-            passage.index
-            for passage in self._behind(register, passed)
-            if any(source in self.unset for source in passage.sources)
-        }
+        unset, behind = self.unset.keys(), self._behind(register, passed)
+        reads = {passage.index for passage in behind if not unset.isdisjoint(passage.sources)}
         return [self.code[i] for i in sorted(reads)]
 
     def of(self, register: int, passed: Container[int]) -> tuple[list[int], list[int]]:

@@ -432,9 +432,8 @@ def _addressed(
         for space, mask in split_windows(flat):
             if space != "shared":
                 lane = lanes[0 if mask is None else int(mask.argmax())]
-                site.lane(ex.batch, lane).fault(
-                    OutOfBounds, f"{site.opcode}: the address is not in shared memory"
-                )
+                what = f"{site.opcode}: the address is not in shared memory"
+                site.lane(ex.batch, lane).fault(OutOfBounds, what)
     return warps, lanes, flat
 
 

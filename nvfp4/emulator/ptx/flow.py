@@ -224,9 +224,8 @@ def is_proxy_fence(instruction: syntax.Instruction) -> bool:
 
 def _may_load_from_shared(instruction: syntax.Instruction) -> bool:
     parts = instruction.parts
-    return parts[0] in ("ld", "ldmatrix") and not _OTHER_SPACES & {
-        part.split("::")[0] for part in parts
-    }
+    spaces = {part.split("::")[0] for part in parts}
+    return parts[0] in ("ld", "ldmatrix") and _OTHER_SPACES.isdisjoint(spaces)
 
 
 def _arrives_first(load: syntax.Instruction, following: Sequence[syntax.Instruction]) -> bool:
@@ -237,9 +236,8 @@ def _arrives_first(load: syntax.Instruction, following: Sequence[syntax.Instruct
             return each.parts[1] != "wait::ld"  # if in a branch, the value is used behind it
         if not loaded or (is_proxy_fence(each) and not from_tensor):
             return False
-        if each.parts[0] in ("bar", "barrier") and "warp" not in each.parts:
-            return True
-        if each.parts[:2] == ("mbarrier", "arrive"):
+        at_barrier = each.parts[0] in ("bar", "barrier") and "warp" not in each.parts
+        if at_barrier or each.parts[:2] == ("mbarrier", "arrive"):
             return True
         results = 0 if each.parts[0] in _NO_RESULT else 1
         made = [r.index for operand in each.operands[:results] for r in _registers(operand)]

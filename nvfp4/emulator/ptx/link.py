@@ -78,10 +78,8 @@ def link(module: syntax.Module, kernel: str) -> syntax.Program:
     function = module.functions.get(kernel)
     if function is None or not function.entry or function.body is None:
         entries = [f.name for f in module.functions.values() if f.entry]
-        raise PtxSyntaxError(
-            f"the module has no kernel {kernel!r}",
-            hint=f"its kernels are {', '.join(entries) or 'none'}",
-        )
+        message = f"the module has no kernel {kernel!r}"
+        raise PtxSyntaxError(message, hint=f"its kernels are {', '.join(entries) or 'none'}")
     return _Linker(module, function).program
 
 
@@ -276,9 +274,7 @@ class _Linker:
             base = self.name(node.base.text) if isinstance(node.base, syntax.Name) else node.base
             if not isinstance(base, _ADDRESSES):
                 raise self.error(f"{node.base} is not an address")
-            coordinates = None
-            if node.coordinates is not None:
-                coordinates = tuple(map(self.operand, node.coordinates))
+            coordinates = node.coordinates and tuple(map(self.operand, node.coordinates))
             if isinstance(base, syntax.SymbolAddress) and base.space == "shared":
                 base = replace(base, offset=base.offset + node.offset)
                 return syntax.Memory(base, 0, coordinates)
@@ -328,11 +324,9 @@ class _Linker:
                 hint="call the function by its name, or make it a template parameter",
             )
         if function is None or function.body is None:
-            raise self.unsupported(
-                f"call of {name}, which has no body in this module",
-                node,
-                hint="only functions of the same PTX module can be called, by name",
-            )
+            message = f"call of {name}, which has no body in this module"
+            hint = "only functions of the same PTX module can be called, by name"
+            raise self.unsupported(message, node, hint=hint)
         if name in self.calls:
             raise self.unsupported(
                 f"recursion of {name}",

@@ -179,10 +179,9 @@ def check_cluster(kernel: str, grid: Dim3, cluster: Dim3, required: Dim3 | None)
             "set",
         )
     if any(extent % by for extent, by in zip(grid, cluster, strict=True)):
-        raise LaunchError(
-            f"a grid of {grid} CTAs cannot be divided into clusters of {cluster}",
-            hint="a grid counts CTAs: each of its extents is a multiple of the cluster's",
-        )
+        message = f"a grid of {grid} CTAs cannot be divided into clusters of {cluster}"
+        hint = "a grid counts CTAs: each of its extents is a multiple of the cluster's"
+        raise LaunchError(message, hint=hint)
 
 
 def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
@@ -196,10 +195,8 @@ def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
     if grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535:
         raise LaunchError(f"grid {grid} is larger than (2147483647, 65535, 65535)")
     if not 0 <= shared_bytes <= 228 * 1024:
-        raise LaunchError(
-            f"the kernel wants {shared_bytes} bytes of shared memory",
-            hint="a CTA has at most 227 KiB and the system's first KiB",
-        )
+        message = f"the kernel wants {shared_bytes} bytes of shared memory"
+        raise LaunchError(message, hint="a CTA has at most 227 KiB and the system's first KiB")
 
 
 # The registers that tell the time, with their register classes.
@@ -354,9 +351,8 @@ class Batch:
         self.numbers = numbers
         self.grid = Grid(numbers.size, -(-count // 32) * 32)
         size = self.cluster_size = math.prod(launch.cluster)
-        self.clusters = self.grid
-        if size > 1:
-            self.clusters = Grid(numbers.size // size, self.grid.threads * size)
+        of_clusters = numbers.size // size, self.grid.threads * size
+        self.clusters = Grid(*of_clusters) if size > 1 else self.grid
         self.thread_count = count
         self.alive = self.grid.thread < count
         self.triggered = False

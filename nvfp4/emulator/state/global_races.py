@@ -373,10 +373,8 @@ class GlobalRaces:
             # An eighth of what stamps would take.
             by_byte = stamps[1:].view(np.uint8).reshape(3, -1, 8)[: 3 if stamps[0] else 1]
             for low, high in _runs(np.flatnonzero(self._memory.flags(buffer) & WRITTEN)):
-                cells = slice(
-                    max((((start >> 5) + low) << 4) - first, 0),
-                    (((start >> 5) + high) << 4) - first,
-                )
+                begin, stop = ((((start >> 5) + each) << 4) - first for each in (low, high))
+                cells = slice(max(begin, 0), stop)
                 bits, *others = by_byte[:, cells, _BYTES // 8] & 3
                 atomics = by_byte[1:, cells, 1] & (ATOMIC >> 8) != 0
                 for reader, atomic in zip(others, atomics, strict=True):

@@ -556,9 +556,8 @@ class Clocks:
     def learn_seen(self, cluster: Array, warp: Array) -> None:
         """Record that these warps executed a fence after their relaxed waits."""
         if "seen" in self.__dict__:
-            self.known[cluster, warp] = np.maximum(
-                self.known[cluster, warp], self.seen[cluster, warp]
-            )
+            known, seen = self.known[cluster, warp], self.seen[cluster, warp]
+            self.known[cluster, warp] = np.maximum(known, seen)
 
     def order(self, cluster: Array, warp: Array) -> None:
         """Record that these warps executed a fence, which orders every access they know of."""

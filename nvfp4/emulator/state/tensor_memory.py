@@ -99,9 +99,8 @@ class CtaTensorMemory:
         if owners[bad[0]] == -2:
             return f"column {first}, which has been freed"
         held = ", ".join(f"{a} to {a + n - 1}" for a, n in sorted(self.allocated.items()))
-        return f"column {first}, which is not allocated" + (
-            f" (columns {held} are)" if held else ""
-        )
+        others = f" (columns {held} are)" if held else ""
+        return f"column {first}, which is not allocated{others}"
 
 
 class TensorMemory:

@@ -527,9 +527,8 @@ class TensorPipe:
         """Return the race between the latest operation and an earlier one whose result it uses, if
         both are products of different shapes: the pipe does not keep these in order."""
         before, now = (self.issued(row, each) for each in (number, self._count[self.unit(row)]))
-        if None in (before.shape, now.shape) or before.shape == now.shape:
-            return None
-        if self.complete_for(lane, row, number):
+        alike = None in (before.shape, now.shape) or before.shape == now.shape
+        if alike or self.complete_for(lane, row, number):
             return None
         shapes = [" x ".join(map(str, shape)) for shape in (before.shape, now.shape) if shape]
         said = f"{before.place.site.opcode} of shape {shapes[0]} has written it and may still be "

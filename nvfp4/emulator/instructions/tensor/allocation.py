@@ -74,11 +74,9 @@ class _Allocations:
 
 def _counted(at: LaneSite, count: int) -> int:
     if count & (count - 1) or not LEAST_COLUMNS <= count <= COLUMNS:
-        at.fault(
-            TensorMemoryFault,
-            f"{at.site.opcode} of {count} columns",
-            hint=f"the count is a power of two from {LEAST_COLUMNS} to {COLUMNS}",
-        )
+        what = f"{at.site.opcode} of {count} columns"
+        hint = f"the count is a power of two from {LEAST_COLUMNS} to {COLUMNS}"
+        at.fault(TensorMemoryFault, what, hint=hint)
     return count
 
 

@@ -124,10 +124,8 @@ def issuing_warps(
         values = []
         for number, row in enumerate(rows):
             if (row[warp] != row[warp, 0]).any():
-                at.fault(
-                    TensorMemoryFault,
-                    f"{site.opcode}: the lanes of the warp disagree about operand {number + 1}",
-                )
+                what = f"{site.opcode}: the lanes of the warp disagree about operand {number + 1}"
+                at.fault(TensorMemoryFault, what)
             values.append(int(row[warp, 0]))
         yield at, values
 
@@ -161,9 +159,8 @@ def note_conflict(at: LaneSite, what: str, address: int, found: Conflict | None)
     """Note that an access to tensor memory races with another one."""
     if found is None:
         return
-    related = (
-        [] if found.place is None else [Related("the other access is here", found.place.location())]
-    )
+    places = [] if found.place is None else [found.place.location()]
+    related = [Related("the other access is here", place) for place in places]
     text = f"{what} of tensor memory at {tensor_memory.in_words(address)}: {found.what}"
     kind = MissingTensorFence if found.unfenced else TensorRace
     at.note(kind, text, found.hint, related=related)

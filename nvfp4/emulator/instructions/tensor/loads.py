@@ -154,13 +154,11 @@ def _note_undefined(
     shadow = np.where(defined, np.uint32(0), np.uint32(0xFFFFFFFF))
     if shadow.any() and at.batch.launch.check:
         register, thread = (int(each[0]) for each in np.nonzero(shadow))
-        where = (
-            int(fragment.column[register, thread]) + column,
-            int(fragment.lane[register, thread]) + lane,
-        )
-        place = f"lane {where[1]}, column {where[0]} of tensor memory"
+        column += int(fragment.column[register, thread])
+        lane += int(fragment.lane[register, thread])
+        place = f"lane {lane}, column {column} of tensor memory"
         origin = Origin(UnwrittenTensor, f"{place}, which nothing has written")
-        by = memory.origins.get(where[0])
+        by = memory.origins.get(column)
         if by is not None:
             origin = by._replace(place=f"{place}, {by.place}")
         at.batch.launch.undefined_memory.setdefault(at.site.instruction.line, origin)

@@ -168,9 +168,8 @@ def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None
         what = "a and d of M = 64 begin at different lanes of tensor memory"
         return _Plan(shape, problem=(errors.TensorMemoryFault, what))
     if form.a_inside and shape.transpose_a:
-        return _Plan(
-            shape, problem=(errors.TensorDescriptorFault, "a in tensor memory is transposed")
-        )
+        what = "a in tensor memory is transposed"
+        return _Plan(shape, problem=(errors.TensorDescriptorFault, what))
     parts = LANES // own_rows if pair else 1
     spans = tuple(_spans(own_rows, shape.columns, parts, lane, column))
     columns = [("d", place.start, place.stop - place.start) for place, _, _ in spans]
@@ -223,13 +222,11 @@ class _Product:
         try:
             self.plan = _plan(form, bits, d, a if form.a_inside else 0, scales)
         except descriptors.Contradiction as error:
-            at.fault(
-                errors.TensorDescriptorFault, f"the instruction descriptor {bits:#010x}: {error}"
-            )
+            what = f"the instruction descriptor {bits:#010x}: {error}"
+            at.fault(errors.TensorDescriptorFault, what)
         except descriptors.NotEmulated as error:
-            at.fault(
-                errors.UnsupportedInstruction, f"{at.site.opcode} with {error} is not emulated"
-            )
+            what = f"{at.site.opcode} with {error} is not emulated"
+            at.fault(errors.UnsupportedInstruction, what)
         self.shape = self.plan.shape
         if self.plan.problem is not None:
             kind, what = self.plan.problem
@@ -289,19 +286,16 @@ class _Product:
         self, rows: Array, a: Source | None, other: Array, b_defined: Array | None, which: Array
     ) -> None:
         """Compute d in the CTAs of these rows. other: b."""
-        if a is None:
-            one = self._a_inside(rows)
-        else:
-            one = _codes(a.fetch(which), self.shape.a, self.shape.kind)
+        shape = self.shape
+        one = self._a_inside(rows) if a is None else _codes(a.fetch(which), shape.a, shape.kind)
         scales = None if self.scales is None else self._scales(rows)
         if self.team.batch.shared.checked:
             of_rows = None if a is None or a.defined is None else a.defined[which]
             self._define(rows, of_rows, b_defined)
         for columns, lanes, part in self.plan.spans:
-            if scales is not None and self.shape.kind != "mxf8f6f4":
-                add = partial(
-                    self._add, rows, columns, (one, other[:, part]), (scales[0], scales[1][:, part])
-                )
+            if scales is not None and shape.kind != "mxf8f6f4":
+                operands, factors = (one, other[:, part]), (scales[0], scales[1][:, part])
+                add = partial(self._add, rows, columns, operands, factors)
                 self.memory.change_later(rows, columns, add)
                 continue
             words = self.memory.words(columns)
