@@ -9,6 +9,7 @@ and barriers weigh most: a compiler neither invents nor joins them.
 
 import math
 import re
+from bisect import bisect
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
@@ -36,6 +37,10 @@ _WIDE = frozenset(("LDG", "STG", "LDS", "STS", "LD", "ST"))
 _PTX_WIDTH = re.compile(r"(?:\.v([248]))?\.[busf](8|16|32|64|128)(?=\s|\{)")
 _SASS_WIDTH = re.compile(r"\.(256|128|64|U16|S16|U8|S8)\b")
 _BITS = {"U16": 16, "S16": 16, "U8": 8, "S8": 8}
+
+_PTX_SUM = re.compile(r"add\.[su](?:32|64)\s+[%\w$]+,\s*[%\w$]+,\s*(-?\d+);")
+_SASS_CONSTANT = re.compile(r"\s-?(0x[0-9a-f]+)\b")
+_BLOCK_ENDS = re.compile(r"^\s*[%$\w]+:|\bbra(?:\.uni)?\s", re.MULTILINE)
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _PREDICATE = re.compile(r"@\s*!?\s*[%\w$]+\s*$")
@@ -176,10 +181,12 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
     """Return the copies of each statement in the machine code.
 
     A statement is counted by its loads, stores, shuffles or barriers; if it has none, by its rarest
-    kind of instruction. A block has no more copies of that than of most of its other kinds.
+    kind of instruction, of which one statement may need several. A block of machine code then has
+    no more copies of it than of such accesses beside it in the PTX, or of sums with a constant.
     """
     counts: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     guarded: set[int] = set()
+    sums: dict[tuple[int, int], list[float]] = defaultdict(list)
     for block in code.blocks:
         for each in code.instructions[block.start : block.end]:
             if each.name in _COMPILERS_OWN or not each.statement:
@@ -189,19 +196,41 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
             here[block.index] = here.get(block.index, 0.0) + 1 / _pieces(ptx, each)
             if anchor and each.guarded:
                 guarded.add(each.statement)
-    shared: dict[int, list[float]] = defaultdict(list)
+            if turns := _added(ptx, each):
+                sums[each.statement, block.index].append(turns)
+    ends = [each.start() for each in _BLOCK_ENDS.finditer(ptx)]
+    beside: dict[tuple[int, int], tuple[list[float], ...]] = defaultdict(lambda: ([], [], []))
     rarest: dict[int, dict[int, float]] = {}
     for statement, names in counts.items():
         rarest[statement] = names.get("") or min(names.values(), key=lambda at: sum(at.values()))
         for index, share in rarest[statement].items():
-            shared[index].append(share)
-    usual = {index: median(shares) for index, shares in shared.items()}
+            anchored, summed, others = beside[index, bisect(ends, statement)]
+            (anchored if "" in names else others).append(share)
+            if (statement, index) in sums:
+                added = sums[statement, index]
+                summed.append(max(len(added), *added))
+    usual = {
+        place: median(anchored) if anchored else min(map(median, filter(None, (summed, others))))
+        for place, (anchored, summed, others) in beside.items()
+    }
     return {
         statement: _Copies(shares, True, statement in guarded)
         if "" in counts[statement]
-        else _Copies({at: min(n, max(1.0, usual[at])) for at, n in shares.items()}, False, False)
+        else _Copies(
+            {at: min(n, max(1.0, usual[at, bisect(ends, statement)])) for at, n in shares.items()},
+            False,
+            False,
+        )
         for statement, shares in rarest.items()
     }
+
+
+def _added(ptx: str, each: Instruction) -> float:
+    """Return how many turns' constants a machine instruction adds at once, where the statement adds
+    one: a loop of which the compiler has unrolled four turns counts by fours. 0 if it adds none."""
+    asked = _PTX_SUM.match(ptx, each.statement)
+    added = _SASS_CONSTANT.search(each.text)
+    return abs(int(added[1], 16) / int(asked[1])) if asked and added and int(asked[1]) else 0.0
 
 
 def _pieces(ptx: str, each: Instruction) -> float:

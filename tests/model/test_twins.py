@@ -24,6 +24,7 @@ WORSE: dict[str, tuple[float, tuple[str, ...]]] = {
     "few CTAs": (2, ("pipe", "latency", "issue")),
     "one load in flight": (2, ("memory_latency",)),
     "sums over warps": (1.5, ("pipe", "latency")),
+    "64 bits": (1.7, ("issue", "pipe", "latency")),
     "a long chain": (1.4, ("latency", "pipe")),
     "bank conflicts": (3, ("shared",)),
     "divergent": (1.3, ("issue", "pipe", "latency")),

@@ -133,6 +133,16 @@ def of_warps(instruction: str) -> str:
     return kernel(f"mov.u32 %r100, %r3;\n{loop(50, 8 * instruction)}")
 
 
+def shifted(bits: int) -> str:
+    """Shifts and logic on numbers of so many bits: two instructions each, if they have 64."""
+    steps = (("shl", 13), ("shr", 7), ("shl", 17))
+    turn = "\n".join(
+        f"{name}.b{bits} %x2, %x1, {by};\nxor.b{bits} %x1, %x1, %x2;" for name, by in steps
+    )
+    begin = f".reg .b{bits} %x<3>;\ncvt.u{bits}.u32 %x1, %r3;"
+    return kernel(f"{begin}\n{loop(500, turn)}\ncvt.u32.u{bits} %r100, %x1;")
+
+
 def unrolled(rounds: int) -> str:
     """One load and one store, and a loop of arithmetic that the compiler unrolls completely."""
     chain = 8 * "ex2.approx.f32 %f0, %f0;\nadd.f32 %f0, %f0, 0f3F000000;\n"
@@ -149,6 +159,7 @@ TWINS = {
         Run(of_warps("shfl.sync.bfly.b32 %r100, %r100, 1, 31, -1;"), 148, 1024),
         Run(of_warps("redux.sync.add.u32 %r100, %r100, -1;"), 148, 1024),
     ),
+    "64 bits": (Run(shifted(32), 1184, 256), Run(shifted(64), 1184, 256)),
     "a long chain": (Run(unrolled(5), 148, 256), Run(unrolled(25), 148, 256)),
     "bank conflicts": (Run(exchanged(33), 148, 256), Run(exchanged(32), 148, 256)),
     "divergent": (

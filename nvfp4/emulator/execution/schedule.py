@@ -24,7 +24,7 @@ from nvfp4.emulator.state.group import Group, RegisterFile
 from nvfp4.emulator.work import CHAINED
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
-TURN_STEPS = 256
+TURN_STEPS, TURN_STEPS_WITHOUT_POLLS = 256, 16384
 IDLE_WAKES = 64
 PATIENCE = 64
 STEP_LIMIT = 5_000_000
@@ -107,7 +107,9 @@ class Scheduler:
             self._turn_began = self._steps  # no other group can run or waits for its turn
             return next(iter(self.groups))
         place = self._first()
-        if self._steps - self._turn_began > TURN_STEPS or self._polls_in_vain(place):
+        polls = self._standstill.polls(place % len(self.kernel.blocks))
+        longest = TURN_STEPS if polls else TURN_STEPS_WITHOUT_POLLS
+        if self._steps - self._turn_began > longest or self._polls_in_vain(place):
             self._turn_began = self._steps
             place = min(self.groups, key=lambda p: self._last_run.get(p, -1))
             self._favoured = True
