@@ -29,9 +29,8 @@ def tune(submission: Path, cases: Sequence[str], device: str, model: str | None)
     environment = {**os.environ, **package_path()}
     if number := device.partition(":")[2]:
         environment["CUDA_VISIBLE_DEVICES"] = number
-    process = subprocess.Popen(
-        [*command, *lines], cwd="/", env=environment, stdin=subprocess.DEVNULL
-    )
+    command += lines
+    process = subprocess.Popen(command, cwd="/", env=environment, stdin=subprocess.DEVNULL)
     while True:
         try:
             return process.wait()

@@ -102,11 +102,10 @@ def _time_case(
                     times[file].append(timing_checks.read_time(answer, wall_ns))
         for file, taken in enumerate(times):
             stats = timing_checks.summarise([each.call_ns for each in taken])
+            floor_ns = limits.floor_ns(opened[file].plan.least_bytes)
             with _blamed(file, number):
                 timing_checks.refuse_unfinished(stats, taken, limits)
-                timing_checks.refuse_impossible(
-                    stats, limits.floor_ns(opened[file].plan.least_bytes)
-                )
+                timing_checks.refuse_impossible(stats, floor_ns)
     return [median(each.call_ns for each in taken) / 1e3 for taken in times]
 
 

@@ -242,11 +242,9 @@ def _entry(report: Any) -> dict[str, Any] | None:
     kernel."""
     if not isinstance(report, dict) or not isinstance(report.get("rewritten"), dict):
         return None
-    plain: dict[str, Any] = {
-        name: str(report.get(name))[:_longest_name] for name in ("kernel", "source", "target")
-    }
-    for name in ("instructions", "added"):
-        plain[name] = _count(report.get(name))
+    names, numbers = ("kernel", "source", "target"), ("instructions", "added")
+    plain: dict[str, Any] = {name: str(report.get(name))[:_longest_name] for name in names}
+    plain |= {name: _count(report.get(name)) for name in numbers}
     opcodes = list(report["rewritten"].items())[:_most_opcodes]
     plain["rewritten"] = {str(name)[:_longest_name]: _count(count) for name, count in opcodes}
     return plain

@@ -445,6 +445,7 @@ def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:
 def described(plan: CasePlan, places: dict[str, int]) -> list[Any]:
     """Return the buffers of a case that launches may touch, in the form of ``Begin``. places: the
     address of each, by name."""
+    held = zip(plan.inputs.first_leaves, plan.inputs.storages, strict=True)
     return [
         [
             leaf.path,
@@ -456,9 +457,7 @@ def described(plan: CasePlan, places: dict[str, int]) -> list[Any]:
             leaf.offset * leaf.itemsize,
             leaf.dimensions,
         ]
-        for number, (leaf, storage) in enumerate(
-            zip(plan.inputs.first_leaves, plan.inputs.storages, strict=True)
-        )
+        for number, (leaf, storage) in enumerate(held)
         if leaf.path in places
     ]
 

@@ -64,8 +64,7 @@ class ResultPipe:
         """Write a line, in which line breaks become a literal backslash-n. Returns whether there
         was room."""
         limit = self.longest_value_bytes if longest_bytes is None else longest_bytes
-        text = escape(str(value))
-        encoded = text.encode("utf-8", "replace")
+        encoded = escape(str(value)).encode("utf-8", "replace")
         if len(encoded) > limit:
             cut = encoded[: limit - 20].decode("utf-8", "ignore")
             encoded = f"{cut} ... (cut)".encode()

@@ -431,15 +431,13 @@ class SubmissionProcess:
                 source, heading = self.source, "it was here:"
                 stack = stack_of_hang(self.scratch, source.file, source.text, self._name, heading)
                 more += f"\n{stack}".rstrip() + _device_address_hint
-            return self._after_refusal(
-                SubmissionFailed("process.killed", message + more, signal=name)
-            )
+            killed = SubmissionFailed("process.killed", message + more, signal=name)
+            return self._after_refusal(killed)
         if code == messages.NOT_STARTED:
             return SubmissionFailed("process.not_started", f"the worker did not start:{more}")
         message = f"the submission's process ended with exit code {code}"
-        return self._after_refusal(
-            SubmissionFailed("process.exited", message + more, exit_code=code)
-        )
+        exited = SubmissionFailed("process.exited", message + more, exit_code=code)
+        return self._after_refusal(exited)
 
 
 def no_gpu(error: ExecutorFailed) -> SubmissionFailed:

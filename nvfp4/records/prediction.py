@@ -54,9 +54,8 @@ def read_prediction(value: object) -> Prediction | None:
     except NotPlain:
         return None
     times = (found.us, found.low_us, found.high_us)
-    if any(each is not None and each <= 0 for each in times) or (None in times) == (
-        not found.missing
-    ):
+    unknown = None in times
+    if any(each is not None and each <= 0 for each in times) or unknown != bool(found.missing):
         return None
     return found if found.gpu in GPUS else None
 

@@ -86,8 +86,8 @@ def _is_raised_by_hand(error: BaseException) -> bool:
 _LIBRARY = re.compile(r"/(?:(?:site|dist)-packages|lib/python[\d.]+)/|/nvfp4/")
 
 
-def _in_words(kind: type[BaseException], *words: str) -> Callable[[BaseException], bool]:
-    """Return a test for errors of C++, which only their class and these words identify."""
+def _in_words(kind: type | tuple[type, ...], *words: str) -> Callable[[BaseException], bool]:
+    """Return a test for errors that only their class and these words identify, as those of C++."""
     return lambda error: isinstance(error, kind) and any(each in str(error) for each in words)
 
 
@@ -121,10 +121,7 @@ signs = (
     # A shared library that is not here, such as libcublas.
     Sign(
         "import.not_installed",
-        lambda error: (
-            isinstance(error, OSError | ImportError)
-            and "cannot open shared object file" in str(error)
-        ),
+        _in_words((OSError, ImportError), "cannot open shared object file"),
         on_gpu=True,
     ),
     Sign("import.not_installed", _is_missing_package, on_gpu=True),

@@ -65,9 +65,8 @@ class FolderProblem:
                 raise ProblemFailed(f"reference.py cannot be read: {file} took its place")
         self._extras = _optional("extras")
         self.generate = self._needed("generate_input")
-        self.second: Callable[..., Any] | None = getattr(
-            self._extras, "generate_second_input", None
-        )
+        second = getattr(self._extras, "generate_second_input", None)
+        self.second: Callable[..., Any] | None = second
         self._kernel = self._needed("ref_kernel")
         self._check = self._needed("check_implementation")
         self._known: tuple[Any, Tree, Inputs] | None = None

@@ -18,9 +18,8 @@ def memory_bytes(groups: Path = _GROUPS) -> int:
     """Return the bytes of memory of this machine, or of its container if that has less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     limits += [_figure(each / "memory.max", unlimited) for each in _own(groups)]
-    limits += [
-        _figure(each / "memory.limit_in_bytes", unlimited) for each in _own(groups, "memory")
-    ]
+    older = _own(groups, "memory")
+    limits += [_figure(each / "memory.limit_in_bytes", unlimited) for each in older]
     return min(limits)
 
 

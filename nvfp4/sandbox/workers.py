@@ -67,9 +67,8 @@ def start_alone(script: Path, options: Options, builds_for: str = "") -> Process
     """
     module = "nvfp4.worker.building" if builds_for else "nvfp4.worker.alone"
     words = [str(script), *([builds_for] if builds_for else [])]
-    environment = caches.variables(
-        script, script.parent, options, emulates=not (builds_for or uses_gpu())
-    )
+    emulates = not (builds_for or uses_gpu())
+    environment = caches.variables(script, script.parent, options, emulates=emulates)
     if _servers:
         with open(os.devnull) as no_channel, contextlib.suppress(OSError):
             arguments = [module, str(no_channel.fileno()), *words]

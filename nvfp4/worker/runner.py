@@ -272,5 +272,4 @@ def send_lines_at_once() -> None:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     with contextlib.suppress(ValueError, AttributeError):
         library = ctypes.CDLL(None)
-        stdout = ctypes.c_void_p.in_dll(library, "stdout")
-        library.setvbuf(stdout, None, 1, 1 << 12)
+        library.setvbuf(ctypes.c_void_p.in_dll(library, "stdout"), None, 1, 1 << 12)

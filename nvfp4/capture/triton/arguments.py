@@ -32,8 +32,7 @@ def pack_arguments(
     Raises TypeError, ValueError and OverflowError as Triton does, LaunchRefused for descriptors
     that the driver would refuse.
     """
-    known = iter(descriptors or ())
-    flat = list(_flat(signature, arguments, known))
+    flat = list(_flat(signature, arguments, iter(descriptors or ())))
     flat += [("u64", address) for address in scratch[: len(sizes) - len(flat)]]
     if len(flat) != len(sizes):
         message = f"{kernel} takes {len(sizes)} parameters, {len(flat)} are given"

@@ -234,11 +234,9 @@ class EvalProcesses:
         with self._lock:
             if self._stopped:
                 raise Stopped
-            ours = {**os.environ, **package_path(), VARIABLE: str(its_turn.fd)}
+            known = {**os.environ, **package_path(), VARIABLE: str(its_turn.fd), **environment}
             # Not beside a submission, where Python would find modules to import.
-            process = start_session(
-                command, "/", {**ours, **environment}, [its_turn.fd], output, errors
-            )
+            process = start_session(command, "/", known, [its_turn.fd], output, errors)
             self._running.add(process)
         try:
             yield process

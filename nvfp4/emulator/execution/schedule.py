@@ -50,9 +50,8 @@ class Scheduler:
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
         grid = batch.grid
-        self._turns = batch.launch.order.turns(
-            grid.cta, grid.warp - grid.cta * grid.warps, grid.ctas, grid.warps
-        )
+        warp = grid.warp - grid.cta * grid.warps
+        self._turns = batch.launch.order.turns(grid.cta, warp, grid.ctas, grid.warps)
         self._place_by_turn(np.flatnonzero(batch.alive), 0)
         self._stirred = False
         self._progress = False

@@ -222,10 +222,8 @@ class LaneSite(NamedTuple):
     def location(self) -> errors.SourceLocation:
         """Return the place of the instruction, with the CTA and thread that execute it."""
         cta, thread = self.batch.coordinates(self.lane)
-        asked = self.batch.launch.asked
-        return replace(
-            self.site.location(), cta=cta, thread=thread, grid=asked.grid, block=asked.block
-        )
+        where, asked = self.site.location(), self.batch.launch.asked
+        return replace(where, cta=cta, thread=thread, grid=asked.grid, block=asked.block)
 
 
 def issuing_lanes(

@@ -104,9 +104,8 @@ def query_cancel(site: action.Site) -> action.Action:
             ex.batch.kept(_Refused).rows.update(distinct(ex.batch.grid.cta[refused]).tolist())
             return (done,)
 
-        return action.Action(
-            "move", sources, [action.Result(site.operands[0], "pred")], is_canceled
-        )
+        result = action.Result(site.operands[0], "pred")
+        return action.Action("move", sources, [result], is_canceled)
     wanted = [i for i, name in enumerate(_DIMENSIONS) if name in site.parts] or [0, 1, 2]
     targets = site.items(0)
     if len(targets) not in (len(wanted), 4):

@@ -112,9 +112,8 @@ def arrive(site: Site) -> Action:
 
     def run(ex: Execution, address: Array, *more: Array) -> tuple[Array, ...]:
         at, offset, lanes = _objects(site, ex, address)
-        number = (
-            ex.group.spread(more[0])[at].astype(np.int64) if more else np.ones(at.size, np.int64)
-        )
+        given = ex.group.spread(more[0])[at] if more else np.ones(at.size)
+        number = given.astype(np.int64)
         arrivals = np.ones_like(number) if expects else number
         expect = number if expects else np.zeros_like(number)
         mbarrier_objects.release(ex.batch, offset, lanes, relaxed)

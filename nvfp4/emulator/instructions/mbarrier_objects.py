@@ -308,9 +308,8 @@ class _Heard:
         if new.size:
             self._rows[new] = np.arange(new.size) + len(self.clocks)
             more = np.zeros((new.size, self.clocks.shape[1]), np.int32)
-            self.clocks, self.of_ended = (
-                np.concatenate((each, more)) for each in (self.clocks, self.of_ended)
-            )
+            self.clocks = np.concatenate((self.clocks, more))
+            self.of_ended = np.concatenate((self.of_ended, more))
         return self._rows[word]
 
 

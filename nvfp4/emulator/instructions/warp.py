@@ -77,11 +77,9 @@ def whole_warps(site: action.Site, ex: Execution) -> Array:
     missing = np.flatnonzero(~present[warps].all(axis=1))
     if missing.size:
         warp = warps[missing[0]]
-        site.lane(ex.batch, 32 * warp + int(present[warp].argmax())).fault(
-            BarrierMisuse,
-            f"{site.opcode} is executed by only {int(present[warp].sum())} threads of a warp",
-            hint="all 32 must execute it together",
-        )
+        at = site.lane(ex.batch, 32 * warp + int(present[warp].argmax()))
+        what = f"{site.opcode} is executed by only {int(present[warp].sum())} threads of a warp"
+        at.fault(BarrierMisuse, what, hint="all 32 must execute it together")
     return warps
 
 

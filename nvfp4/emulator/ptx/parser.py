@@ -88,16 +88,14 @@ class OperandParser(Cursor):
         """Take operators that bind at least as tightly as `level`, from left to right."""
         left = self._unary()
         while (own := constants.LEVELS.get(self.now.text, 0)) >= level:
-            mark = self.take().text
-            left = constants.binary(mark, left, self._binary(own + 1))
+            left = constants.binary(self.take().text, left, self._binary(own + 1))
         return left
 
     def _unary(self) -> Constant:
         if self.now.kind == "number":
             return self._literal()
         if self.now.text in ("+", "-", "!", "~"):
-            mark = self.take().text
-            return constants.unary(mark, self._unary())
+            return constants.unary(self.take().text, self._unary())
         if self.accept("WARP_SZ"):
             return WARP_SIZE
         if not self.accept("("):

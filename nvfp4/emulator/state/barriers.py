@@ -135,8 +135,7 @@ class ClusterBarrier:
         self.owes = self.came.copy()
         self.phases = np.zeros(grid.ctas, np.int64)
         self.waiting: list[Waiting] = []
-        columns = clocks.known.shape[2]
-        self._told = np.zeros((grid.ctas, columns), np.int32)
+        self._told = np.zeros((grid.ctas, clocks.known.shape[2]), np.int32)
         self._heard = self._told.copy()
 
     @property

@@ -363,9 +363,8 @@ class GlobalRaces:
         """Return for each buffer its address and which of its bytes were written, atomics included,
         as bool[nbytes]."""
         found = []
-        for start, end, stamps in zip(
-            self.starts.tolist(), self.ends.tolist(), self._stamps, strict=True
-        ):
+        ranges = self.starts.tolist(), self.ends.tolist()
+        for start, end, stamps in zip(*ranges, self._stamps, strict=True):
             first = start >> 1
             whole = np.zeros((((end + 1) >> 1) - first, 2), np.bool_)
             buffer, _ = self._memory.nearest(start) or (None, 0)

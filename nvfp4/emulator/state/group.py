@@ -96,8 +96,7 @@ class Group:
             file.owned.clear()
         else:
             self.shape = (lanes.size,)
-            warp = self.warp
-            self.warps = int(np.count_nonzero(begin_of_runs(warp)))
+            self.warps = int(np.count_nonzero(begin_of_runs(self.warp)))
             self.registers = _Compact(self, file.arrays)
 
     @property

@@ -87,9 +87,8 @@ def _issue(
     batch, (lane, column) = team.batch, split_address(address)
     last = lane + int(shape.lanes.max())
     if last >= LANES:
-        team.at(0).fault(
-            TensorMemoryFault, f"copy to tensor memory lanes {lane} to {last} of {LANES}"
-        )
+        what = f"copy to tensor memory lanes {lane} to {last} of {LANES}"
+        team.at(0).fault(TensorMemoryFault, what)
     rows, pipes = issue.use(team, group), batch.kept(TensorPipe)
     issue.require_columns_of(team, rows, "copy", column, shape.columns)
     numbers = pipes.issue(team.site, team.lanes)

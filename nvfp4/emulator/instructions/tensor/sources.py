@@ -169,8 +169,7 @@ def _note_fault(at: LaneSite, byte: int, fault: int, stamp: int, name: str) -> N
 
 
 def _note_swizzle(at: LaneSite, descriptor: MatrixDescriptor, byte: int, name: str) -> None:
-    wrote = int(at.batch.kept(TileSwizzles).width[byte // CHUNK])
-    written = swizzle_name(wrote)
+    written = swizzle_name(int(at.batch.kept(TileSwizzles).width[byte // CHUNK]))
     at.note(
         errors.MismatchedSwizzle,
         f"the descriptor of {name} ({descriptor}) leads to shared address "

@@ -165,9 +165,8 @@ def _best(found: list[Explanation], mismatch: Mismatch) -> list[Explanation]:
     equal = [each for each in found if each.explained == most]
     if len({each.hypothesis.cause.text for each in equal}) > 1:
         agreement = [mismatch.explained_by(each.hypothesis).sum() for each in equal]
-        equal = [
-            each for each, count in zip(equal, agreement, strict=True) if count == max(agreement)
-        ]
+        pairs = zip(equal, agreement, strict=True)
+        equal = [each for each, count in pairs if count == max(agreement)]
     kept: dict[str, Explanation] = {}
     for each in equal:
         kept.setdefault(each.hypothesis.cause.text, each)
