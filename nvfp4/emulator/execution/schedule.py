@@ -24,7 +24,7 @@ from nvfp4.emulator.state.group import Group, RegisterFile
 from nvfp4.emulator.work import CHAINED
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
-TURN_STEPS, TURN_STEPS_WITHOUT_POLLS = 256, 16384
+TURN_STEPS = 256
 IDLE_WAKES = 64
 PATIENCE = 64
 STEP_LIMIT = 5_000_000
@@ -50,8 +50,9 @@ class Scheduler:
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
         grid = batch.grid
-        warp = grid.warp - grid.cta * grid.warps
-        self._turns = batch.launch.order.turns(grid.cta, warp, grid.ctas, grid.warps)
+        self._turns = batch.launch.order.turns(
+            grid.cta, grid.warp - grid.cta * grid.warps, grid.ctas, grid.warps
+        )
         self._place_by_turn(np.flatnonzero(batch.alive), 0)
         self._stirred = False
         self._progress = False
@@ -106,9 +107,7 @@ class Scheduler:
             self._turn_began = self._steps  # no other group can run or waits for its turn
             return next(iter(self.groups))
         place = self._first()
-        polls = self._standstill.polls(place % len(self.kernel.blocks))
-        longest = TURN_STEPS if polls else TURN_STEPS_WITHOUT_POLLS
-        if self._steps - self._turn_began > longest or self._polls_in_vain(place):
+        if self._steps - self._turn_began > TURN_STEPS or self._polls_in_vain(place):
             self._turn_began = self._steps
             place = min(self.groups, key=lambda p: self._last_run.get(p, -1))
             self._favoured = True
