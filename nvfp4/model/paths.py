@@ -199,12 +199,13 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
             if turns := _added(ptx, each):
                 sums[each.statement, block.index].append(turns)
     ends = [each.start() for each in _BLOCK_ENDS.finditer(ptx)]
+    block_of = {statement: bisect(ends, statement) for statement in counts}
     beside: dict[tuple[int, int], tuple[list[float], ...]] = defaultdict(lambda: ([], [], []))
     rarest: dict[int, dict[int, float]] = {}
     for statement, names in counts.items():
         rarest[statement] = names.get("") or min(names.values(), key=lambda at: sum(at.values()))
         for index, share in rarest[statement].items():
-            anchored, summed, others = beside[index, bisect(ends, statement)]
+            anchored, summed, others = beside[index, block_of[statement]]
             (anchored if "" in names else others).append(share)
             if (statement, index) in sums:
                 added = sums[statement, index]
@@ -213,23 +214,20 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
         place: median(anchored) if anchored else min(map(median, filter(None, (summed, others))))
         for place, (anchored, summed, others) in beside.items()
     }
-    return {
-        statement: _Copies(shares, True, statement in guarded)
-        if "" in counts[statement]
-        else _Copies(
-            {at: min(n, max(1.0, usual[at, bisect(ends, statement)])) for at, n in shares.items()},
-            False,
-            False,
-        )
-        for statement, shares in rarest.items()
-    }
+    copies: dict[int, _Copies] = {}
+    for statement, shares in rarest.items():
+        anchor, own = "" in counts[statement], block_of[statement]
+        if not anchor:
+            shares = {at: min(n, max(1.0, usual[at, own])) for at, n in shares.items()}
+        copies[statement] = _Copies(shares, anchor, statement in guarded)
+    return copies
 
 
 def _added(ptx: str, each: Instruction) -> float:
     """Return how many turns' constants a machine instruction adds at once, where the statement adds
     one: a loop of which the compiler has unrolled four turns counts by fours. 0 if it adds none."""
     asked = _PTX_SUM.match(ptx, each.statement)
-    added = _SASS_CONSTANT.search(each.text)
+    added = asked and _SASS_CONSTANT.search(each.text)
     return abs(int(added[1], 16) / int(asked[1])) if asked and added and int(asked[1]) else 0.0
 
 

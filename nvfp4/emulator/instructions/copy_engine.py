@@ -274,8 +274,8 @@ class BulkGroups:
     """Bulk copies that complete no mbarrier, by the lane that issued them.
 
     stores: the first store that the lane has not waited for. open: lanes with copies that are not
-    in a group yet, which may be performed late. committed: for each group since that store, the
-    engine's clock at its latest copy, and those copies.
+    in a group yet, which may be performed late. committed: for each group that the lane has not
+    waited for, the engine's clock at its latest copy, and those copies.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -302,9 +302,9 @@ class BulkGroups:
         """Make these lanes wait until at most `left` of their groups are under way."""
         for lane in self._committed.keys() & set(lanes.tolist()):
             groups = self._committed[lane]
-            done = groups[: len(groups) - left] if left else groups
-            for _, copies in done:
-                self._repeat(copies)
+            count = max(0, len(groups) - left)
+            done, self._committed[lane] = groups[:count], groups[count:]
+            self._repeat([copy for _, copies in done for copy in copies])
             if not left and lane not in self._open:
                 self.stores.pop(lane, None)
             if done and self._batch.shared.checked:
@@ -313,7 +313,9 @@ class BulkGroups:
                 known[warp, engine] = max(known[warp, engine], done[-1][0])
 
     def _repeat(self, copies: list[Callable[[], object]]) -> None:
-        """Perform copies once more, of what their sources hold now, and forget them."""
+        """Perform copies once more, of what their sources hold now."""
+        if not copies:
+            return
         shared, traffic = self._batch.shared, self._batch.traffic
         kept = shared.checked, traffic.shared_bytes_read
         shared.checked = False
@@ -321,7 +323,6 @@ class BulkGroups:
             for copy in copies:
                 copy()
         shared.checked, traffic.shared_bytes_read = kept
-        copies.clear()
 
     def _clocks(self, lane: int) -> tuple[Array, int]:
         """Return the clocks of a lane's cluster, and the warp that stands for its CTA's engine."""
