@@ -162,6 +162,7 @@ class EmulatedGpu(Owner):
                     int(launch.stream),
                     bool(launch.programmatic),
                     bool(launch.waited),
+                    bool(launch.alongside),
                     bool(launch.trial),
                     [bytes(each).hex() for each in launch.parameters],
                     [_listed(each) for each in launch.notes],

@@ -61,7 +61,12 @@ class Interception:
 
     def _take(self, launch: Launch) -> None:
         overlaps = launch.programmatic and stream_order.follows_a_kernel(launch.stream)
-        launch = replace(launch, programmatic=overlaps, waited=stream_order.has_waited())
+        launch = replace(
+            launch,
+            programmatic=overlaps,
+            waited=stream_order.has_waited(),
+            alongside=stream_order.runs_alongside(launch.stream),
+        )
         run = partial(self._run, launch)
         if launch.trial:
             graphs.do(run)

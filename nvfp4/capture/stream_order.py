@@ -85,6 +85,15 @@ def has_waited() -> bool:
     return waited
 
 
+def runs_alongside(stream: int) -> bool:
+    """Return whether kernels in other streams may still run when the next one in a stream does."""
+    known = {_CALLER: 1} | _known(stream)  # the caller's own work is no kernel
+    return any(
+        known.get(other, 0) < count and not _waits_by_itself(stream, other)
+        for other, count in list(_launches.items())
+    )
+
+
 def interrupt() -> None:
     """Record that something other than a kernel enters a stream, or that the host waits."""
     _kernel_last.clear()

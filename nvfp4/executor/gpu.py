@@ -374,6 +374,7 @@ class Gpu:
             stream=request.stream,
             programmatic=request.programmatic,
             waited=request.waited,
+            alongside=request.alongside,
             with_suffix="" if request.with_suffix is None else self._text(request.with_suffix),
             samples=predicts,
             progress=self._progress,

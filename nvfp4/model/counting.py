@@ -40,6 +40,7 @@ def counted(launch: Launch, report: LaunchReport) -> Counted:
         read_bytes=SECTOR_BYTES * report.sectors_read,
         tensor_cycles=report.tensor_cycles,
         waited=launch.waited,
+        alongside=launch.alongside,
         undefined=next((e.message for e in report.findings if e.code == NoArrivals.code), ""),
     )
 

@@ -74,6 +74,8 @@ class Counted:
     """Cycles of all tensor cores together, by the shapes of the products of tcgen05."""
     waited: bool = False
     """Whether the host has waited for the device since the launch before."""
+    alongside: bool = False
+    """Whether launches in other streams may still run."""
     undefined: str = ""
     """An action of the launch whose effect no manual defines, so that no time can be predicted; ""
     if there was none."""
@@ -156,6 +158,8 @@ def predict(
     different = len({(each.ptx, each.kernel) for each in launches})
     if different > _MOST_DIFFERENT:
         raise NoPrediction(f"a call launches {different} different kernels, too many to simulate")
+    if beside := next((each.kernel for each in launches if each.alongside), None):
+        raise NoPrediction(f"{short_name(beside)} may run beside a launch in another stream")
     kernels = [kernel_time(gpu, each, clean) for each in launches]
     parts: dict[str, float] = defaultdict(float)
     gaps = len(kernels) + len(copied) - 1

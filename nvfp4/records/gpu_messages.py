@@ -85,6 +85,7 @@ class Start(Record):
     stream: int
     programmatic: bool
     waited: bool
+    alongside: bool
     trial: bool
     parameters: list[str]
     """In hexadecimal."""

@@ -154,6 +154,8 @@ class Launch(Record):
     dependent launch)."""
     waited: bool = False
     """Whether the host has waited for the device since the launch before."""
+    alongside: bool = False
+    """Whether launches in other streams may still run."""
     with_suffix: str = ""
     """The module compiled for the GPU's own architecture, such as sm_100a; empty if unknown.
 

@@ -59,6 +59,13 @@ int copy_in(torch::Tensor t, int64_t stream) {
   cudaMemsetAsync(at, 0, 4, (cudaStream_t)stream);
   return cudaMemcpyAsync(at + 1, at, 4, cudaMemcpyDeviceToDevice, (cudaStream_t)stream);
 }
+void moves(int64_t way) {
+  int word, *space; cudaMallocAsync(&space, 4, 0);
+  if (way == 1) cudaMemcpy(space, &word, 4, cudaMemcpyHostToDevice);
+  if (way == 2) cudaMemcpyAsync(&word, space, 4, cudaMemcpyDeviceToHost);
+  if (way == 3) cudaMemcpyAsync(space, &word, 4, cudaMemcpyHostToDevice);
+  way ? cudaFreeAsync(space, 0) : cudaFree(space);
+}
 int texture() {
   cudaTextureObject_t made = 0;
   cudaResourceDesc resource = {}; cudaTextureDesc described = {};
@@ -175,7 +182,7 @@ void run(int which, torch::Tensor a, torch::Tensor b, torch::Tensor c) {
 """
 
 NAMES = [
-    *("profile", "in_a_stream", "fill_in", "copy_in", "zeros_in_new_memory"),
+    *("profile", "in_a_stream", "fill_in", "copy_in", "moves", "zeros_in_new_memory"),
     *("texture", "channel", "cooperative"),
     *("run", "in_clusters", "in_pairs", "in_large_clusters", "begin", "end", "chain"),
 ]
@@ -212,6 +219,13 @@ def test_copies_are_work_in_their_stream(module: Any) -> None:
     early, *late = stream_order.unordered(0)
     assert {each.kernel for each in (early, *late)} == {"cudaMemcpy"}
     assert early.early and len(late) == 2
+
+
+def test_cuda_waits_for_the_device_in_some_calls(module: Any) -> None:
+    stream_order.begin()
+    for way, waits in enumerate((True, True, True, False, False)):
+        module.moves(way)
+        assert stream_order.has_waited() is waits, way
 
 
 ONE_KERNEL = r"""

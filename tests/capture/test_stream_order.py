@@ -62,8 +62,9 @@ JOINS: dict[str, Callable[[Any], object]] = {
 def test_all_ways_to_join(join: Callable[[Any], object]) -> None:
     side = torch.cuda.Stream()
     launch(on=side)
+    assert stream_order.runs_alongside(0) and not stream_order.runs_alongside(side.cuda_stream)
     join(side)
-    assert left_over() == []
+    assert left_over() == [] and not stream_order.runs_alongside(0)
     launch("later", side)
     assert left_over() == ["later"]
 

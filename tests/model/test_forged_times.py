@@ -575,6 +575,11 @@ def test_a_wait_of_the_host_between_launches_takes_as_long_as_on_an_h100() -> No
     assert us(*launches) - us(*3 * launches[:1]) == pytest.approx(23.6, abs=1)
 
 
+def test_there_is_no_time_for_what_runs_beside_launches_in_other_streams() -> None:
+    with pytest.raises(NoPrediction, match="k may run beside a launch in another stream"):
+        us(honest(), replace(honest(), alongside=True))
+
+
 def test_what_compares_a_warp_s_lanes_takes_as_long_as_a_sum() -> None:
     compared = "{} %r100, %r100, -1; add.u32 %r100, %r100, %r0;"
     ops = ("redux.sync.add.u32", "redux.sync.max.s32", "match.any.sync.b32")

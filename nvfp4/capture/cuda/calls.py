@@ -145,9 +145,16 @@ def host_memory(runtime: CudaRuntime, size: int) -> int:
 
 
 @entry()
-def cudaFree(runtime: CudaRuntime, address: int) -> None:
+def cudaFreeAsync(runtime: CudaRuntime, address: int) -> None:
     if address and not runtime.free(address):
         raise CudaError(Code.INVALID_VALUE, f"cudaFree of {address:#x}, which is not allocated")
+
+
+@entry()
+def cudaFree(runtime: CudaRuntime, address: int) -> None:
+    if address:
+        stream_order.synchronize()
+    cudaFreeAsync(runtime, address)
 
 
 def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buffer | None:
@@ -180,7 +187,7 @@ def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int, stream
 
 @entry()
 def cudaMemcpy(
-    runtime: CudaRuntime, to: int, source: int, size: int, kind: int, stream: int
+    runtime: CudaRuntime, to: int, source: int, size: int, kind: int, stream: int, blocking: int
 ) -> None:
     if not size:
         return
@@ -201,6 +208,8 @@ def cudaMemcpy(
         else:
             ctypes.memmove(to, source, size)
 
+    if found[1] is None or (blocking and (found[0] is None or kind in (1, 2))):
+        stream_order.synchronize(stream)
     if None in found:
         graphs.do(copy)
     else:
@@ -213,7 +222,7 @@ def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, of
     if offset + size > variable.nbytes:
         message = f"{size} bytes at {offset} of {variable.name}, which has {variable.nbytes}"
         raise CudaError(Code.INVALID_VALUE, message)
-    cudaMemcpy(runtime, variable.address + offset, source, size, 4, 0)
+    cudaMemcpy(runtime, variable.address + offset, source, size, 4, 0, blocking=True)
 
 
 @entry(gives=_ADDRESS)

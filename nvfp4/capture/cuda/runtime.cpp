@@ -210,16 +210,16 @@ FORWARD(cudaMallocHost, (void **address, size_t size), "host_memory", address, s
 FORWARD(cudaHostAlloc, (void **address, size_t size, unsigned), "host_memory", address, size)
 SUCCEED(cudaHostGetDevicePointer, (void **device, void *host, unsigned), *device = host)
 FORWARD(cudaFree, (void *address), "cudaFree", address)
-FORWARD(cudaFreeAsync, (void *address, cudaStream_t), "cudaFree", address)
-FORWARD(cudaFreeHost, (void *address), "cudaFree", address)
+FORWARD(cudaFreeAsync, (void *address, cudaStream_t), "cudaFreeAsync", address)
+FORWARD(cudaFreeHost, (void *address), "cudaFreeAsync", address)
 FORWARD(cudaMemset, (void *address, int value, size_t size), "cudaMemset", address, value, size, 0)
 FORWARD(cudaMemsetAsync, (void *address, int value, size_t size, cudaStream_t stream),
         "cudaMemset", address, value, size, stream)
 FORWARD(cudaMemcpy, (void *to, const void *from, size_t size, cudaMemcpyKind kind),
-        "cudaMemcpy", to, from, size, kind, 0)
+        "cudaMemcpy", to, from, size, kind, 0, true)
 FORWARD(cudaMemcpyAsync,
         (void *to, const void *from, size_t size, cudaMemcpyKind kind, cudaStream_t stream),
-        "cudaMemcpy", to, from, size, kind, stream)
+        "cudaMemcpy", to, from, size, kind, stream, false)
 FORWARD(cudaMemcpyToSymbol,
         (const void *symbol, const void *from, size_t size, size_t offset, cudaMemcpyKind),
         "copy_to_symbol", symbol, from, size, offset)

@@ -18,8 +18,8 @@ def custom_kernel(data):
     launch = {
         "text": text, "kernel": "round", "grid": (1, 1, 1), "block": (32, 1, 1),
         "cluster": (1, 1, 1), "shared_bytes": 0, "stream": 0, "programmatic": False,
-        "waited": False, "trial": False, "parameters": [], "notes": [], "place": [],
-        "with_suffix": None,
+        "waited": False, "alongside": False, "trial": False, "parameters": [], "notes": [],
+        "place": [], "with_suffix": None,
     }  # fmt: skip
     c, far = data[6].data_ptr(), 1 << 45
     forged = [
