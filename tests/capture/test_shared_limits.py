@@ -15,6 +15,7 @@ from nvfp4.capture.device import device_for
 
 KIB = 1024
 DEVICE = device_for("sm_90a")
+DIMS = (1, 1, 1), (32, 1, 1), (1, 1, 1)
 
 
 def kernel(static: int, asked_for: int | None = None) -> kernels.Kernel:
@@ -47,23 +48,19 @@ def test_what_static_shared_memory_leaves(
     one = kernel(static, asked_for)
     assert kernels.dynamic_shared_said(one, DEVICE) == said
     assert kernels.dynamic_shared_limit(one, DEVICE) == limit
-    dims = (1, 1, 1), (32, 1, 1), (1, 1, 1)
-    kernels.refuse_as_cuda_does(one, DEVICE, *dims, limit)
+    kernels.refuse_as_cuda_does(one, DEVICE, *DIMS, limit)
     with pytest.raises(CudaError) as refused:
-        kernels.refuse_as_cuda_does(one, DEVICE, *dims, limit + 1)
+        kernels.refuse_as_cuda_does(one, DEVICE, *DIMS, limit + 1)
     assert refused.value.code == Code.INVALID_VALUE
     assert re.search(r"-\d", refused.value.message) is None
 
 
 def test_a_refusal_says_what_would_help() -> None:
-    dims = (1, 1, 1), (32, 1, 1), (1, 1, 1)
     with pytest.raises(CudaError, match=r"cudaFuncSetAttribute raises the limit$"):
-        kernels.refuse_as_cuda_does(kernel(8 * KIB), DEVICE, *dims, 41 * KIB)
-    with pytest.raises(
-        CudaError,
-        match=r"81920 bytes .* beside 163840 static ones; a block of .* has 232448 in all$",
-    ):
-        kernels.refuse_as_cuda_does(kernel(160 * KIB), DEVICE, *dims, 80 * KIB)
+        kernels.refuse_as_cuda_does(kernel(8 * KIB), DEVICE, *DIMS, 41 * KIB)
+    said = r"81920 bytes .* beside 163840 static ones; a block of .* has 232448 in all$"
+    with pytest.raises(CudaError, match=said):
+        kernels.refuse_as_cuda_does(kernel(160 * KIB), DEVICE, *DIMS, 80 * KIB)
 
 
 # ptxas
@@ -123,10 +120,8 @@ def test_ptxas_decides_how_much_is_static(
 def test_large_static_shared_memory_needs_an_architecture_that_takes_it(
     toolchain: Toolchain, tmp_path: Path, image: Image, taken: bool
 ) -> None:
-    source = Source("cuda.cu", "")
-    compilation = _Compilation(
-        Request("m", (source,), (image,), (10, 0)), toolchain, tmp_path, slim=True
-    )
+    request = Request("m", (Source("cuda.cu", ""),), (image,), (10, 0))
+    compilation = _Compilation(request, toolchain, tmp_path, slim=True)
     path = module(tmp_path, image.virtual.replace("compute", "sm"), 60 * KIB)
     if taken:
         assert compilation._resources(path)["k"]["shared_bytes"] == 60 * KIB

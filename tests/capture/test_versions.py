@@ -48,12 +48,9 @@ def test_a_version_without_what_is_hooked_is_refused_and_left_as_it_was(
     before = Compiler.compile, os.environ.get("CUTE_DSL_ARCH")
     pretend(monkeypatch, "5.0")
     monkeypatch.delattr(JitExecutor, "run_compiled_program")
-    with (
-        pytest.raises(
-            versions.UnsupportedVersion, match=r"5\.0 .*JitExecutor has no run_compiled_program"
-        ),
-        intercept(lambda launch: None),
-    ):
+    lacks = r"5\.0 .*JitExecutor has no run_compiled_program"
+    refused = pytest.raises(versions.UnsupportedVersion, match=lacks)
+    with refused, intercept(lambda launch: None):
         pass
     assert (Compiler.compile, os.environ.get("CUTE_DSL_ARCH")) == before
     monkeypatch.undo()

@@ -102,9 +102,8 @@ def test_a_pipeline_of_multicast_tiles(
 ) -> None:
     x = torch.randint(0, 1000, (STEPS, WORDS), dtype=torch.int32)
     out = torch.zeros(4, WORDS, dtype=torch.int32)
-    codes = found_in(
-        emulation, pipelined, from_dlpack(x, assumed_align=16), from_dlpack(out), mistake
-    )
+    tensors = from_dlpack(x, assumed_align=16), from_dlpack(out)
+    codes = found_in(emulation, pipelined, *tensors, mistake)
     if found:
         assert set(codes) & set(found), codes
         return

@@ -61,11 +61,8 @@ def test_every_narrow_float_becomes_its_half(name: str) -> None:
         high = (low * 37 + 11) % codes
         want = [convert(form, sf.F16, code) for code in (low, high)]
         assert call(f"cvt.rn.f16x2.{name}", low | high << width) == want[0] | want[1] << 16
-        rectified = [0 if w & 0x8000 else w for w in want]
-        assert (
-            call(f"cvt.rn.relu.f16x2.{name}", low | high << width)
-            == rectified[0] | rectified[1] << 16
-        )
+        relu = [0 if w & 0x8000 else w for w in want]
+        assert call(f"cvt.rn.relu.f16x2.{name}", low | high << width) == relu[0] | relu[1] << 16
 
 
 def test_the_e2m1_values_are_the_definition() -> None:

@@ -81,13 +81,10 @@ def test_a_function_of_the_module_s_own_is_called_whatever_its_name() -> None:
 def test_constants_and_parameters_are_all_that_their_loads_reach(space: str) -> None:
     with pytest.raises(errors.OutOfBounds, match=f"does not lie in .{space}"):
         run(f"{MINE} ld.{space}.u32 %r5, [%d0];", out(32))
-    a = out(32)
-    run(
-        f"shl.b32 %r6, %r0, 2; mov.u32 %r7, t; add.u32 %r7, %r7, %r6; ld.const.u32 %r5, [%r7];"
-        f"{MINE} st.global.u32 [%d0], %r5;",
-        a,
-        before=f".const .b32 t[32] = {{{', '.join(map(str, range(32)))}}};",
-    )
+    a, numbers = out(32), ", ".join(map(str, range(32)))
+    body = f"""shl.b32 %r6, %r0, 2; mov.u32 %r7, t; add.u32 %r7, %r7, %r6; ld.const.u32 %r5, [%r7];
+    {MINE} st.global.u32 [%d0], %r5;"""
+    run(body, a, before=f".const .b32 t[32] = {{{numbers}}};")
     assert (a == np.arange(32)).all()
 
 

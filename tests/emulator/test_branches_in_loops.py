@@ -31,13 +31,8 @@ TWO_WAYS = """
     EVEN: add.u32 %r8, %r8, %r0;
     MEET:"""
 ONE_WAY = "@%p1 bra MEET; add.u32 %r8, %r8, 3; MEET:"
-THROUGH_MEMORY = """
-    @%p1 bra EVEN;
-    ld.global.u32 %r10, [%q1];
-    add.u32 %r8, %r8, %r10;
-    bra.uni MEET;
-    EVEN: add.u32 %r8, %r8, %r0;
-    MEET:"""
+LOADED = "ld.global.u32 %r10, [%q1]; add.u32 %r8, %r8, %r10;"
+THROUGH_MEMORY = TWO_WAYS.replace("add.u32 %r8, %r8, 3;", LOADED)
 
 
 def launch(condition: str, ways: str, partial: bool = False) -> tuple[Array, LaunchReport]:
@@ -66,10 +61,9 @@ def test_each_thread_takes_its_own_way(condition: str, ways: str, partial: bool)
 )
 def test_each_warp_counts_each_round_once(ways: str, inside: int) -> None:
     _, report = launch(BY_THREAD, ways)
-    warps, before, round_without_ways, after = 4, 0, 3 + 1 + 3, 2
-    before = report.warp_instructions_total - warps * (
-        ROUNDS * (round_without_ways + inside) + after
-    )
+    warps, round_without_ways, after = 4, 3 + 1 + 3, 2
+    in_loop_and_after = warps * (ROUNDS * (round_without_ways + inside) + after)
+    before = report.warp_instructions_total - in_loop_and_after
     assert 0 < before < warps * 20  # what comes before the loop
     assert report.divergent_branches == warps * ROUNDS
 
@@ -109,10 +103,8 @@ def test_a_long_loop_without_stores_keeps_few_states(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(standstill._State, "__init__", count)
     launch(BY_THREAD, THROUGH_MEMORY)
-    run(
-        "mov.u32 %r7, 0; L: add.u32 %r7, %r7, 1; setp.lt.u32 %p1, %r7, 20000; @%p1 bra L;",
-        np.zeros(1),
-    )
+    loop = "mov.u32 %r7, 0; L: add.u32 %r7, %r7, 1; setp.lt.u32 %p1, %r7, 20000; @%p1 bra L;"
+    run(loop, np.zeros(1))
     assert 0 < len(kept) < 30  # of some 5,000 looks
 
 

@@ -37,11 +37,8 @@ def access(found: KernelCost, opcode: str) -> AccessCost:
 
 
 def test_a_strided_load_asks_for_more_sectors_than_its_bytes_need() -> None:
-    found = access(
-        cost("mul.wide.u32 %d0, %r0, 512; add.u64 %d0, %q0, %d0; ld.global.u32 %r1, [%d0];",
-             words(32 * 128)),
-        "ld.global.u32",
-    )  # fmt: skip
+    body = "mul.wide.u32 %d0, %r0, 512; add.u64 %d0, %q0, %d0; ld.global.u32 %r1, [%d0];"
+    found = access(cost(body, words(32 * 128)), "ld.global.u32")
     assert (found.requests, found.sectors, found.least_sectors) == (1, 32, 4)
     assert found.stride_bytes == 512
     assert found.nbytes == 4

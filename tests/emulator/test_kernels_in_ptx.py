@@ -21,7 +21,6 @@ for the cases that give the name themselves.
 
 import json
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensor_harness as tensor
+from conftest import run_python
 from ptx_harness import MINE, MINE_IN_GRID, Array, aligned, ptx_of, run
 
 from nvfp4 import emulator
@@ -170,9 +170,7 @@ for bits in range(0, 64):
             continue
         raise SystemExit(f"no error at {{1 << bits:#x}}: {{op}}")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
-    )
+    done = run_python("-c", script)
     assert done.returncode == 0, done.stderr
 
 

@@ -103,13 +103,13 @@ def test_stmatrix_puts_each_element_in_its_place(num: str, trans: str) -> None:
 
 
 def matrix_access(instruction: str, before: str = "", block: int = 32) -> LaunchReport:
-    return run(
-        f"{PLACES}{before}{instruction}", np.zeros(256, np.uint32), block=block, before=SHARED
-    )
+    zeros = np.zeros(256, np.uint32)
+    return run(f"{PLACES}{before}{instruction}", zeros, block=block, before=SHARED)
 
 
 STORE = "mov.b32 %r20, 1; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {%r20};"
 LOAD = "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r20}, [%r2];"
+BYTES = "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r20}, [%r2];"
 USE = "st.global.b32 [%d1], %r20;"
 
 
@@ -121,11 +121,7 @@ USE = "st.global.b32 [%d1], %r20;"
         ("add.u32 %r2, %r2, 4096;", STORE, OutOfBounds),
         ("add.u32 %r2, %r2, 4096;", LOAD, OutOfBounds),
         ("mov.u64 %d3, %q0;", "ldmatrix.sync.aligned.m8n8.x1.b16 {%r20}, [%d3];", OutOfBounds),
-        (
-            "",
-            LOAD.replace("m8n8.x1", "m16n16.x1.trans").replace("b16", "b8"),
-            UnsupportedInstruction,
-        ),
+        ("", BYTES, UnsupportedInstruction),
         ("", "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r2], {%r20};", UnsupportedInstruction),
         ("setp.lt.u32 %p1, %r0, 16; @!%p1 bra DONE;", f"{STORE} DONE:", BarrierMisuse),
     ],

@@ -82,9 +82,8 @@ def test_an_exchange_without_one_of_them_is(
     race = ""
     found: list[Finding] = []
     try:
-        found = run(
-            exchange(plan, without), np.zeros(64, np.uint32), block=64, before=SHARED
-        ).findings
+        text, words = exchange(plan, without), np.zeros(64, np.uint32)
+        found = run(text, words, block=64, before=SHARED).findings
     except SharedRace as error:
         race = error.message
     assert "depends on the order" in race or {f.code for f in found} & {"shared_race", "warp_sync"}

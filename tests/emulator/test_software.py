@@ -69,9 +69,8 @@ def findings(ptx: str, check: bool = True) -> list[Finding]:
 
 def test_the_finding_counts_them_and_names_the_flag() -> None:
     (found,) = findings(text("sm_100"))
-    assert (found.code, found.file, found.line) == (
-        "software_conversion", "/home/me/submission.py", 30
-    )  # fmt: skip
+    assert found.code == "software_conversion"
+    assert (found.file, found.line) == ("/home/me/submission.py", 30)
     assert found.message.startswith("2 of 6 warp instructions convert in software")
     assert "for sm_100, which lacks the instructions that sm_100a has" in found.message
     assert found.hint == 'extra_cuda_cflags=["-gencode=arch=compute_100a,code=sm_100a"]'

@@ -10,6 +10,7 @@ from tensor_harness import (
     E2M1,
     TILES,
     WAIT,
+    by_one_thread,
     core_matrices,
     descriptor,
     in_lanes,
@@ -77,11 +78,6 @@ def by_leader(text: str) -> str:
     return f"@!%p1 bra ISSUED; @!%p8 bra ISSUED;\n{text}\nISSUED:\n"
 
 
-def by_each(text: str) -> str:
-    """What thread 0 of each CTA executes."""
-    return f"@!%p1 bra ISSUED;\n{text}\nISSUED:\n"
-
-
 def ran(
     middle: str, tiles: list[list[Array]], count: int, group: int = 2, end: str = MEET,
     edit: tuple[str, str] = ("", ""), **options: Any,
@@ -129,7 +125,7 @@ def findings(middle: str, **options: Any) -> list[str]:
 def test_ctas_of_a_cluster_multiply_each_by_itself() -> None:
     parts = [matrices(128, 16), matrices(128, 32)]
     parts[1] = parts[1][0], parts[1][1][:16]
-    middle = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1)) + WAIT + read_back(16)
+    middle = by_one_thread(product(shape(128, 16), A_BYTES, 1) + commit(1)) + WAIT + read_back(16)
     report, out = ran(middle, [[packed(a), packed(b)] for a, b in parts], 16, 1)
     assert not report.findings
     assert report.tensor_instructions == 2
@@ -143,17 +139,17 @@ def test_a_commit_tells_other_ctas_that_their_shared_memory_is_read() -> None:
     edit = ("mbarrier.init.shared.b64 [%r41], 1", "mbarrier.init.shared.b64 [%r41], 2")
     other = f"xor.b32 %r52, %r51, {1 << 24}; add.u32 %r52, %r52, {TILES}; mov.u32 %r53, 0;"
     store = f"{other} @%p1 st.shared::cluster.u32 [%r52], %r53;"
-    both = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1, 3)) + WAIT
+    both = by_one_thread(product(shape(128, 16), A_BYTES, 1) + commit(1, 3)) + WAIT
     report, _ = ran(both + store + read_back(16), tiles, 16, 1, edit=edit)
     assert not report.findings
-    own = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1)) + WAIT
+    own = by_one_thread(product(shape(128, 16), A_BYTES, 1) + commit(1)) + WAIT
     with pytest.raises(TensorRace, match=r"which tcgen05\.mma.* may still read"):
         ran(own + store + read_back(16), tiles, 16, 1)
 
 
 def test_a_commit_goes_to_ctas_that_there_are() -> None:
     tiles = [[packed(each) for each in matrices(128, 16)]] * 2
-    middle = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1, 5)) + WAIT
+    middle = by_one_thread(product(shape(128, 16), A_BYTES, 1) + commit(1, 5)) + WAIT
     with pytest.raises(OutOfBounds, match="to the CTAs 0x5, but the cluster has 2"):
         ran(middle, tiles, 16, 1)
 

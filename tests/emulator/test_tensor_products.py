@@ -264,6 +264,13 @@ setp.ne.u32 %p5, %r0, %r0; setp.eq.u32 %p6, %r0, %r0; {first}
 tcgen05.mma.cta_group::1.kind::{kind} [%r1], %d5, %d6, %r5, {more}; {COMMIT}""")
 
 
+def words_of(text: str, tiles: list[Array], read: str = read_back(16)) -> Array:
+    """Run a product in whose kernel nothing is found: what each thread reads, uint32[128, 16]."""
+    out = np.zeros((128, 16), np.uint32)
+    assert not execute(text + WAIT + read, tiles, out).findings
+    return out
+
+
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("swizzle", WIDTHS)
 def test_a_product_of_any_kind_reads_any_swizzle(name: str, swizzle: int) -> None:
@@ -272,14 +279,8 @@ def test_a_product_of_any_kind_reads_any_swizzle(name: str, swizzle: int) -> Non
     leading, stride = (128, 256) if not swizzle else (16, 8 * WIDTHS[swizzle])
     of_a, of_b = (descriptor(each, leading, stride, swizzle) for each in starts[:2])
     kind = KINDS[name][0]
-    middle = (
-        product(kind, of_a, of_b, instruction_bits(name, 128, 16), "%p5") + WAIT + read_back(16)
-    )
-    out = np.zeros((128, 16), np.uint32)
-    report = execute(middle, tiles, out)
-    found = out.view(np.int32 if kind == "i8" else np.float32)
-    assert np.array_equal(found, left @ right.T)
-    assert not report.findings
+    words = words_of(product(kind, of_a, of_b, instruction_bits(name, 128, 16), "%p5"), tiles)
+    assert np.array_equal(words.view(np.int32 if kind == "i8" else np.float32), left @ right.T)
 
 
 @pytest.mark.parametrize("name", ["f16", "e4m3", "i8", "tf32"])
@@ -308,10 +309,8 @@ def test_a_transposed_matrix_is_read_along_the_other_side(name: str) -> None:
     form = (1024, 512, 1) if name == "tf32" else (128, 128 * groups, 0)
     of_a, of_b = (descriptor(each, *form) for each in starts[:2])
     bits = instruction_bits(name, 128, 16) | 1 << 15 | 1 << 16
-    out = np.zeros((128, 16), np.uint32)
-    report = execute(product(kind, of_a, of_b, bits, "%p5") + WAIT + read_back(16), tiles, out)
-    assert np.array_equal(out.view(np.int32 if kind == "i8" else np.float32), left @ right.T)
-    assert not report.findings
+    words = words_of(product(kind, of_a, of_b, bits, "%p5"), tiles)
+    assert np.array_equal(words.view(np.int32 if kind == "i8" else np.float32), left @ right.T)
 
 
 def plain(name: str = "f16", rows: int = 128, columns: int = 16) -> tuple[Any, ...]:
@@ -325,55 +324,43 @@ def plain(name: str = "f16", rows: int = 128, columns: int = 16) -> tuple[Any, .
 @pytest.mark.parametrize("half", [False, True])
 def test_a_matrix_may_be_negated_and_sums_in_f16_stand_in_the_lower_halves(half: bool) -> None:
     tiles, of_a, of_b, left, right = plain()
-    out = np.zeros((128, 16), np.uint32)
     bits = instruction_bits("f16", 128, 16, half) | (not half) << 13
-    execute(product("f16", of_a, of_b, bits, "%p5") + WAIT + read_back(16), tiles, out)
-    found = out.astype(np.uint16).view(np.float16) if half else -out.view(np.float32)
+    words = words_of(product("f16", of_a, of_b, bits, "%p5"), tiles)
+    found = words.astype(np.uint16).view(np.float16) if half else -words.view(np.float32)
     assert np.array_equal(found, left @ right.T)
 
 
 def test_a_mask_of_disabled_lanes_is_empty_or_refused() -> None:
     tiles, of_a, of_b, left, right = plain()
-    out = np.zeros((128, 16), np.uint32)
     first = "mov.b32 %r7, 0; mov.b32 %r8, 0;"
     bits = instruction_bits("f16", 128, 16)
     text = product("f16", of_a, of_b, bits, "{%r7, %r7, %r7, %r8}, %p5", first)
-    text += WAIT + read_back(16)
-    execute(text, tiles, out)
-    assert np.array_equal(out.view(np.float32), left @ right.T)
+    assert np.array_equal(words_of(text, tiles).view(np.float32), left @ right.T)
     with pytest.raises(UnsupportedInstruction, match="with disabled lanes is not"):
-        execute(text.replace("%r8, 0;", "%r8, 1;"), tiles, out)
+        words_of(text.replace("%r8, 0;", "%r8, 1;"), tiles)
 
 
 def test_with_m_64_rows_are_the_first_16_lanes_of_each_32() -> None:
     tiles, of_a, of_b, left, right = plain(rows=64)
-    out = np.zeros((128, 16), np.uint32)
     bits = instruction_bits("f16", 64, 16)
     read = read_back(16).replace("mul.wide", "shr.u32 %r9, %r0, 4; and.b32 %r9, %r9, 1;"
                                  "setp.eq.u32 %p9, %r9, 0; mul.wide")  # fmt: skip
     read = read.replace("st.global", "@%p9 st.global")
-    report = execute(product("f16", of_a, of_b, bits, "%p5") + WAIT + read, tiles, out)
+    words = words_of(product("f16", of_a, of_b, bits, "%p5"), tiles, read)
     expected = np.zeros((128, 16))
     expected[np.arange(64) // 16 * 32 + np.arange(64) % 16] = left @ right.T
-    assert np.array_equal(out.view(np.float32), expected)
-    assert not report.findings
+    assert np.array_equal(words.view(np.float32), expected)
 
 
 @pytest.mark.parametrize("name", ["f16", "e4m3", "tf32"])
 def test_a_may_stand_in_tensor_memory(name: str) -> None:
     tiles, _, of_b, left, right = plain(name)
-    of_b = descriptor(TILES + tiles[0].size, 128, 256)
-    raw = drawn(name, 128, 1)[0]
-    tiles = [core_matrices(raw), tiles[1]]
     first = f"mov.b64 %d3, {descriptor(TILES, 128, 256)}; add.u32 %r3, %r1, 16;"
     first += "tcgen05.cp.cta_group::1.128x256b [%r3], %d3;"
     bits = instruction_bits(name, 128, 16)
     kind = KINDS[name][0]
     text = product(kind, 0, of_b, bits, "%p5", first).replace(" [%r1], %d5,", " [%r1], [%r3],")
-    out = np.zeros((128, 16), np.uint32)
-    report = execute(text + WAIT + read_back(16), tiles, out)
-    assert np.array_equal(out.view(np.float32), left @ right.T)
-    assert not report.findings
+    assert np.array_equal(words_of(text, tiles).view(np.float32), left @ right.T)
 
 
 def test_narrow_elements_stand_16_to_a_chunk() -> None:
@@ -389,10 +376,9 @@ def test_narrow_elements_stand_16_to_a_chunk() -> None:
     tiles = [core_matrices(packed(a, 4)), core_matrices(packed(b, 6))]
     of_a, of_b = (descriptor(each, 128, 256) for each in (TILES, TILES + tiles[0].size))
     bits = 1 << 4 | 5 << 7 | 4 << 10 | 16 // 8 << 17 | 128 // 16 << 24
-    out = np.zeros((128, 16), np.uint32)
-    execute(product("f8f6f4", of_a, of_b, bits, "%p5") + WAIT + read_back(16), tiles, out)
+    words = words_of(product("f8f6f4", of_a, of_b, bits, "%p5"), tiles)
     expected = decode(a, FORMATS["e2m1"]) @ decode(b, FORMATS["e3m2"]).T
-    assert np.array_equal(out.view(np.float32), expected.astype(np.float32))
+    assert np.array_equal(words.view(np.float32), expected.astype(np.float32))
 
 
 def test_a_product_of_fp8_has_a_scale_for_32_elements() -> None:
@@ -404,8 +390,7 @@ def test_a_product_of_fp8_has_a_scale_for_32_elements() -> None:
     middle = by_one_thread(f"""{scaled([each.size for each in tiles], bits, column=16)}
 tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r1], %d5, %d6, %r5, [%r3], [%r4], %p5;
 {COMMIT}""")
-    out = np.zeros((128, 16), np.uint32)
-    execute(middle + WAIT + read_back(16), tiles, out)
     one = left * np.exp2(sa[:, 3:].astype(float) - 127)
     other = right * np.exp2(sb[:, 1:2].astype(float) - 127)
-    assert np.array_equal(out.view(np.float32), (one @ other.T).astype(np.float32))
+    expected = (one @ other.T).astype(np.float32)
+    assert np.array_equal(words_of(middle, tiles).view(np.float32), expected)

@@ -6,13 +6,10 @@ from ptx_harness import MINE, run
 def shuffled(mode: str, b: str, c: str) -> tuple[np.ndarray, np.ndarray]:
     """(value, predicate) that each lane gets from shfl of its own number."""
     value, valid = np.zeros(32, np.uint32), np.zeros(32, np.uint32)
-    run(
-        f"""{MINE} shfl.sync.{mode}.b32 %r5|%p1, %r0, {b}, {c}, -1; st.global.u32 [%d0], %r5;
-        selp.u32 %r6, 1, 0, %p1; sub.u64 %d1, %d0, %q0; add.u64 %d1, %d1, %q1;
-        st.global.u32 [%d1], %r6;""",
-        value,
-        valid,
-    )
+    body = f"""{MINE} shfl.sync.{mode}.b32 %r5|%p1, %r0, {b}, {c}, -1; st.global.u32 [%d0], %r5;
+    selp.u32 %r6, 1, 0, %p1; sub.u64 %d1, %d0, %q0; add.u64 %d1, %d1, %q1;
+    st.global.u32 [%d1], %r6;"""
+    run(body, value, valid)
     return value, valid.astype(bool)
 
 
