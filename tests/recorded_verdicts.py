@@ -31,10 +31,8 @@ def recorded(name: str) -> dict[str, Any]:
 def verdict_of(mode: str, cases: list[str], values: dict[str, str]) -> verdicts.Verdict:
     """The verdict that the command makes of the lines of one mode."""
     verdict = verdicts.Verdict(verdicts.Submission("mine.py", "0" * 64))
-    verdict.device, verdict.confined = (
-        verdicts.read_device(values),
-        verdicts.read_confinement(values),
-    )
+    verdict.device = verdicts.read_device(values)
+    verdict.confined = verdicts.read_confinement(values)
     lines = list(enumerate(cases))
     if mode == "test":
         verdict.tests = [verdicts.read_test(values, index, line) for index, line in lines]
@@ -107,21 +105,14 @@ hostile = [
 
 def verdict_with(text: str) -> verdicts.Verdict:
     """A verdict in which everything that a submission can say is this text."""
-    told: dict[str, Any] = {
-        "code": "call.exception",
-        "message": text,
-        "file": text,
-        "kernel": text,
-        "line": 3,
-    }
+    told: dict[str, Any] = {"code": "call.exception", "message": text, "hint": text, "file": text}
+    told |= {"kernel": text, "line": 3, "arguments": {text: text}}
     causes = [{"code": "scales.shift", "operand": text, "or": []}]
-    told |= {"hint": text, "arguments": {text: text}, "causes": causes}
-    failure = read_failure(told)
+    failure = read_failure({**told, "causes": causes})
     finding = Finding(text, text, kernel=text, file=text, line=4, count=1, hint=text, rule=text)
     test = verdicts.TestResult(case(), "fail", text, 0.5, [finding], failure)
-    verdict = verdicts.Verdict(
-        verdicts.Submission(text, "0" * 64), verdicts.Device("cpu", text, emulates=text)
-    )
+    device = verdicts.Device("cpu", text, emulates=text)
+    verdict = verdicts.Verdict(verdicts.Submission(text, "0" * 64), device)
     verdict.tests = [test, replace(test, inputs="full")]
     verdict.warnings = [verdicts.Warning("noisy", text, text)]
     return verdict

@@ -14,9 +14,8 @@ SHAPE = shape_of("m: 128; k: 1536; l: 1")
 
 def access(opcode: str = "ld.global.b32", **changes: Any) -> AccessCost:
     """A coalesced load of 16 bytes by each lane of a thousand warps."""
-    return replace(
-        AccessCost(opcode, 16, 1000, 16000, 16000, 0, 0, 0, 0, 16, None, None, []), **changes
-    )
+    plain = AccessCost(opcode, 16, 1000, 16000, 16000, 0, 0, 0, 0, 16, None, None, [])
+    return replace(plain, **changes)
 
 
 def line(number: int = 7, **changes: Any) -> LineCost:
@@ -27,10 +26,8 @@ def line(number: int = 7, **changes: Any) -> LineCost:
 
 def kernel(*lines: LineCost, **changes: Any) -> Kernel:
     total = sum(each.instructions for each in lines)
-    made = Kernel(
-        "gemv", [128, 1, 1], [64, 1, 1], 0, 0, 128, 128, 1, total, list(lines), 32, 0, [], [],
-        None,
-    )  # fmt: skip
+    dims = [128, 1, 1], [64, 1, 1]
+    made = Kernel("gemv", *dims, 0, 0, 128, 128, 1, total, list(lines), 32, 0, [], [], None)
     return replace(made, **changes)
 
 
@@ -52,13 +49,9 @@ def test_an_uncoalesced_load_says_how_many_sectors_would_do() -> None:
 
 
 def test_a_bank_conflict_names_the_lanes() -> None:
-    conflict: dict[str, Any] = {
-        "conflict_ways": 8,
-        "conflict_bank": 0,
-        "conflict_lanes": [0, 4, 8, 12],
-    }
     shared = access("ld.shared.b32", sectors=0, least_sectors=0, passes=8000, least_passes=1000)
-    (found,) = costly(line(accesses=[replace(shared, **conflict)]))
+    shared = replace(shared, conflict_ways=8, conflict_bank=0, conflict_lanes=[0, 4, 8, 12])
+    (found,) = costly(line(accesses=[shared]))
     assert found.sentence == (
         "8-way bank conflict: lanes 0, 4, 8, ... hit bank 0; pad the row by one word or swizzle it"
     )

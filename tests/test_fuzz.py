@@ -325,15 +325,10 @@ def test_descriptors_from_a_worker_are_not_kept() -> None:
 def test_times_are_times_or_refused(
     answer: dict[str, Any], settled_ns: float, wall_ns: float
 ) -> None:
-    message = {
-        "is": "Called",
-        "call_ns": 5.0,
-        "settled_ns": settled_ns,
-        "late": False,
-        "dtype": "float16",
-    }
+    message = {"is": "Called", "call_ns": 5.0, "settled_ns": settled_ns, "late": False}
+    message |= {"dtype": "float16", "launches": [], **answer}
     try:
-        time = read_time(unpack({**message, "launches": [], **answer}, Called), wall_ns)
+        time = read_time(unpack(message, Called), wall_ns)
     except (SubmissionFailed, BadMessage):
         return
     assert isinstance(time, CallTime)

@@ -33,15 +33,9 @@ def test_every_byte_is_read_and_none_beside_them(header: str, read: Read, ctas: 
     memory, sink = np.zeros(nbytes + 128, np.uint8), np.zeros(1, np.uint32)
     source = -(-memory.ctypes.data // 128) * 128
     grid, block, shared_bytes, parameters = read.launch(source, nbytes, sink.ctypes.data)
-    report = run_ptx(
-        module(header, [read]),
-        read.name,
-        grid,
-        block,
-        parameters,
-        shared_bytes=shared_bytes,
-        buffers=[("source", source, nbytes), ("sink", sink.ctypes.data, sink.nbytes)],
-    )
+    ptx = module(header, [read])
+    buffers = [("source", source, nbytes), ("sink", sink.ctypes.data, sink.nbytes)]
+    report = run_ptx(ptx, read.name, grid, block, parameters, shared_bytes, buffers)
     assert report.sectors_read == nbytes // 32
     assert report.findings == []
     assert report.global_written_bytes == 0

@@ -44,13 +44,9 @@ def brute_force(a: list[int], b: list[int], sfa: list[int], sfb: list[int]) -> F
         byte = packed[kk // 2]
         return e2m1_value(byte >> 4 if kk % 2 else byte & 15)
 
-    return sum(
-        (
-            element(a, kk) * e4m3_value(sfa[kk // 16]) * element(b, kk) * e4m3_value(sfb[kk // 16])
-            for kk in range(2 * len(a))
-        ),
-        start=Fraction(0),
-    )
+    scales = [e4m3_value(one) * e4m3_value(other) for one, other in zip(sfa, sfb, strict=True)]
+    terms = (element(a, kk) * element(b, kk) * scales[kk // 16] for kk in range(2 * len(a)))
+    return sum(terms, start=Fraction(0))
 
 
 def scales_of(codes: list[list[int]] | list[int]) -> torch.Tensor:
@@ -81,12 +77,8 @@ def test_the_gemv_is_exact_for_every_code_and_scale(
     operands: tuple[list[list[int]], list[int], list[list[int]], list[int]],
 ) -> None:
     a, b, sfa, sfb = operands
-    got = sums(
-        torch.tensor(a, dtype=torch.uint8),
-        reference.e2m1_streams(torch.tensor(b, dtype=torch.uint8)),
-        scales_of(sfa),
-        scales_of(sfb),
-    )
+    codes_a, codes_b = (torch.tensor(each, dtype=torch.uint8) for each in (a, b))
+    got = sums(codes_a, reference.e2m1_streams(codes_b), scales_of(sfa), scales_of(sfb))
     for row, value in enumerate(got.tolist()):
         assert Fraction(value) == brute_force(a[row], b, sfa[row], sfb)
 
@@ -109,12 +101,8 @@ def test_the_reference_is_the_exact_result_rounded_once(full: bool) -> None:
     ref = reference.ref_kernel(data)
     for row in range(m):
         for batch in range(l):
-            value = brute_force(
-                a[row, :, batch].tolist(),
-                b[0, :, batch].tolist(),
-                sfa[row, :, batch].tolist(),
-                sfb[0, :, batch].tolist(),
-            )
+            codes = a[row, :, batch], b[0, :, batch], sfa[row, :, batch], sfb[0, :, batch]
+            value = brute_force(*(each.tolist() for each in codes))
             # The sum fits into float64 exactly, and NumPy rounds it once.
             assert Fraction(float(value)) == value
             assert float(ref[row, 0, batch]) == float(np.float16(float(value)))
@@ -311,14 +299,8 @@ def test_the_reference_agrees_with_the_tensor_cores(m: int, k: int, l: int) -> N
             scales[..., batch].permute(2, 4, 0, 1, 3).flatten()
             for scales in (sfa_permuted, sfb_permuted)
         ]
-        got = torch._scaled_mm(
-            a[:, :, batch],
-            b[:, :, batch].transpose(0, 1),
-            flat[0],
-            flat[1],
-            bias=None,
-            out_dtype=torch.float16,
-        )
+        matrices = a[:, :, batch], b[:, :, batch].transpose(0, 1)
+        got = torch._scaled_mm(*matrices, *flat, out_dtype=torch.float16)
         assert reference.close_enough(got[:, 0], ref[:, 0, batch]).all()
 
 
@@ -327,16 +309,9 @@ def emulated(m: int, k: int, l: int, data: tuple[torch.Tensor, ...]) -> torch.Te
     out = torch.full((l, m, 1), 7.0, dtype=torch.float16)
     inputs = [of[name].flat(each) for name, each in zip(names[:4], data, strict=False)]
     storages = [*inputs, *tables(torch.device("cpu")), out]
-    grid, block, parameters = launch_of(storages, (m, k, l))
     named = zip((*names[:4], "dots", "scales", "c"), storages, strict=True)
-    report = run_ptx(
-        PTX,
-        "gemv",
-        grid,
-        block,
-        parameters,
-        buffers=[(name, each.data_ptr(), each.nbytes) for name, each in named],
-    )
+    buffers = [(name, each.data_ptr(), each.nbytes) for name, each in named]
+    report = run_ptx(PTX, "gemv", *launch_of(storages, (m, k, l)), buffers=buffers)
     assert report.findings == []
     return out.permute(1, 2, 0)
 

@@ -357,13 +357,12 @@ def test_the_line_says_what_is_done_and_what_happens_now() -> None:
 
 
 def test_a_case_is_imported_compiled_and_emulated() -> None:
-    progress, _ = progress_on(Clock())
-    told = progress
-    assert progress.line.plain.endswith("no case yet, 0.0 s: starting")
+    told, _ = progress_on(Clock())
+    assert told.line.plain.endswith("no case yet, 0.0 s: starting")
     told.phase("test", [case(), case() + full_range_suffix], 1100.0)
     for word in ("importing", "compiling"):
         told.activity(word)
-        assert progress.line.plain == f"0 of 2 tests, 0.0 s: {word}"
+        assert told.line.plain == f"0 of 2 tests, 0.0 s: {word}"
     told.device(cpu)
     told.started(1, 1000.0)
     for word, shown, last in (
@@ -373,13 +372,12 @@ def test_a_case_is_imported_compiled_and_emulated() -> None:
     ):
         told.activity(word)
         line = f"at most 100 s left: {shown} 128 x 256 x 1, full-range inputs, {last}"
-        assert progress.line.plain.endswith(line)
+        assert told.line.plain.endswith(line)
 
 
 def test_benchmarks_that_run_side_by_side_end_in_any_order() -> None:
     clock = Clock()
-    progress, file = progress_on(clock)
-    told = progress
+    told, file = progress_on(clock)
     lines = [case(512), case(256), case(1024)]
     told.phase("benchmark", lines, 60.0)
     told.device(cpu)
@@ -388,7 +386,7 @@ def test_benchmarks_that_run_side_by_side_end_in_any_order() -> None:
         clock.passes(1.0)
     for number, line in ((1, "1 of 3"), (0, "2 of 3")):
         told.finished(number, replace(emulated_benchmark(lines[number]), elapsed_s=2.0 - number))
-        assert progress.line.plain.startswith(line)
+        assert told.line.plain.startswith(line)
     assert [each.rpartition("in ")[2] for each in file.getvalue().splitlines()[1:]] == [
         "1.0 s",
         "2.0 s",
@@ -407,15 +405,14 @@ def test_a_check_shows_nothing_but_the_line() -> None:
 
 def test_a_case_that_fails_in_a_fresh_process_is_told_again_and_counted_once() -> None:
     clock = Clock()
-    progress, file = progress_on(clock)
-    told = progress
+    told, file = progress_on(clock)
     told.phase("test", [case(), case() + full_range_suffix], 60.0)
     told.started(0, 0.0)
     clock.passes(2.0)
     told.finished(0, TestResult(case(), "pass", elapsed_s=2.0))
     clock.passes(5.0)
     told.finished(0, TestResult(case(), "fail", "not repeatable"))
-    assert progress.line.plain.startswith("1 of 2 tests")
+    assert told.line.plain.startswith("1 of 2 tests")
     first, second = file.getvalue().splitlines()
     assert first.endswith("pass  in 2.0 s")
     assert second.endswith("fail")

@@ -8,16 +8,16 @@ import re
 import select
 import socket
 import struct
-import subprocess
-import sys
 import termios
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyte
 import pytest
 from bot import root
 from click.testing import CliRunner
+from conftest import start_python
 from rich.console import Console
 from screens.verdicts import Clock, play, verdicts
 from texts import expect
@@ -66,14 +66,10 @@ def moments(columns: int) -> Iterator[tuple[str, Terminal]]:
     ignored = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")
     inherited = {name: value for name, value in os.environ.items() if name not in ignored}
     path = os.pathsep.join([str(root), str(screens.parent)])
-    process = subprocess.Popen(
-        [sys.executable, str(screens / "judgement.py"), str(theirs.fileno())],
-        env={**inherited, "TERM": "xterm-256color", "PYTHONUTF8": "1", "PYTHONPATH": path},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        pass_fds=[theirs.fileno()],
-    )
+    given: Any = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
+    given["env"] = {**inherited, "TERM": "xterm-256color", "PYTHONUTF8": "1", "PYTHONPATH": path}
+    fd = theirs.fileno()
+    process = start_python(str(screens / "judgement.py"), str(fd), pass_fds=[fd], **given)
     os.close(slave)
     theirs.close()
     try:

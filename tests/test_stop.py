@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from bot import Bot, case, root
-from conftest import processes_naming, right_source, run_python, with_the_judge
+from conftest import processes_naming, right_source, run_python, start_python, with_the_judge
 from kept import invoke
 from started import ENDLESS, start_command, started_judge, wait_until, wait_until_gone
 
-import nvfp4.cli.judging.bot
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging import bot as judging_bot
 from nvfp4.cli.judging.assess import judged
 from nvfp4.cli.judging.bot import ProcessResult, read_activity
 from nvfp4.cli.problem import load_problem
@@ -84,10 +84,8 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(
-        nvfp4.cli.judging.bot, "grace_s", -163.0
-    )  # the judge itself would wait for 170 s
-    bot = nvfp4.cli.judging.bot.Bot(load_problem(), endless, Options(device="cpu"))
+    monkeypatch.setattr(judging_bot, "grace_s", -163.0)  # the judge itself would wait for 170 s
+    bot = judging_bot.Bot(load_problem(), endless, Options(device="cpu"))
     ended = bot.run_eval("test", [case()])
     assert ended.killed
     assert ended.exit_code == 128 + signal.SIGTERM
@@ -95,14 +93,14 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
     wait_until_gone(tmp_path)
 
 
-def run(script: str, tmp_path: Path, timeout_s: float) -> nvfp4.cli.judging.bot.ProcessResult:
+def run(script: str, tmp_path: Path, timeout_s: float) -> ProcessResult:
     def start(_: list[str], folder: Path, *others: object) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", script]
         return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, start_new_session=True)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nvfp4.cli.judging.bot, "start", start)
-        return nvfp4.cli.judging.bot._run([], tmp_path, dict(os.environ), timeout_s)
+        patch.setattr(judging_bot, "start", start)
+        return judging_bot._run([], tmp_path, dict(os.environ), timeout_s)
 
 
 def test_a_process_that_clears_away_has_time_for_it_and_another_is_killed(
@@ -117,7 +115,7 @@ def test_a_process_that_clears_away_has_time_for_it_and_another_is_killed(
     ended = run(script, tmp_path, 3)
     assert (ended.killed, ended.exit_code) == (True, 7)
     assert (tmp_path / "cleared").exists()
-    monkeypatch.setattr(nvfp4.cli.judging.bot, "stop_s", 0.3)
+    monkeypatch.setattr(judging_bot, "stop_s", 0.3)
     script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)\n"
     start = time.monotonic()
     ended = run(script, tmp_path, 3)
@@ -140,14 +138,9 @@ def test_a_pipe_that_takes_no_results_ends_with_111_and_a_sentence(
     bot = Bot.stage(tmp_path / "flat", b"")
     (bot.folder / "cases.txt").write_text(case() + "\n")
     with open(pipe, opened) as results:
-        done = run_python(
-            "eval.py",
-            mode,
-            "cases.txt",
-            cwd=bot.folder,
-            env={**os.environ, "POPCORN_FD": str(results.fileno())},
-            pass_fds=[results.fileno()],
-        )
+        given: Any = {"cwd": bot.folder, "pass_fds": [results.fileno()]}
+        given["env"] = {**os.environ, "POPCORN_FD": str(results.fileno())}
+        done = run_python("eval.py", mode, "cases.txt", **given)
     assert done.returncode == 111
     [sentence] = done.stderr.splitlines()
     assert why in sentence
@@ -184,12 +177,8 @@ def test_what_a_submission_detaches_when_it_runs_by_itself_is_killed(tmp_path: P
 def test_a_script_that_runs_confined_ends_as_by_itself(ending: str, tmp_path: Path) -> None:
     submission = tmp_path / "submission.py"
     submission.write_text(f"import os, signal, sys\n{ending}\n")
-    codes = [
-        subprocess.run(
-            [sys.executable, *how, str(submission)], cwd=tmp_path, env=with_the_judge, timeout=60
-        ).returncode
-        for how in ([], ["-m", "nvfp4.judge", "alone"])
-    ]
+    ways: tuple[list[str], ...] = ([], ["-m", "nvfp4.judge", "alone"])
+    codes = [run_python(*how, str(submission), cwd=tmp_path).returncode for how in ways]
     assert codes[0] == codes[1] != 0
 
 
@@ -313,15 +302,11 @@ def test_a_judge_that_cannot_start_is_told_by_its_own_line(errors: str) -> None:
 def test_text_that_an_encoding_lacks_is_escaped(tmp_path: Path) -> None:
     """A file name that is no text, and characters that only Unicode has."""
     name = os.fsencode(tmp_path) + b"/\xff\xe2\x86\x92.py"
-    done = subprocess.run(
-        [sys.executable.encode(), b"-m", b"nvfp4", b"test", name],
-        cwd=root,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-    )
+    ascii_alone = {**with_the_judge, "PYTHONIOENCODING": "ascii"}
+    done = run_python("-m", "nvfp4", "test", os.fsdecode(name), cwd=root, env=ascii_alone)
     assert done.returncode == 2
-    assert b"cannot read" in done.stderr
-    assert b"Traceback" not in done.stderr
+    assert "cannot read" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_activity_is_a_known_word_in_a_plain_file(tmp_path: Path) -> None:
@@ -443,13 +428,7 @@ def test_a_process_that_is_slow_to_step_aside_does_not_end_the_submission(tmp_pa
 def test_a_signal_that_ends_a_process_between_is_told(tmp_path: Path) -> None:
     """Out of memory, Linux kills whichever it chooses."""
     script = slow_to_close.replace("time.sleep(1)", "print('inside', flush=True); time.sleep(60)")
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=with_the_judge,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with start_python("-c", script, cwd=tmp_path, stderr=None) as process:
         assert process.stdout
         line = process.stdout.readline()
         if "none: " in line or "no own pids" in line:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from bot import root
+from conftest import run_python
 
 from nvfp4.capture.cuda.flags import device_linking
 from nvfp4.capture.cuda.toolchain import Toolchain
@@ -73,21 +74,9 @@ class Compiler:
 
     def run(self, retarget: str, source: str, *words: str) -> subprocess.CompletedProcess[str]:
         (self.folder / "k.cu").write_text(source)
-        program = [
-            sys.executable,
-            str(root / "nvfp4/retarget/nvcc.py"),
-            retarget,
-            "sm_100a",
-            "90",
-            "rules",
-        ]
-        return subprocess.run(
-            [*program, self.nvcc, *words, "-c", "k.cu", "-o", "k.o"],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            capture_output=True,
-            text=True,
-        )
+        program = (str(root / "nvfp4/retarget/nvcc.py"), retarget, "sm_100a", "90", "rules")
+        asked = (self.nvcc, *words, "-c", "k.cu", "-o", "k.o")
+        return run_python(*program, *asked, cwd=self.folder)
 
     def images(self) -> list[tuple[int, int]]:
         """(kind, architecture) of each image of the fat binary; kind 1 is PTX, 2 machine code."""

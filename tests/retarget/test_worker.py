@@ -113,24 +113,22 @@ def test_another_error_is_the_submission_s_own(calls: Any, error: Exception) -> 
     assert not runner.retargeted
 
 
-def test_after_the_device_is_lost_nothing_is_tried(
-    calls: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        (torch.cuda, "synchronize", RuntimeError("CUDA error: an illegal memory access")),
+        (Fitting, "_start", ValueError("sm_75 is older than sm_80")),
+    ],
+    ids=["the device is lost", "nothing can be rewritten"],
+)
+def test_where_another_try_fails_the_first_error_counts(
+    owner: object, name: str, error: Exception, calls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(*_: Any) -> None:
-        raise RuntimeError("CUDA error: an illegal memory access")
-
-    monkeypatch.setattr(torch.cuda, "synchronize", lost)
-    fails_at_first(calls(FakeRunner(unfit)))
-
-
-def test_where_nothing_can_be_rewritten_the_first_error_counts(
-    calls: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: Any) -> None:
-        raise ValueError("sm_75 is older than sm_80")
+    def fail(*_: Any) -> None:
+        raise error
 
     worker = calls(FakeRunner(unfit))
-    monkeypatch.setattr(Fitting, "_start", refuse)
+    monkeypatch.setattr(owner, name, fail)
     fails_at_first(worker)
 
 
@@ -176,12 +174,8 @@ def test_kernels_travel_to_the_verdict(tmp_path: Path) -> None:
 
 
 def test_what_a_submission_makes_up_stays_plain(tmp_path: Path) -> None:
-    wild = {
-        **KERNEL,
-        "kernel": "x" * 9999,
-        "added": "many",
-        "rewritten": {str(i): i for i in range(99)},
-    }
+    wild = {**KERNEL, "kernel": "x" * 9999, "added": "many"}
+    wild["rewritten"] = {str(i): i for i in range(99)}
     (line,) = written(tmp_path, [wild] * 50, [7, None, {"rewritten": 3}])
     assert len(line) < 3100
     for kernel in read_retargeted(visible_json(line.partition(": ")[2])):
