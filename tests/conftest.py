@@ -323,6 +323,20 @@ def users_line(error: "EmulatorError") -> tuple[str, int] | None:
 
 
 @pytest.fixture
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A test's own folder, empty, in which the test runs."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's own caches, which are empty; the folder is not there yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    return tmp_path / "caches" / "nvfp4"
+
+
+@pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's data folder with the history switched on; the file of the history."""
     monkeypatch.delenv("NVFP4_NO_LOG")

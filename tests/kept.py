@@ -29,6 +29,20 @@ def invoke(*arguments: str, **environment: str) -> Result:
     return CliRunner().invoke(main, [*arguments], env=environment)
 
 
+def succeeds(*arguments: str) -> str:
+    """What a command prints that ends with 0."""
+    done = invoke(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def refused(*arguments: str) -> str:
+    """What a command prints that cannot do what it is asked for."""
+    done = invoke(*arguments)
+    assert done.exit_code == 2, done.output
+    return done.output
+
+
 class Outcome(NamedTuple):
     """How a command on a submission ended. content: the object that it wrote."""
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from batches import no_options, verdict_of
 from bot import root
-from click.testing import CliRunner
 from jsonschema import Draft202012Validator
+from kept import invoke, refused
 from problem_folder import make_problem
 from rich.console import Console
 
@@ -23,7 +23,6 @@ from nvfp4.cli.batch.lines import BatchFile, batch_codes, failure_of, line_of
 from nvfp4.cli.batch.progress import Tally, figures, result_line, summarise
 from nvfp4.cli.errors import error_object
 from nvfp4.cli.history.database import History
-from nvfp4.cli.main import main
 
 schema = json.loads((root / "docs" / "verdict.schema.json").read_text(encoding="utf-8"))
 
@@ -76,8 +75,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def run(*arguments: str, into: tuple[str, ...] = ("--jsonl", "out.jsonl")) -> tuple[int, str]:
     """The exit code of a batch of the folder kernels into out.jsonl, and its output."""
-    command = ["batch", "kernels", *into, "--device", "cpu", *arguments]
-    ended = CliRunner().invoke(main, command)
+    ended = invoke("batch", "kernels", *into, "--device", "cpu", *arguments)
     assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
     return ended.exit_code, ended.output
 
@@ -350,9 +348,7 @@ def test_a_full_disk_leaves_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None
 def test_there_must_be_something_to_judge_and_a_problem(named: str) -> None:
     Path("kernels/empty").mkdir()
     Path("b").touch()
-    assert (
-        CliRunner().invoke(main, ["batch", *named.split(), "--jsonl", "out.jsonl"]).exit_code == 2
-    )
+    refused("batch", *named.split(), "--jsonl", "out.jsonl")
     assert not Path("out.jsonl").exists()
 
 

@@ -489,23 +489,19 @@ for way in ("r", "w"):
 """
 
 
-def test_a_build_reaches_nothing_that_another_has_built(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept = tmp_path / "nvfp4/submissions/of_another/kept"
+def test_a_build_reaches_nothing_that_another_has_built(caches: Path) -> None:
+    kept = caches / "submissions/of_another/kept"
     kept.parent.mkdir(parents=True)
     kept.write_text("built")
     with BuildAhead(["9.0"]) as ahead:
         ahead.begin(bot_of(NOSY)).result(60)
-    said = [path.read_text() for path in tmp_path.glob("nvfp4/submissions/*/said_*")]
+    said = [path.read_text() for path in caches.glob("submissions/*/said_*")]
     assert said == ["refused", "refused"]
     assert kept.read_text() == "built"
 
 
 @pytest.mark.gpu
-def test_a_build_cannot_reach_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_a_build_cannot_reach_the_gpu(caches: Path) -> None:
     source = b"""# cpp_extension
 import os
 from pathlib import Path
@@ -519,5 +515,5 @@ Path(os.environ["XDG_CACHE_HOME"], "said").write_text(said)
 """
     with BuildAhead(["9.0"]) as ahead:
         ahead.begin(bot_of(source)).result(60)
-    (said,) = tmp_path.glob("nvfp4/submissions/*/said")
+    (said,) = caches.glob("submissions/*/said")
     assert said.read_text() == "refused"

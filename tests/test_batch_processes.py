@@ -4,16 +4,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bot import root
-from conftest import is_below, processes_naming, right_source, start_python
+from conftest import is_below, processes_naming, right_source, run_python, start_python
 from kept import invoke
 from small_cases import use_small_cases, with_small_cases
-from started import ENDLESS, wait_until
+from started import ENDLESS, wait_until, wait_until_gone
 
 sources = {
     "a_right.py": f"{right_source}\ncustom_kernel = gemv\n",
@@ -38,7 +37,7 @@ def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def command(*arguments: str) -> list[str]:
     """A command on the CPU."""
-    return [sys.executable, "-m", "nvfp4", *arguments, "--device", "cpu"]
+    return ["-m", "nvfp4", *arguments, "--device", "cpu"]
 
 
 def lines_of(out: Path) -> dict[str, Any]:
@@ -63,16 +62,13 @@ def test_lines_are_what_eval_prints(
             (folder / name).write_text(source)
     out = tmp_path / "out.jsonl"
     batch = command("batch", str(folder), "--jsonl", str(out), "--stop")
-    done = subprocess.run(
-        batch, env=variables, capture_output=True, text=True, timeout=300, cwd=folder
-    )
+    done = run_python(*batch, env=variables, cwd=folder)
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
     found = lines_of(out)
     assert set(found) == set(sources)
-    assert {name: line["passed"] for name, line in found.items() if line["passed"]} == {
-        "a_right.py": True
-    }
+    passed = {name: line["passed"] for name, line in found.items() if line["passed"]}
+    assert passed == {"a_right.py": True}
     assert found["b_syntax.py"]["mistake"]["file"] == "b_syntax.py"
     assert found["d_unwritten.py"]["same_as"] == str(folder / "c_unwritten.py")
     assert found["e_unreadable.py"]["error"]["code"] == "setup.unreadable"
@@ -104,7 +100,7 @@ class Batch:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """One submission at a time."""
         kernels, out = str(self.folder / "kernels"), str(self.out)
-        _, *started = command("batch", kernels, "--jsonl", out, "--jobs", "1", *arguments)
+        started = command("batch", kernels, "--jsonl", out, "--jobs", "1", *arguments)
         variables = {**os.environ, "TMPDIR": str(self.scratch)}
         return start_python(*started, cwd=root, env=variables, start_new_session=True)
 
@@ -118,13 +114,8 @@ class Batch:
 
     def wait_until_gone(self) -> None:
         """Until neither a process nor a folder is left."""
-        names = (f"{self.scratch}/", f"{self.folder}/")
-        wait_until(
-            lambda: (
-                not list(self.scratch.glob("nvfp4-*")) and not any(map(processes_naming, names))
-            ),
-            "processes are left",
-        )
+        wait_until_gone(self.scratch, limit_s=100)
+        wait_until(lambda: not processes_naming(f"{self.folder}/"), "processes are left")
 
 
 @pytest.fixture

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from batches import verdict_of
 from bot import root
-from click.testing import CliRunner
 from conftest import processes_naming, start_python
+from kept import invoke, refused
 from started import ENDLESS, wait_until
 
 from nvfp4.cli.batch.eval_process import BatchOptions, Candidate
 from nvfp4.cli.batch.on_ray import Judge, RayCluster
 from nvfp4.cli.batch.this_machine import cpu_places, judge_on
-from nvfp4.cli.main import main
 
 pytest.importorskip("ray", reason="Ray is not installed")
 
@@ -114,17 +113,13 @@ def test_a_node_dies_and_every_result_is_there_once(cluster: Any, tmp_path: Path
     assert len(begun) == len(judged) + 1  # one was judged again elsewhere
 
 
-def test_lines_are_those_of_a_batch_without_ray(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_lines_are_those_of_a_batch_without_ray(cluster: Any, cwd: Path) -> None:
     sources = ["def custom_kernel(:\n", "", "custom_kernel = (\n", ""]
     for number, source in enumerate(sources):
-        (tmp_path / f"{number}.py").write_text(source)
+        (cwd / f"{number}.py").write_text(source)
 
     def lines(name: str, *arguments: str) -> dict[str, Any]:
-        batch = ["batch", ".", "--jsonl", name, "--device", "cpu", *arguments]
-        ended = CliRunner().invoke(main, batch)
+        ended = invoke("batch", ".", "--jsonl", name, "--device", "cpu", *arguments)
         assert ended.exit_code == 1, ended.output
         found = [json.loads(line) for line in Path(name).read_text().splitlines()]
         assert len(found) == len(sources)
@@ -173,11 +168,8 @@ def test_a_cluster_without_a_gpu_waits_for_one(
 )
 def test_what_cannot_be_ends_in_a_sentence(arguments: list[str], said: str, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    ended = CliRunner().invoke(main, ["batch", str(tmp_path), "--jsonl", str(out), *arguments])
-    assert ended.exit_code == 2
-    assert "no file of" in ended.output
+    batch = ("batch", str(tmp_path), "--jsonl", str(out), *arguments)
+    assert "no file of" in refused(*batch)
     (tmp_path / "a.py").touch()
-    ended = CliRunner().invoke(main, ["batch", str(tmp_path), "--jsonl", str(out), *arguments])
-    assert ended.exit_code == 2
-    assert said in ended.output
+    assert said in refused(*batch)
     assert not out.exists()

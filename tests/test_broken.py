@@ -5,13 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from corpus import Submission, load
 from judged import TIME_LIMIT_S, judge_apart, make_case
+from kept import invoke
 from texts import expect
 
 from nvfp4.cli.judging.warnings import warnings_before
-from nvfp4.cli.main import main
 from nvfp4.cli.mistakes import first_mistake, longest_parsed_bytes
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.messages import Failed, Load
@@ -28,7 +27,7 @@ WITHOUT_ZEROS = 1113
 def checked(case: Submission, path: Path) -> str:
     """What ``nvfp4 check`` prints, and its exit code."""
     arguments = case.directives.get("check", "").split()
-    done = CliRunner().invoke(main, ["check", str(path), *arguments])
+    done = invoke("check", str(path), *arguments)
     text = re.sub(r"\b0x[0-9a-f]{6,}\b", "0x...", done.output)
     text = re.sub(r"\n *[\^~]+(?=\n)", "", text)  # from Python 3.11 on in tracebacks
     text = re.sub(r"warning: the submission ran with less confinement.*\n  .*\n", "", text)

@@ -3,8 +3,6 @@
 import fcntl
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -21,12 +19,6 @@ from nvfp4.records.options import Options
 from nvfp4.sandbox import caches as sandbox_caches
 from nvfp4.sandbox.caches import cache_variables, keep_missed, prune, trim
 from nvfp4.sandbox.machine import size_bytes
-
-
-@pytest.fixture
-def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    return tmp_path / "caches" / "nvfp4"
 
 
 def variables(text: str, folder: Path) -> dict[str, str]:
@@ -67,13 +59,12 @@ def test_a_cache_begins_with_what_trusted_code_has_compiled(caches: Path, tmp_pa
 
 
 def test_trusted_code_is_built_without_what_lies_in_the_judge_s_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "hashlib.py").write_text("open('imported', 'w').close()\nraise SystemExit\n")
-    monkeypatch.chdir(tmp_path)
+    (cwd / "hashlib.py").write_text("open('imported', 'w').close()\nraise SystemExit\n")
     monkeypatch.setenv("PATH", "")  # there is no compiler
-    sandbox_caches._build_trusted(tmp_path / "trusted")
-    assert not (tmp_path / "imported").exists()
+    sandbox_caches._build_trusted(cwd / "trusted")
+    assert not (cwd / "imported").exists()
 
 
 def test_where_no_cache_can_be_made_the_scratch_folder_has_it(caches: Path, tmp_path: Path) -> None:
@@ -232,10 +223,8 @@ def missed_by_an_executor(folder: Path, line: str) -> list[str]:
         "print(*machine_code.compiled_since(number), sep='\\n', end='')\n"
     )
     variables = {"PYTHONPATH": with_the_judge["PYTHONPATH"], "NUMBA_CACHE_DIR": str(folder)}
-    command = [sys.executable, "-c", code, str(folder), line]
-    found = subprocess.run(
-        command, env={**os.environ, **variables}, check=True, capture_output=True, text=True
-    )
+    variables = {**os.environ, **variables}
+    found = run_python("-c", code, str(folder), line, env=variables, check=True)
     return found.stdout.splitlines()
 
 
@@ -256,8 +245,7 @@ def test_what_an_executor_was_missing_the_next_one_compiles_for_all(trusted: Pat
 
 @pytest.mark.corpus
 def test_an_eval_of_our_submission_needs_no_more_than_the_usual_loops(trusted: Path) -> None:
-    command = [sys.executable, "-m", "nvfp4", "check", str(root / "submission.py")]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    run_python("-m", "nvfp4", "check", str(root / "submission.py"), check=True)
     file = trusted / "missed.txt"  # a slow machine may not have had the time for all of them
     missed = file.read_text().splitlines() if file.exists() else []
     assert {*missed} <= {*machine_code.lines_of(machine_code.USUAL, "nvfp4.emulator")}

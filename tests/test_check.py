@@ -123,10 +123,8 @@ def test_every_command_tells_a_mistake_once_and_runs_nothing(command: str, tmp_p
 
 
 def test_a_failed_import_is_told_once(tmp_path: Path) -> None:
-    path = write(
-        tmp_path, "import torch\n\n\ndef f():\n    raise KeyError('no')\n\n\nf()\nexec('')"
-    )
-    done = run("eval", path)
+    source = "import torch\n\n\ndef f():\n    raise KeyError('no')\n\n\nf()\nexec('')"
+    done = run("eval", write(tmp_path, source))
     assert done.exit_code == 1
     lines = [line for line in done.output.splitlines() if not line.startswith("judging on")]
     assert lines[:6] == [

@@ -18,7 +18,7 @@ from bot import case, root
 from click.testing import Result
 from conftest import right_source, run_python
 from jsonschema import Draft202012Validator
-from kept import Judge, invoke
+from kept import Judge, invoke, refused
 from recorded_verdicts import recorded_verdict
 from small_cases import use_small_cases, with_small_cases
 
@@ -275,24 +275,19 @@ before_a_long_word += ";check --problem ;check --output "
         (["tune", "--shape", "64,100"], "'64,100' is no case of nvfp4_gemv"),
     ],
 )
-def test_wrong_usage_ends_with_2_and_one_reason(
-    arguments: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "submission.py").write_text(sources["unwritten.py"])
-    (tmp_path / "folder").mkdir()
+def test_wrong_usage_ends_with_2_and_one_reason(arguments: list[str], why: str, cwd: Path) -> None:
+    (cwd / "submission.py").write_text(sources["unwritten.py"])
+    (cwd / "folder").mkdir()
     os.link("submission.py", "hard")
     os.mkfifo("pipe")
-    done = invoke(*arguments)
-    assert done.exit_code == 2
-    assert why in done.output
-    assert "Traceback" not in done.output
+    output = refused(*arguments)
+    assert why in output
+    assert "Traceback" not in output
 
 
 def test_a_name_in_an_error_is_shown_as_text_on_its_line() -> None:
-    done = invoke("eval", "\x1b[2J\npassed: 20 tests.py")
-    assert done.exit_code == 2
-    assert done.output.startswith(r"error: cannot read \x1b[2J passed: 20 tests.py")
+    output = refused("eval", "\x1b[2J\npassed: 20 tests.py")
+    assert output.startswith(r"error: cannot read \x1b[2J passed: 20 tests.py")
 
 
 def test_the_version_is_known_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

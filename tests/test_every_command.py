@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from bot import root
-from kept import invoke
+from kept import succeeds
 from small_cases import use_small_cases, with_small_cases
 
 from nvfp4.cli.batch import eval_process
@@ -25,13 +25,6 @@ pytestmark = pytest.mark.skipif(
 emulated = ("--device", "emulate")
 shape = ("--shape", "128,256,1")
 time = r"\d+\.\d us \(\d+\.\d to \d+\.\d\)"
-
-
-def succeeds(*arguments: str) -> str:
-    """What a command prints that ends with 0."""
-    done = invoke(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.output
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 from bot import case, root
-from conftest import right_source
-from kept import Judge, content, invoke, is_error, kept_in, named
+from conftest import right_source, start_python
+from kept import Judge, content, invoke, is_error, kept_in, named, refused, succeeds
 from recorded_verdicts import (
     every_verdict,
     hostile,
@@ -87,28 +87,22 @@ def test_a_mistake_is_kept_too(data: Path, tmp_path: Path, history: History) -> 
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments", "environment"),
+    ("command", "variable"),
     [
-        ("eval", ["--no-log"], {}),
-        ("test", ["--no-log"], {}),
-        ("bench", ["--no-log"], {}),
-        ("test", [], {"NVFP4_NO_LOG": "1"}),
-        ("check", [], {}),
+        ("eval --no-log", "0"),
+        ("test --no-log", "0"),
+        ("bench --no-log", "0"),
+        ("test", "1"),
+        ("check", "0"),
     ],
 )
 def test_nothing_is_kept_where_the_history_is_off(
-    data: Path,
-    judge: Judge,
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    arguments: list[str],
-    environment: dict[str, str],
+    data: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch, command: str, variable: str
 ) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NVFP4_NO_LOG", variable)
     found = every_verdict()["passed"]
     found.tests = found.tests[:1]
-    assert judge(command, *arguments, found=found).exit_code == 0
+    assert judge(*command.split(), found=found).exit_code == 0
     assert not data.exists()
     monkeypatch.setenv("NVFP4_NO_LOG", "0")
     judge("test", found=found)
@@ -203,18 +197,14 @@ def test_an_empty_history_says_so(data: Path) -> None:
     assert "no judgement is kept" in invoke("log").output
     assert json.loads(invoke("log", "--json").output) == {"judgements": []}
     assert not data.exists()
-    assert invoke("show").exit_code == 2
-    assert "no judgement is kept" in invoke("show").stderr
+    assert "no judgement is kept" in refused("show")
 
 
 @pytest.mark.parametrize("number", ["7", "99999999999999999999999"])
 def test_a_missing_number_is_one_sentence_and_a_hint(history: History, number: str) -> None:
     kept_in(history, named(timed_verdict()))
-    done = invoke("show", number)
-    assert done.exit_code == 2
-    assert done.stderr == (
-        f"error: no judgement {number} is kept\nhint: nvfp4 log lists those that are.\n"
-    )
+    error = f"error: no judgement {number} is kept\nhint: nvfp4 log lists those that are.\n"
+    assert refused("show", number) == error
     told = json.loads(invoke("show", number, "--json").stdout)
     assert told["error"]["code"] == "setup.not_kept"
 
@@ -257,9 +247,8 @@ def test_a_whole_judgement_has_tests_and_benchmarks(history: History) -> None:
 
 
 def test_a_number_names_a_judgement_unless_a_file_has_that_name(
-    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    history: History, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     kept_in(history, named(timed_verdict()))
     assert getattr(recorded("1"), "content", None) == content
     assert recorded("mine.py") is None
@@ -277,17 +266,12 @@ def test_what_is_no_verdict_is_said_in_a_sentence(history: History) -> None:
         number = kept_in(history, named(timed_verdict()))
         with sqlite3.connect(history.path) as database:
             database.execute(f"UPDATE judgements SET {column} = ? WHERE id = ?", (value, number))
-        done = invoke("show", str(number))
-        assert done.exit_code == 2
-        assert is_error(done.stderr)
-        assert invoke("log").exit_code == 0
+        assert is_error(refused("show", str(number)))
+        succeeds("log")
 
 
 @pytest.mark.alone  # the judge's own clock must agree with the submission's
-def test_shapes_of_ones_own_are_timed_kept_and_shown_again(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_shapes_of_ones_own_are_timed_kept_and_shown_again(data: Path, cwd: Path) -> None:
     Path("mine.py").write_text(f"{right_source}\ncustom_kernel = gemv\n", encoding="utf-8")
     done = invoke("bench", "mine.py", "--shape", "64,128,1", "--shape", "200,64,2")
     assert done.exit_code == 0, done.output
@@ -333,10 +317,9 @@ for number in range(times):
 @contextmanager
 def writing(path: Path, times: int, size: int = 100) -> Iterator[subprocess.Popen[str]]:
     """A process that writes so many judgements once it is told to."""
-    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    arguments = ("-c", writer, str(path), str(times), str(size))
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    command = [sys.executable, "-c", writer, str(path), str(times), str(size)]
-    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+    with start_python(*arguments, stdin=subprocess.PIPE, env=environment) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         yield process
@@ -424,9 +407,7 @@ def test_a_bad_file_neither_stops_a_judgement_nor_is_changed(
     assert warning.startswith("warning: this judgement is not kept: ")
     assert str(data) in warning
     assert judge("test", "--json", found=every_verdict()["passed"]).exit_code == 0
-    log = invoke("log")
-    assert log.exit_code == 2
-    assert is_error(log.stderr)
+    assert is_error(refused("log"))
     if before is not None:
         assert data.read_bytes() == before
     assert os.listdir(data.parent) == [data.name]

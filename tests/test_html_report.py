@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept import Judge, content, invoke, is_error, kept_in, named
+from kept import Judge, content, is_error, kept_in, named, refused, succeeds
 from problem_folder import REFERENCE, make_problem
 from recorded_verdicts import (
     every_verdict,
@@ -32,6 +32,8 @@ from nvfp4.cli.report import source
 from nvfp4.cli.verdict import Submission
 from nvfp4.records.costs import Kernel, LineCost
 from nvfp4.records.failures import Finding
+
+pytestmark = pytest.mark.usefixtures("data", "cwd")
 
 kernel_source = b"import torch\n\n\ndef custom_kernel(data):\n    return launch(data)\n"
 
@@ -75,8 +77,7 @@ class Page(HTMLParser):
 
 def reported(*arguments: str) -> Page:
     """The page of a report without costs."""
-    done = invoke("report", "--no-cost", "-o", "page.html", *arguments)
-    assert done.exit_code == 0, done.output
+    succeeds("report", "--no-cost", "-o", "page.html", *arguments)
     return read("page.html")
 
 
@@ -108,11 +109,6 @@ def refuse_references(page: Page, text: str) -> None:
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     policy += f"; script-src 'sha256-{digest}'"
     assert {"http-equiv": "Content-Security-Policy", "content": policy} in page.all("meta")
-
-
-@pytest.fixture(autouse=True)
-def _in_its_folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def test_a_report_has_every_section(history: History) -> None:
@@ -212,14 +208,12 @@ def test_a_history_that_cannot_be_used_does_not_keep_a_file_from_being_reported(
     data.parent.mkdir(parents=True)
     data.write_bytes(b"no database" * 999)
     assert "not kept" in reported("mine.py").text
-    assert invoke("report", "1").exit_code == 2
+    refused("report", "1")
 
 
 def test_what_cannot_be_reported_is_told_in_a_sentence(history: History) -> None:
     for arguments in ([], ["7"], ["missing.py"], ["missing.py", "-o", "nowhere/page.html"]):
-        done = invoke("report", *arguments)
-        assert done.exit_code == 2
-        assert is_error(done.stderr)
+        assert is_error(refused("report", *arguments))
         assert not Path("report.html").exists()
 
 
@@ -243,7 +237,7 @@ def test_costs_and_findings_stand_at_their_lines(
         return [Explained(cases[0], shape_of(cases[0]), [kernel], [], None)]
 
     monkeypatch.setattr(source, "explain", explain)
-    assert invoke("report").exit_code == 0
+    succeeds("report")
     assert asked == [(kernel_source, benchmark_lines[:1])]
     text = re.sub(r"\s+", " ", read("report.html").text)
     assert " 4 25.0% 1.00M def custom_kernel(data): finding: a race of <b> " in text

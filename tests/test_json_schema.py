@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from bot import root
-from click.testing import CliRunner
 from jsonschema import Draft202012Validator
+from kept import invoke
 from recorded_verdicts import every_verdict, names, recorded_verdict
 
 from nvfp4.cli import verdict
 from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.errors import error_object
-from nvfp4.cli.main import main
 from nvfp4.emulator import LaunchReport
 from nvfp4.judge.observing import total_counts
 from nvfp4.records.failures import Failure, read_failure
@@ -130,11 +129,10 @@ def test_an_error_is_as_the_schema_says() -> None:
     ],
 )
 def test_what_keeps_the_judge_from_judging_is_json_too(
-    arguments: list[str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], code: str, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("def custom_kernel(data):\n    return data[6]\n")
-    done = CliRunner().invoke(main, arguments)
+    (cwd / "mine.py").write_text("def custom_kernel(data):\n    return data[6]\n")
+    done = invoke(*arguments)
     content = json.loads(done.stdout)
     assert done.exit_code == 2
     assert done.stderr == ""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bot import case
-from click.testing import CliRunner
+from kept import invoke
 
 from nvfp4.cli.display.sentences import closing_line
 from nvfp4.cli.errors import SetupError
@@ -20,7 +20,6 @@ from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import Bot, ProcessResult, side_by_side
 from nvfp4.cli.judging.overlap import BesideTests
 from nvfp4.cli.judging.unclear_policy import Pace, way_out
-from nvfp4.cli.main import main
 from nvfp4.cli.problem import case_line, load_problem
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -240,7 +239,7 @@ def test_where_one_case_is_wrong_nothing_is_unclear() -> None:
 def test_an_import_that_needs_what_is_not_emulated_is_unclear(command: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import ctypes\n\nctypes.CDLL('libcudart.so.12')\ncustom_kernel = len\n")
-    ended = CliRunner().invoke(main, [command, str(path)])
+    ended = invoke(command, str(path))
     assert ended.exit_code == 3, ended.output
     assert "not emulated: its own process says: the import failed" in ended.output
     assert "libcudart, opened by ctypes, needs a GPU" in ended.output

@@ -17,7 +17,7 @@ import torch
 from bot import root
 from hypothesis import given
 from hypothesis import strategies as st
-from kept import invoke, is_error, judged
+from kept import invoke, is_error, judged, refused, succeeds
 from problem_folder import REFERENCE, RIGHT, TASK, make_problem
 
 from nvfp4.cli.errors import SetupError
@@ -175,11 +175,10 @@ def test_the_list_says_what_there_is_time_for_by_what_was_judged(
 
 
 def test_a_list_of_problems_that_is_no_plain_file_or_nested_without_end_is_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path,
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     known = data_file("problems.json")
-    known.parent.mkdir()
+    known.parent.mkdir(parents=True)
     os.mkfifo(known)
     assert set(known_problems()) == {"nvfp4_gemv"}
     known.unlink()
@@ -188,9 +187,8 @@ def test_a_list_of_problems_that_is_no_plain_file_or_nested_without_end_is_empty
 
 
 def test_a_leaderboard_that_a_file_names_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     own = make_problem(tmp_path)
     assert list(add_problems(tmp_path)) == ["scaled_v2"]
     assert set(known_problems()) == {"nvfp4_gemv", "scaled_v2"}
@@ -198,9 +196,7 @@ def test_a_leaderboard_that_a_file_names_decides(
     mine.write_text(f"#!POPCORN leaderboard scaled_v2\n{RIGHT}")
     assert find_problem("", mine).folder == own
     mine.write_text(f"#!POPCORN leaderboards nowhere\n{RIGHT}")
-    done = invoke("check", str(mine))
-    assert done.exit_code == 2
-    assert "names the leaderboard nowhere, which is unknown" in done.output
+    assert "names the leaderboard nowhere, which is unknown" in refused("check", str(mine))
     mine.write_text(RIGHT)
     assert find_problem("", mine).is_bundled
     assert find_problem("scaled_v2", mine).folder == own
@@ -232,10 +228,9 @@ def test_a_bad_folder_gets_one_sentence_and_exit_2(
 ) -> None:
     own, mine = make_problem(tmp_path, **changes), tmp_path / "mine.py"
     mine.write_text(RIGHT)
-    done = invoke("test", str(mine), "--problem", str(own))
-    assert done.exit_code == 2
-    assert is_error(done.output), done.output
-    assert why in done.output
+    output = refused("test", str(mine), "--problem", str(own))
+    assert is_error(output), output
+    assert why in output
 
 
 @pytest.mark.parametrize("command", ["bench", "explain"])
@@ -244,15 +239,13 @@ def test_a_problem_without_benchmarks_gets_one_sentence_and_exit_2(
 ) -> None:
     own = make_problem(tmp_path, yml=TASK.partition("benchmarks:")[0])
     (tmp_path / "mine.py").write_text(RIGHT)
-    done = invoke(command, str(tmp_path / "mine.py"), "--problem", str(own))
-    assert done.exit_code == 2
-    assert "scaled_v2 has no benchmarks" in done.output
+    output = refused(command, str(tmp_path / "mine.py"), "--problem", str(own))
+    assert "scaled_v2 has no benchmarks" in output
 
 
 def test_a_checkout_of_pipes_devices_loops_and_names_without_end_is_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, data: Path
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     checkout, long, digits = tmp_path / "checkout", "a" * 5000, "f" * 6000
     texts = {
         "long_source": TASK.replace("../utils.py", long),
@@ -276,7 +269,7 @@ def test_a_checkout_of_pipes_devices_loops_and_names_without_end_is_listed(
         (checkout / name / "reference.py").touch()
         speed = {"fast": f"1{'0' * 400}", "slow": "1e-320"}.get(name, "1.0")
         (checkout / name / "extras.py").write_text(f"emulated_per_s = {speed}")
-    assert invoke("problems", "add", str(checkout)).exit_code == 0
+    succeeds("problems", "add", str(checkout))
     listed = json.loads(invoke("problems", "--json").output)["problems"]
     errors = {each["name"]: each["error"] for each in listed}
     assert "no regular file" in errors["pipe"]
@@ -291,15 +284,12 @@ def test_a_checkout_of_pipes_devices_loops_and_names_without_end_is_listed(
     sys.setrecursionlimit(before)
 
 
-def test_a_checkout_with_a_path_that_no_system_takes_gets_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_checkout_with_a_path_that_no_system_takes_gets_one_sentence(cwd: Path) -> None:
     for _ in range(25):
         Path("n" * 200).mkdir()
         os.chdir("n" * 200)
     with pytest.raises(SetupError, match="File name too long"):
-        add_problems(tmp_path)
+        add_problems(cwd)
 
 
 @pytest.mark.parametrize(
@@ -311,22 +301,19 @@ def test_a_file_of_no_end_gets_one_sentence(
     monkeypatch.chdir(make_problem(tmp_path))
     for name in ("mine.py", "submission.py", *["task.yml"] * ("other" in command)):
         os.truncate(os.open(name, os.O_CREAT | os.O_RDWR), 1 << 43)
-    done = invoke(*command.split())
-    assert done.exit_code == 2
-    assert "has more than" in done.output
+    assert "has more than" in refused(*command.split())
 
 
 def test_a_problem_that_is_not_there_is_told_with_those_that_are() -> None:
-    done = invoke("eval", "mine.py", "--problem", "nowhere")
-    assert done.exit_code == 2
-    assert "there is no problem 'nowhere'" in done.output
-    assert "nvfp4_gemv" in done.output
+    output = refused("eval", "mine.py", "--problem", "nowhere")
+    assert "there is no problem 'nowhere'" in output
+    assert "nvfp4_gemv" in output
 
 
 def test_its_own_starter_is_the_template(tmp_path: Path) -> None:
     own, mine = make_problem(tmp_path, submission=RIGHT), tmp_path / "new.py"
     assert "KIND and --from do" in invoke("new", "cute", "--problem", str(own)).output
-    assert invoke("new", "--problem", str(own), "-o", str(mine)).exit_code == 0
+    succeeds("new", "--problem", str(own), "-o", str(mine))
     assert mine.read_text() == f"#!POPCORN leaderboard scaled_v2\n\n{RIGHT}"
 
 
@@ -554,9 +541,8 @@ def custom_kernel(data):
 def test_a_mismatch_that_the_order_of_a_sum_explains_is_unclear(
     tmp_path: Path, result: str, exit_code: int
 ) -> None:
-    own = make_problem(
-        tmp_path, reference=REFERENCE.replace("rtol=1e-4, atol=1e-6", "rtol=0, atol=0")
-    )
+    exact = REFERENCE.replace("rtol=1e-4, atol=1e-6", "rtol=0, atol=0")
+    own = make_problem(tmp_path, reference=exact)
     wrong = RIGHT.replace('options["scale"] * x + y', result)
     found = judged(tmp_path, wrong, "test", "--problem", str(own), "-x", "--no-log")
     assert found.exit_code == exit_code, found.output
@@ -587,11 +573,9 @@ def test_explain_and_report_are_for_any_problem(tmp_path: Path) -> None:
     seed = 'device="cuda", generator=torch.Generator("cuda").manual_seed(3)'
     public = f"assert (torch.randn(2, *x.shape, {seed})[0] != x).any()"
     mine.write_text("import torch\n" + RIGHT.replace("assert x", f"{public}\n        assert x"))
-    done = invoke("explain", str(mine), "--problem", str(own))
-    assert done.exit_code == 0, done.output
-    assert "rows 64, sizes [7], kind normal" in done.output
-    done = invoke("report", str(mine), "--problem", str(own), "-o", str(page), "--no-log")
-    assert done.exit_code == 0, done.output
+    shown = succeeds("explain", str(mine), "--problem", str(own))
+    assert "rows 64, sizes [7], kind normal" in shown
+    succeeds("report", str(mine), "--problem", str(own), "-o", str(page), "--no-log")
     assert "sizes [7]" in page.read_text(encoding="utf-8")
 
 
@@ -691,8 +675,7 @@ def test_a_checker_that_gives_no_verdict(monkeypatch: pytest.MonkeyPatch, said: 
         problem.check(problem.draw({}, False), torch.ones(4))
 
 
-def test_a_reference_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_reference_from_elsewhere(cwd: Path) -> None:
     with pytest.raises(ProblemFailed, match=r"reference\.py cannot be read"):
         FolderProblem(torch.clone, lambda tensor, device: tensor)
 
@@ -717,9 +700,8 @@ def test_a_draw_that_was_dropped_is_drawn_again_for_its_check() -> None:
 def test_what_is_noise(monkeypatch: pytest.MonkeyPatch, makes: str, noise: set[int]) -> None:
     """The checker writes to all that it gets."""
     problem = problem_of(monkeypatch, IN_PLACE.format(makes=makes, takes_c=not noise))
-    drawn = [
-        problem.draw({"beta": b, "seed": s}, False) for b, s in ((0, 0), (1, 0), (0, 1), (0, 0))
-    ]
+    asked = (0, 0), (1, 0), (0, 1), (0, 0)
+    drawn = [problem.draw({"beta": beta, "seed": seed}, False) for beta, seed in asked]
     assert [each.noise for each in drawn] == [{1}, noise, noise, noise]
     for share, passes in ((0.5, False), (0.5, False), (2.0, False), (1.0, True), (1.0, True)):
         output = drawn[1].expected * share

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from bot import root
-from click.testing import CliRunner
+from kept import invoke
 
 from nvfp4.cli.errors import json_schema
-from nvfp4.cli.main import main
 from nvfp4.judge.protocol import Exit
 from nvfp4.worker.raised import failure_of
 from scripts.codes import finding_codes, judge_codes, own_records, setup_codes, warning_codes
@@ -98,15 +97,12 @@ def test_every_way_to_begin_is_named() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="lines of CuTe DSL have no columns")
-def test_the_readme_shows_what_a_wrong_submission_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_readme_shows_what_a_wrong_submission_is_told(cwd: Path) -> None:
     template = (root / "nvfp4" / "cli" / "templates" / "cute.py.txt").read_text(encoding="utf-8")
     right, wrong = "mSFA[row, None, batch]", "mSFA[row + 1, None, batch]"
     assert template.count(right) == 1
     Path("wrong.py").write_text(template.replace(right, wrong), encoding="utf-8")
-    done = CliRunner().invoke(main, ["check", "wrong.py", "--device", "cpu"])
+    done = invoke("check", "wrong.py", "--device", "cpu")
     shown = readme.split("`nvfp4 check wrong.py`:\n\n```\n")[1].split("```")[0]
     assert shown in done.output
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept import invoke, kept_in, named
+from kept import kept_in, named, succeeds
 from screens.verdicts import verdicts
 
 from nvfp4.cli.history.database import History
@@ -150,9 +150,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 for each in verdict.benchmarks
             ]
             kept_in(History(), verdict, f"# {number} {HOSTILE * 9}\n".encode())
-        arguments = ("--no-cost", "-o", str(folder / "page.html"), "1", "2", "3")
-        done = invoke("report", *arguments)
-        assert done.exit_code == 0, done.output
+        succeeds("report", "--no-cost", "-o", str(folder / "page.html"), "1", "2", "3")
         yield folder / "page.html"
 
 

@@ -12,7 +12,7 @@ import torch
 from bot import root
 from hypothesis import given
 from hypothesis import strategies as st
-from kept import invoke
+from kept import invoke, refused
 
 import nvfp4.cli.tuning
 from nvfp4.tuner.benches import Gpu, PredictingBench, TimingBench, median_interval, neighbours
@@ -207,8 +207,7 @@ def test_no_cuda_device_ends_with_2_and_a_hint_in_any_folder(
     monkeypatch.chdir(submission.parent)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     Path("reference.py").write_text("raise ImportError('another reference')")
-    done = invoke("tune", str(submission))
-    assert done.exit_code == 2
+    refused("tune", str(submission))
     error, hint = capfd.readouterr().err.splitlines()
     assert error.startswith("error: torch sees no CUDA device here")
     assert hint.startswith("hint: ")

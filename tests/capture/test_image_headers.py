@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
+from kept import invoke
 
 from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.architectures import Image
 from nvfp4.capture.cuda.build import Request, Source, build
 from nvfp4.capture.cuda.compilers import CompileError
-from nvfp4.cli.main import main
 from nvfp4.records.launch_errors import NotInstalled
 
 
@@ -182,7 +181,7 @@ custom_kernel = len
 def test_without_a_header_of_the_image_nothing_is_judged(tmp_path: Path) -> None:
     submission = tmp_path / "mine.py"
     submission.write_text(SUBMISSION.format(name="no_such_header.h"))
-    ended = CliRunner().invoke(main, ["check", str(submission)])
+    ended = invoke("check", str(submission))
     assert ended.exit_code == 3, ended.output
     assert "cutlass/no_such_header.h, a header of CUTLASS, is not on this machine" in ended.output
     assert "CUTLASS_PATH" in ended.output

@@ -160,13 +160,18 @@ def built_ahead(submission: Path, options: Options) -> None:
         ahead.begin(bot).result(120)
 
 
-def in_a_worker(submission: Path, options: Options) -> Any:
+def failure_of_loading(submission: Path, options: Options, says: str) -> SubmissionFailed:
+    """How the import of a submission fails in a worker. says: a pattern of the message."""
     with (
         SubmissionProcess(submission, options) as process,
-        pytest.raises(SubmissionFailed) as failed,
+        pytest.raises(SubmissionFailed, match=says) as failed,
     ):
-        process.load(120)
-    return said(str(failed.value))
+        process.load(500)
+    return failed.value
+
+
+def in_a_worker(submission: Path, options: Options) -> Any:
+    return said(str(failure_of_loading(submission, options, "ValueError: said ")))
 
 
 def test_whoever_loads_a_submission_builds_the_same(pretended: Path) -> None:
@@ -247,13 +252,7 @@ exec g++ "$@"
     ],
 )
 def test_what_can_never_be_compiled_is_compiled_once_and_told_in_short_each_time(
-    source: str,
-    code: str,
-    says: str,
-    pretended: Path,
-    hooks: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    source: str, code: str, says: str, pretended: Path, hooks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretended.write_text(TWICE.format(source=source))
     compiler = hooks / "c++"  # which the processes see
@@ -262,17 +261,13 @@ def test_what_can_never_be_compiled_is_compiled_once_and_told_in_short_each_time
     monkeypatch.setenv("CXX", str(compiler))
     told = []
     for _ in range(2):
-        with (
-            SubmissionProcess(pretended, Options(retarget="auto")) as process,
-            pytest.raises(SubmissionFailed, match=says) as failed,
-        ):
-            process.load(120)
-        told.append(str(failed.value))
-        assert failed.value.failure.code == code
+        failed = failure_of_loading(pretended, Options(retarget="auto"), says)
+        told.append(str(failed))
+        assert failed.failure.code == code
     assert told[0] == told[1]
     assert "submission.py:6" in told[0]
     assert "-isystem" not in told[0]
-    (compiled,) = tmp_path.glob("caches/nvfp4/submissions/*/compiled")
+    (compiled,) = pretended.parent.parent.glob("caches/nvfp4/submissions/*/compiled")
     assert compiled.read_text() == "\n"
 
 
@@ -296,7 +291,7 @@ NAIVE = root / "ladder/cuda/01_naive.py"
 
 def require_that_naive_passes(folder: Path) -> None:
     """Test the ladder's first kernel in CUDA C++ with caches in a folder; it passes."""
-    homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CACHE", "DATA")}
+    homes = {"XDG_CACHE_HOME": str(folder / "caches"), "XDG_DATA_HOME": str(folder / "data")}
     command = ("-m", "nvfp4", "test", str(NAIVE), "--case", "128x256x1", "--json")
     ended = run_python(*command, env={**with_the_judge, **homes, "HOME": str(folder)})
     verdict = json.loads(ended.stdout)
@@ -312,15 +307,14 @@ def test_cuda_cpp_for_another_gpu_passes_at_the_first_try(tmp_path: Path) -> Non
 
 @pytest.mark.gpu
 def test_on_a_gpu_a_judgement_finds_built_what_was_built_ahead_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caches: Path
 ) -> None:
     import torch
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     bot = Bot(load_problem(), NAIVE.read_bytes(), Options())
     with BuildAhead(["{}.{}".format(*torch.cuda.get_device_capability())]) as ahead:
         ahead.begin(bot).result(200)
-    (log,) = tmp_path.glob("cache/nvfp4/submissions/*/torch_extensions_dir/*/*/.ninja_log")
+    (log,) = caches.glob("submissions/*/torch_extensions_dir/*/*/.ninja_log")
     before = log.read_text()
     assert "cuda.cuda.o" in before
     require_that_naive_passes(tmp_path)
@@ -447,11 +441,7 @@ def test_a_compiler_s_words_and_a_hint_are_the_same_with_and_without_a_gpu(
     pretended.write_text(text)
     told = []
     for _ in range(2):
-        with (
-            SubmissionProcess(pretended, Options(retarget="auto")) as process,
-            pytest.raises(SubmissionFailed, match="ValueError"),
-        ):
-            process.load(500)
+        failure_of_loading(pretended, Options(retarget="auto"), "ValueError")
         (file,) = tmp_path.glob("caches/nvfp4/submissions/*/said")
         told.append(re.sub(r"/tmp/nvfp4-\w+/", "", file.read_text()))
         file.unlink()
