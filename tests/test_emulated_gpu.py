@@ -399,10 +399,8 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
 def test_a_region_in_whose_place_a_case_was_is_no_memory_any_more() -> None:
     gpu = Gpu(OpenSession([], "", "", "", True), MappedMemory(), bytearray(8))
     here, elsewhere, nbytes = 1 << 45, 1 << 44, 1 << 16
-    assert (
-        gpu.answer(gpu_messages.SetRegions([("kept", here, nbytes, True, None)], []), None)
-        == Done()
-    )
+    region = "kept", here, nbytes, True, None
+    assert gpu.answer(gpu_messages.SetRegions([region], []), None) == Done()
     for base in (here, elsewhere):
         file = os.memfd_create("case")
         os.ftruncate(file, nbytes)

@@ -214,9 +214,8 @@ def test_only_listed_variables_are_passed_on(seen: dict) -> None:
 def test_a_package_below_tmp_is_shown_to_a_process_whose_path_begins_at_the_root(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        sys, "path", ["/", "/tmp/checkout", "/tmp/checkout/tests", "/run/libraries"]
-    )
+    path = ["/", "/tmp/checkout", "/tmp/checkout/tests", "/run/libraries"]
+    monkeypatch.setattr(sys, "path", path)
     found = {str(path) for path in hidden_program_folders()}
     assert found >= {"/tmp/checkout", "/run/libraries"}
     assert not found & {"/", "/tmp/checkout/tests"}
@@ -283,10 +282,8 @@ def test_a_judge_may_open_more_files_than_a_submission_can_leave_on_the_way(tmp_
 def test_a_submission_leaves_others_the_signals_that_a_user_may_have_pending(
     tmp_path: Path,
 ) -> None:
-    limits = inside(
-        "import resource\nprint(json.dumps(resource.getrlimit(resource.RLIMIT_SIGPENDING)))\n",
-        tmp_path,
-    )
+    script = "import resource\nprint(json.dumps(resource.getrlimit(resource.RLIMIT_SIGPENDING)))\n"
+    limits = inside(script, tmp_path)
     assert all(0 <= each <= 4096 for each in limits)
 
 

@@ -76,9 +76,8 @@ def test_nvfp4_on_full_range_inputs_is_the_exact_product_rounded_once(
     assert (result.shape, result.dtype) == ((m, n), out_dtype)
     exact = expected(a, b, sfa, sfb)
     if out_dtype == torch.bfloat16:
-        torch.testing.assert_close(
-            result.cpu().double(), torch.from_numpy(exact), rtol=2**-8, atol=0
-        )
+        want = torch.from_numpy(exact)
+        torch.testing.assert_close(result.cpu().double(), want, rtol=2**-8, atol=0)
     else:
         with np.errstate(over="ignore"):
             want = exact.astype(np.float16 if out_dtype == torch.float16 else np.float32)
@@ -131,9 +130,8 @@ def test_scales_that_are_nan_make_their_rows_nan() -> None:
 def test_mx_scales_cover_32_elements() -> None:
     a, b = (torch.randn(128, 256).to(E4M3) for _ in range(2))
     sfa, sfb = (torch.randint(120, 135, (128, 8), dtype=torch.uint8).view(E8M0) for _ in range(2))
-    result = torch._scaled_mm(
-        a.cuda(), b.cuda().t(), to_blocked(sfa), to_blocked(sfb), out_dtype=torch.float32
-    )
+    blocked = to_blocked(sfa), to_blocked(sfb)
+    result = torch._scaled_mm(a.cuda(), b.cuda().t(), *blocked, out_dtype=torch.float32)
     scaled = [
         values.double() * scales.double().repeat_interleave(32, dim=1)
         for values, scales in ((a, sfa), (b, sfb))
@@ -154,11 +152,10 @@ def test_a_bias_is_added_before_rounding() -> None:
 def test_fp8_with_a_scale_a_tensor_or_a_row(by_row: bool) -> None:
     a, b = (torch.randn(32, 64).to(E4M3) for _ in range(2))
     shapes = ((32, 1), (1, 32)) if by_row else ((), ())
-    scale_a, scale_b = (torch.rand(shape) + 0.5 for shape in shapes)
-    result = torch._scaled_mm(
-        a.cuda(), b.cuda().t(), scale_a.cuda(), scale_b.cuda(), out_dtype=torch.float32
-    )
-    exact = (a.double() @ b.double().t()) * scale_a.double() * scale_b.double()
+    scales = [torch.rand(shape) + 0.5 for shape in shapes]
+    on_gpu = (each.cuda() for each in scales)
+    result = torch._scaled_mm(a.cuda(), b.cuda().t(), *on_gpu, out_dtype=torch.float32)
+    exact = (a.double() @ b.double().t()) * scales[0].double() * scales[1].double()
     assert torch.equal(result.cpu(), exact.float())
 
 
@@ -209,11 +206,9 @@ def test_operands_that_a_gpu_refuses_are_refused() -> None:
 
 def test_float64_is_rounded_once() -> None:
     """1 + 2**-11 is half way between two float16 values; what lies just above must go up."""
-    values = torch.tensor([1 + 2**-11, 1 + 2**-11 + 2**-40, -(1 + 2**-11 + 2**-40), 65520, 1e300])
-    values = torch.cat([values.double(), torch.randn(1000, dtype=torch.float64)])
-    values[1] = 1 + 2**-11 + 2**-40
-    values[2] = -values[1]
-    values[4] = 1e300
+    above = 1 + 2**-11 + 2**-40
+    edges = torch.tensor([1 + 2**-11, above, -above, 65520, 1e300], dtype=torch.float64)
+    values = torch.cat([edges, torch.randn(1000, dtype=torch.float64)])
     with np.errstate(over="ignore"):
         want = values.numpy().astype(np.float16)
     assert np.array_equal(rounded(values, torch.float16).numpy(), want)

@@ -126,7 +126,7 @@ def test_a_kernel_outlives_its_emulation_but_cannot_be_launched() -> None:
 
 
 def test_pointers_are_checked_as_on_a_gpu(launches: list[Launch]) -> None:
-    x, _ = tensors()
+    (x,) = tensors(1)
     with pytest.raises(ValueError, match=r"cannot be accessed from Triton \(cpu tensor\?\)"):
         scale_kernel[(1,)](x, torch.empty(9, device="meta"), 9, 1.0, BLOCK=64)
 
@@ -155,7 +155,6 @@ def test_a_compile_error_is_triton_s_own(launches: list[Launch]) -> None:
 
 
 def test_hooks_are_called_around_a_launch(launches: list[Launch]) -> None:
-    x, y = tensors()
     seen: list[tuple[str, int]] = []
 
     def enter(metadata: Any) -> None:
@@ -168,7 +167,7 @@ def test_hooks_are_called_around_a_launch(launches: list[Launch]) -> None:
     knobs.launch_enter_hook.add(enter)
     knobs.launch_exit_hook.add(leave)
     try:
-        scale_kernel[(1,)](x, y, 9, 1.0, BLOCK=64)
+        scale_kernel[(1,)](*tensors(), 9, 1.0, BLOCK=64)
     finally:
         knobs.launch_enter_hook.remove(enter)
         knobs.launch_exit_hook.remove(leave)
@@ -197,20 +196,17 @@ def test_the_first_configuration_that_launches_is_used(launches: list[Launch]) -
 
 
 def test_a_configuration_that_nothing_was_chosen_from_has_no_note(launches: list[Launch]) -> None:
-    x, y = tensors()
-
     def last(configs: list[Any], *_: Any, **__: Any) -> list[Any]:
         return configs[2:]
 
-    tuned(prune_configs_by={"early_config_prune": last})[(1,)](x, y, 60, 1.0)
+    tuned(prune_configs_by={"early_config_prune": last})[(1,)](*tensors(), 60, 1.0)
     assert not launches[-1].trial
     assert not any(launch.notes for launch in launches)
 
 
 def test_a_benchmark_of_the_user_s_is_not_run(launches: list[Launch]) -> None:
-    x, y = tensors()
     bench = triton.testing.do_bench
-    tuned(do_bench=lambda call, quantiles: bench(call))[(1,)](x, y, 60, 1.0)
+    tuned(do_bench=lambda call, quantiles: bench(call))[(1,)](*tensors(), 60, 1.0)
     assert len(launches) == 2
     with pytest.raises(UnsupportedCall, match="do_bench measures time"):
         triton.testing.do_bench(lambda: None)
