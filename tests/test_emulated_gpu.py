@@ -362,6 +362,12 @@ class HostMemory:
         return False
 
 
+def start_of(text: int, ctas: int, threads: int, *parameters: str) -> gpu_messages.Start:
+    """The request for a launch of kernel k, of which nothing is out of the ordinary."""
+    dims, flags = ((ctas, 1, 1), (threads, 1, 1), (1, 1, 1)), (False, False, False, False)
+    return gpu_messages.Start(text, "k", *dims, 0, 0, *flags, [*parameters], [], [], None)
+
+
 def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
     ptx = (
         b".version 8.8\n.target sm_100a\n.address_size 64\n"
@@ -380,11 +386,7 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
         late, far = time.monotonic() + 60, marks.data_ptr()
         begin = Begin(far, [["a", *place]], 4 * ctas, 0, 0, late, "B200", longest_s=1e-9)
         gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
-        shape = (ctas, 1, 1), (512, 1, 1), (1, 1, 1)
-        parameters = [far.to_bytes(8, "little").hex()]
-        start = gpu_messages.Start(
-            0, "k", *shape, 0, 0, False, False, False, parameters, [], [], None
-        )
+        start = start_of(0, ctas, 512, far.to_bytes(8, "little").hex())
         assert gpu.answer(start, None) == gpu_messages.Started("")
         wrong = replace(start, parameters=["00" * 8])  # as it may be where contents are unknown
         assert gpu.answer(wrong, None).failure["code"] == "kernel.too_slow"  # type: ignore[union-attr]
@@ -431,10 +433,7 @@ def test_another_kernel_of_the_same_name_is_no_launch_that_was_made_before(
         text = f"{head} {body}\n".encode()
         window[: len(text)] = text
         gpu.answer(gpu_messages.AddText(len(text)), None)
-        one = 1, 1, 1
-        start = gpu_messages.Start(
-            number, "k", one, one, one, 0, 0, False, False, False, [], [], [], None
-        )
+        start = start_of(number, 1, 1)
         for _ in range(3):
             begin = Begin(0, [], 0, 0, 0, time.monotonic() + 60)
             gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
