@@ -25,6 +25,7 @@ WORSE: dict[str, tuple[float, tuple[str, ...]]] = {
     "one load in flight": (2, ("memory_latency",)),
     "sums over warps": (1.5, ("pipe", "latency")),
     "64 bits": (1.7, ("issue", "pipe", "latency")),
+    "long loops of lanes": (3, ("latency", "pipe")),
     "a long chain": (1.4, ("latency", "pipe")),
     "bank conflicts": (3, ("shared",)),
     "divergent": (1.3, ("issue", "pipe", "latency")),

@@ -33,7 +33,7 @@ ret;
 """
 
 
-def loop(times: int, body: str) -> str:
+def loop(times: int | str, body: str) -> str:
     """The body so often; %r99 counts. The compiler leaves it a loop."""
     return f"""
 mov.u32 %r99, 0;
@@ -84,6 +84,12 @@ def many_sums(directives: str) -> str:
 def turns(times: int) -> str:
     """Arithmetic alone."""
     return kernel(f"mov.u32 %r100, %r3;\n{loop(times, 'mad.lo.u32 %r100, %r100, %r3, %r99;')}")
+
+
+def parted(rounds: int) -> str:
+    """Arithmetic alone, in so many more rounds than in the lane before."""
+    begin = f"and.b32 %r98, %r0, 31; mad.lo.u32 %r98, %r98, {rounds}, 1; mov.u32 %r100, %r3;"
+    return kernel(begin + loop("%r98", "mad.lo.u32 %r100, %r100, %r3, %r99;"))
 
 
 def reads(a_turn: int) -> str:
@@ -160,6 +166,7 @@ TWINS = {
         Run(of_warps("redux.sync.add.u32 %r100, %r100, -1;"), 148, 1024),
     ),
     "64 bits": (Run(shifted(32), 1184, 256), Run(shifted(64), 1184, 256)),
+    "long loops of lanes": (Run(parted(10), 148, 256), Run(parted(100), 148, 256)),
     "a long chain": (Run(unrolled(5), 148, 256), Run(unrolled(25), 148, 256)),
     "bank conflicts": (Run(exchanged(33), 148, 256), Run(exchanged(32), 148, 256)),
     "divergent": (

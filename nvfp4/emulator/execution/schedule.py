@@ -7,6 +7,7 @@ is held there, as the instruction's gate says; threads at a CTA barrier wait in 
 """
 
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from nvfp4.emulator.work import CHAINED
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256
+# Where a warp's lanes leave a loop at different times, the first wait for the last on a GPU; after
+# so many turns they go on, as they may write what the loop reads.
+TURNS_OF_A_WARP = 64
 IDLE_WAKES = 64
 PATIENCE = 64
 STEP_LIMIT = 5_000_000
@@ -58,6 +62,7 @@ class Scheduler:
         self._progress = False
         self._steps = 0
         self._turn_began = 0
+        self._turns_of_warps = 0
         self._last_run: dict[int, int] = {}
         self._vain_polls = 0
         # Where warps have turns, one that reads what others wrote is not to wait for them.
@@ -107,12 +112,24 @@ class Scheduler:
             self._turn_began = self._steps  # no other group can run or waits for its turn
             return next(iter(self.groups))
         place = self._first()
-        if self._steps - self._turn_began > TURN_STEPS or self._polls_in_vain(place):
+        in_vain = self._polls_in_vain(place)
+        if in_vain or self._steps - self._turn_began > TURN_STEPS:
             self._turn_began = self._steps
-            place = min(self.groups, key=lambda p: self._last_run.get(p, -1))
-            self._favoured = True
+            self._turns_of_warps += 1
+            all_may = in_vain or self._turns_of_warps > TURNS_OF_A_WARP
+            if others := list(self.groups if all_may else self._of_other_warps(place)):
+                self._turns_of_warps = 0
+                place = min(others, key=lambda p: self._last_run.get(p, -1))
+                self._favoured = True
         self._last_run[place] = self._steps
         return place
+
+    def _of_other_warps(self, place: int) -> Iterator[int]:
+        """Yield the places of the groups that have no lanes of the warps at a place."""
+        warps = self.groups[place].each_warp
+        for other, group in self.groups.items():
+            if not np.isin(group.each_warp, warps).any():
+                yield other
 
     def _first(self) -> int:
         """Return the place whose group is to run next."""
