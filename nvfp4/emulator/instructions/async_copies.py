@@ -1,11 +1,13 @@
 """cp.async: copies to shared memory by a thread, in groups.
 
-The source is read at once. The bytes reach shared memory when the thread waits for their group,
-so that a kernel that does not wait finds what was there before; in some orders they do at once. For
-the race check they may arrive at any time in between.
+The source is read at once. The bytes reach shared memory when the thread waits for their group, or
+any thread for the mbarrier at which they arrive, so that a kernel that does not wait finds what was
+there before; in some orders they do at once. For the race check they may arrive at any time in
+between.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, Site, Source, instruction
+from nvfp4.emulator.instructions.copy_engine import Postponed
 from nvfp4.emulator.ptx.syntax import Operand, Register
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
@@ -22,18 +25,21 @@ from nvfp4.emulator.state.memory import READ, WRITTEN
 
 @dataclass
 class _Packet:
-    """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]."""
+    """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]. number: how
+    many packets were issued before."""
 
     lane: Array
     offset: Array
     data: Array
     group: Array
+    number: int
 
     def part(self, which: Array) -> "_Packet":
         """Return the packet of selected copies. which: bool[copies]."""
         if which.all():
             return self
-        return _Packet(self.lane[which], self.offset[which], self.data[which], self.group[which])
+        parts = (each[which] for each in (self.lane, self.offset, self.data, self.group))
+        return _Packet(*parts, self.number)
 
 
 class PendingCopies:
@@ -43,11 +49,15 @@ class PendingCopies:
         self.batch = batch
         self.pending: list[_Packet] = []
         self.committed = np.zeros(batch.grid.lane.size, np.int64)
+        self.issued = 0
 
-    def land(self, lanes: Array, keep: int | None) -> None:
+    def land(
+        self, lanes: Array, keep: int | None, issued: int | None = None, at: Array | None = None
+    ) -> None:
         """Perform the copies of these lanes, except those of their `keep` newest groups.
 
-        None: perform all, including copies that are in no group yet.
+        None: perform all, including copies that are in no group yet. issued: only those of so many
+        packets. at: the clocks of all warps at which they count as written; None: now.
         """
         batch = self.batch
         limit = np.full(batch.grid.lane.size, -1, np.int64)
@@ -55,16 +65,17 @@ class PendingCopies:
         left = []
         for packet in self.pending:
             due = packet.group < limit[packet.lane]
+            due &= issued is None or packet.number < issued
             if due.any():
-                _land(batch, packet.part(due))
+                _land(batch, packet.part(due), at)
             if not due.all():
                 left.append(packet.part(~due))
         self.pending = left
 
 
-def _land(batch: Batch, packet: _Packet) -> None:
+def _land(batch: Batch, packet: _Packet, at: Array | None = None) -> None:
     native.scatter(batch.shared.host(packet.offset), np.ascontiguousarray(packet.data.T))
-    shared_access.note_landing(batch, packet.data.shape[1], packet.offset, packet.lane)
+    shared_access.note_landing(batch, packet.data.shape[1], packet.offset, packet.lane, at)
 
 
 @instruction(
@@ -98,7 +109,8 @@ def cp_async(site: Site) -> Action:
             length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
         data = _read_parts(batch, site, reading, address, lanes, length)
         copies = batch.kept(PendingCopies)
-        packet = _Packet(lanes, offset, data, copies.committed[lanes])
+        packet = _Packet(lanes, offset, data, copies.committed[lanes], copies.issued)
+        copies.issued += 1
         shared_access.note_issue(batch, site, nbytes, offset, lanes)
         if batch.launch.order.shifts_copies:
             _land(batch, packet)
@@ -158,15 +170,30 @@ def mbarrier_arrive(site: Site) -> Action:
     """cp.async.mbarrier.arrive{.noinc}.shared.b64 [addr]: arrive once the copies have landed."""
     noinc = "noinc" in site.parts
 
+    def arrive(batch: Batch, offset: Array, lanes: Array, arrivals: int = 1) -> None:
+        number = np.full(lanes.size, arrivals)
+        mbarrier_objects.change(site, batch, offset, lanes, number, np.zeros_like(number))
+
     def run(ex: Execution, address: Array) -> None:
         at, batch = ex.positions(), ex.batch
         lanes = ex.group.lanes[at]
-        batch.kept(PendingCopies).land(lanes, None)
+        copies, postponed = batch.kept(PendingCopies), batch.kept(Postponed).by_mbarrier
         offset = mbarrier_objects.locate(site, batch, ex.group.spread(address)[at], lanes)
+        clock = batch.shared.clocks.own()
         mbarrier_objects.release(batch, offset, lanes)
-        # Without .noinc the phase expects one arrival more and gets it: nothing changes.
-        if noinc:
-            one = np.ones(at.size, np.int64)
-            mbarrier_objects.change(site, batch, offset, lanes, one, np.zeros_like(one))
+        if not noinc:
+            arrive(batch, offset, lanes, -1)
+        issued = copies.issued
+
+        def complete(mbarrier: int) -> None:
+            mine = offset == mbarrier
+            copies.land(lanes[mine], None, issued, clock)
+            arrive(batch, offset[mine], lanes[mine])
+
+        for each in distinct(offset).tolist():
+            if copies.pending:
+                postponed[each].append(partial(complete, each))
+            else:
+                complete(each)
 
     return site.action("copy", run)

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -223,11 +224,11 @@ def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array)
 
 
 class Postponed:
-    """Copies to be performed when a thread waits for their mbarriers, by the mbarrier's offset in
-    shared memory."""
+    """What is performed when a thread waits for an mbarrier, which it may complete, by the
+    mbarrier's offset in shared memory."""
 
     def __init__(self, batch: Batch) -> None:
-        self.by_mbarrier: dict[int, list[tuple[LaneSite, int, Callable[[], int]]]] = {}
+        self.by_mbarrier: defaultdict[int, list[Callable[[], object]]] = defaultdict(list)
 
 
 def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
@@ -235,8 +236,7 @@ def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
     where = np.array([mbar], np.uint64)
     lanes, abroad = np.array([at.lane]), goes_abroad(at.site)
     offset = mbarrier_objects.locate(at.site, at.batch, where, lanes, abroad, engine=True)
-    waiting = at.batch.kept(Postponed).by_mbarrier.setdefault(int(offset[0]), [])
-    waiting.append((at, mbar, move))
+    at.batch.kept(Postponed).by_mbarrier[int(offset[0])].append(partial(_finish, at, mbar, move))
 
 
 def deliver(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
@@ -261,8 +261,8 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
     for each in distinct(offset).tolist():
         copies = waiting.pop(each, [])
         parity = mbarrier_objects.parity_of(batch, each) if copies else 0
-        for number, (at, mbar, move) in enumerate(copies, start=1):
-            _finish(at, mbar, move)
+        for number, finish in enumerate(copies, start=1):
+            finish()
             if number < len(copies) and mbarrier_objects.parity_of(batch, each) != parity:
                 # The phase is complete without the other copies, which stay postponed.
                 waiting[each] = copies[number:]

@@ -347,15 +347,17 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         note_writes(batch, site, nbytes, offset, lanes, nothing, issued=True)
 
 
-def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
-    """Record the copies that these lanes have waited for as writes of the lanes."""
+def note_landing(
+    batch: Batch, nbytes: int, offset: Array, lanes: Array, at: Array | None = None
+) -> None:
+    """Record the copies that have been waited for as writes of these lanes. at: the clocks of all
+    warps at which they count as written; None: now."""
     shared, team, clocks = batch.shared, batch.clusters, batch.shared.clocks
     if shared.undefined is not None:
         shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     if shared.checked:
-        races.note_landing(
-            offset, nbytes, lanes, team.threads, clocks.known, clocks.touched, shared.stamps
-        )  # fmt: skip
+        at = clocks.own() if at is None else at
+        races.note_landing(offset, nbytes, lanes, team.threads, at, clocks.touched, shared.stamps)
 
 
 def note_proxy_fence(batch: Batch, lanes: Array) -> None:

@@ -504,20 +504,20 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
 
 
 @loop
-def note_landing(offset, nbytes, lanes, threads, known, touched, stamps):  # type: ignore[no-untyped-def]
-    """Stamp bytes that copies of these lanes have written."""
+def note_landing(offset, nbytes, lanes, threads, at, touched, stamps):  # type: ignore[no-untyped-def]
+    """Stamp bytes that copies of these lanes have written at these clocks of their warps."""
     if nbytes & 15:
         split(stamps, offset, nbytes)  # another write may have joined them since the copies' issue
     for i in range(offset.shape[0]):
         c = lanes[i] // threads
         t = lanes[i] - c * threads
-        now = np.int64(known[c, t >> 5, t >> 5])
-        touched[c, t >> 5] = now
+        when = np.int64(at[c, t >> 5])
+        touched[c, t >> 5] = max(touched[c, t >> 5], when)
         b = np.int64(offset[i])
         end = b + nbytes
         while b < end:
             cell, size = _cell(stamps, b, nbytes)
-            stamps[0, cell] = (now << 32) | (t + 1)
+            stamps[0, cell] = (when << 32) | (t + 1)
             b += size
 
 
@@ -540,6 +540,10 @@ class Clocks:
         self.touched = np.zeros((clusters, self.warps), np.int32)
         self.fenced = np.zeros((clusters, self.warps), np.int32)
         self.published = np.zeros((clusters, self.columns), np.int32)
+
+    def own(self) -> Array:
+        """Return the clock of each warp: int32[clusters, warps]."""
+        return self.known[:, range(self.warps), range(self.warps)]
 
     @cached_property
     def ordered(self) -> Array:
