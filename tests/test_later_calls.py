@@ -169,9 +169,9 @@ def test_a_case_whose_later_call_takes_long_has_no_more(monkeypatch: pytest.Monk
     assert judged(opened)["full_range"] == "fail"
     assert opened.calls == [True, False]
     repetition, cases = _repetition(), [case, case, replace(case, full_range=True), case]
-    chosen = [repetition.choose(cases, long=[0, 2], digest=digest) for digest in range(6)]
+    chosen = [repetition.choose(cases, left_out=[0, 2], digest=digest) for digest in range(6)]
     assert {frozenset(each) for each in chosen} == {frozenset([1, 3])}
-    assert repetition.choose(cases, long=range(4), digest=1) == []
+    assert repetition.choose(cases, left_out=range(4), digest=1) == []
 
 
 def test_a_slow_call_that_does_not_end_in_time_once_more_is_left_out() -> None:

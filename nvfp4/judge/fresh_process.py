@@ -51,10 +51,10 @@ class Repetition:
             with suppress(SubmissionFailed):
                 self._setup.process.begin_load(greeting_timeout_s)
 
-    def choose(self, cases: list[Case], long: Container[int], digest: int) -> list[int]:
+    def choose(self, cases: list[Case], left_out: Container[int], digest: int) -> list[int]:
         """Return which cases are repeated: one at random of each kind of inputs, two at least; none
-        of those whose calls are long."""
-        short = [index for index in range(len(cases)) if index not in long]
+        that is left out, because it failed or its calls are long."""
+        short = [index for index in range(len(cases)) if index not in left_out]
         groups = [
             [index for index in short if cases[index].full_range == full] for full in (False, True)
         ]

@@ -94,7 +94,8 @@ class Judge:
     _hooks: Hooks
     _referee: Referee
     _secret: bytes = field(default_factory=lambda: os.urandom(16))
-    _failures: list[Exit] = field(default_factory=list)
+    _failures: dict[str, Exit] = field(default_factory=dict)
+    """How each case that failed has ended, by its key."""
     _began_s: float = 0.0
     _unloaded: SubmissionFailed | None = None
     _looked_for_state: bool = False
@@ -125,12 +126,14 @@ class Judge:
                     repetition.begin()
                 open_again = partial(self._opened, case)
                 later[index] = self._later(case, open_again, opened.last_call_s, least=1)
-        if not all(case.full_range for case in cases):
-            later = {index: each for index, each in later.items() if not each.case.full_range}
+        numbers = range(len(cases))
+        deciding = [index for index in numbers if not cases[index].full_range] or numbers
+        later = {index: each for index, each in later.items() if index in deciding}
         self._make_all(later, "test")
-        if repetition is not None and not self._failures:
-            long = [index for index, each in later.items() if each.is_long]
-            for index in repetition.choose(cases, long, self._call_seed(len(cases), 0)):
+        failed = {index for index in numbers if f"test.{index}" in self._failures}
+        if repetition is not None and failed.isdisjoint(deciding):
+            left_out = failed | {index for index, each in later.items() if each.is_long}
+            for index in repetition.choose(cases, left_out, self._call_seed(len(cases), 0)):
                 with self._adding(f"test.{index}") as report:
                     fresh_seed = self._call_seed(index, 0)
                     try:
@@ -402,11 +405,11 @@ class Judge:
             yield report
 
     def _fail(self, key: str, failed: CaseFailed, report: dict[str, str]) -> None:
-        if failed.end is not Exit.CHECK_FAILED and failed.end not in self._failures:
+        if failed.end is not Exit.CHECK_FAILED and failed.end not in self._failures.values():
             timed_out = failed.end is Exit.TIMED_OUT  # the case's own message shows where it hangs
             said = failed.failure.message if timed_out else failed
             print(f"eval.py: {key}: {said}", file=sys.stderr)  # which the bot shows
-        self._failures.append(failed.end)
+        self._failures[key] = failed.end
         self._write_essential(f"{key}.failure", json.dumps({"code": failed.failure.code}))
         report["failure"] = failed.failure.as_json()
         if getattr(failed, "by_import", False):
@@ -438,4 +441,4 @@ class Judge:
     def _end(self) -> Exit:
         self._pipe.verdict(passed=not self._failures)
         worst_first = (Exit.TIMED_OUT, Exit.CUDA_ERROR, Exit.CHECK_FAILED)
-        return next((end for end in worst_first if end in self._failures), Exit.PASSED)
+        return next((end for end in worst_first if end in self._failures.values()), Exit.PASSED)
