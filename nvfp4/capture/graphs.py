@@ -1,21 +1,17 @@
 """CUDA graphs.
 
-While a graph is captured, launches and copies are recorded instead of executed; a replay executes
-them in order. Only one capture is possible at a time.
+While a graph is captured, launches and copies in the streams that take part are recorded instead
+of executed; a replay executes them in order. Only one capture is possible at a time.
 """
 
 from collections.abc import Callable
 
 from nvfp4.capture import stream_order
-from nvfp4.records.launch_errors import LaunchRefused
+from nvfp4.capture.stream_order import NotWhileCapturing
 
 Step = Callable[[], object]
 
 _steps: list[Step] | None = None
-
-
-class NotWhileCapturing(LaunchRefused, RuntimeError):
-    """An operation that CUDA forbids while a graph is captured, or without a capture."""
 
 
 def capturing() -> bool:
@@ -23,48 +19,52 @@ def capturing() -> bool:
     return _steps is not None
 
 
-def begin() -> None:
-    """Begin a capture. Raises NotWhileCapturing in a capture."""
+def begin(stream: int) -> None:
+    """Begin a capture in a stream. Raises NotWhileCapturing in a capture."""
     global _steps
     if _steps is not None:
         raise NotWhileCapturing("a CUDA graph is captured already")
     _steps = []
+    stream_order.begin_capture(stream)
 
 
 def end() -> list[Step]:
-    """End the capture and return its steps. Raises NotWhileCapturing without a capture."""
+    """End the capture and return its steps. Raises NotWhileCapturing without a capture, and where
+    streams that take part are not joined."""
     global _steps
     if _steps is None:
         raise NotWhileCapturing("no CUDA graph is captured")
     steps, _steps = _steps, None
+    stream_order.end_capture()
     return steps
 
 
-def keep(step: Step) -> None:
-    """Add a step to the graph that is being captured, if any."""
+def keep(stream: int, step: Step) -> None:
+    """Add a step to the graph that a stream takes part in."""
     if _steps is not None:
+        stream_order.captured(stream)
         _steps.append(step)
 
 
-def do(step: Step) -> None:
-    """Run a step now, or add it to the graph that is being captured."""
-    if _steps is None:
-        step()
+def do(stream: int, step: Step) -> None:
+    """Run a step now, or add it to the graph that its stream takes part in."""
+    if stream_order.captures(stream):
+        keep(stream, step)
     else:
-        _steps.append(step)
+        step()
 
 
 def do_in(stream: int, what: str, step: Step, reads: bool = True) -> None:
-    """Do the same with work in a stream. reads: whether it may read what the caller has made."""
-    if _steps is None:
+    """Do the same with work of the device. reads: whether it may read what the caller has made."""
+    if not stream_order.captures(stream):
         stream_order.launched(stream, what, reads)
-    do(step)
+    do(stream, step)
 
 
 def replay(steps: list[Step], stream: int) -> None:
     """Perform the steps of a graph in a stream. During a capture they are added to the graph that
     is captured."""
-    if _steps is None:
+    if not stream_order.captures(stream):
         stream_order.launched(stream, "a CUDA graph")
     for step in steps:
-        do(step)
+        do(stream, step)

@@ -69,7 +69,7 @@ class Interception:
         )
         run = partial(self._run, launch)
         if launch.trial:
-            graphs.do(run)
+            graphs.do(launch.stream, run)
         else:
             graphs.do_in(launch.stream, launch.kernel, run)
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from nvfp4.capture.frames import users_line
+from nvfp4.records.launch_errors import LaunchRefused
 
 _IMPLICIT = frozenset((0, 1, 2))
 """Handles of the default stream. It and all streams not created as non-blocking wait for each
@@ -42,6 +43,11 @@ _host: Clocks = {}
 _non_blocking: set[int] = set()
 _kernel_last: set[int] = set()
 """Streams whose last command is a kernel."""
+_captured: dict[int, Clocks] = {}
+"""While a graph is captured, the clocks of the streams that take part, that of the capture first:
+number of earlier steps, by stream."""
+_in_capture: dict[int, Clocks] = {}
+"""Events that were recorded in them."""
 _waits: list[int | None] = []
 """Streams and events that the host has waited for since a kernel was last launched."""
 
@@ -51,6 +57,52 @@ def begin() -> None:
     for each in (_launches, _last, _early, _before, _recorded, _host, _kernel_last, _waits):
         each.clear()
     _launches[_CALLER] = _before[_CALLER][_CALLER] = 1
+
+
+class NotWhileCapturing(LaunchRefused, RuntimeError):
+    """An operation that CUDA forbids while a graph is captured, or without a capture."""
+
+
+def begin_capture(stream: int) -> None:
+    """Capture what is put into a stream, and into those that wait for what is captured."""
+    _captured[stream] = {}
+
+
+def end_capture() -> None:
+    """End the capture. Raises NotWhileCapturing if its stream does not wait for another one that
+    takes part."""
+    clocks = dict(_captured)
+    _captured.clear()
+    _in_capture.clear()
+    if _lags(next(iter(clocks), 0), clocks):
+        raise NotWhileCapturing(
+            "CUDA error: capturing stream has unjoined work: let it wait for the streams that "
+            "were made to wait for it"
+        )
+
+
+def captures(stream: int) -> bool:
+    """Return whether work in a stream becomes part of a graph."""
+    return stream in _captured
+
+
+def captured(stream: int) -> None:
+    """Record a step of the graph that is captured."""
+    _captured[stream][stream] = _captured[stream].get(stream, 0) + 1
+
+
+def _lags(stream: int, clocks: dict[int, Clocks]) -> bool:
+    """Return whether other captured streams have steps that a stream has not waited for."""
+    known = clocks.get(stream, {})
+    return any(known.get(each, 0) < its.get(each, 0) for each, its in clocks.items())
+
+
+def _refuse_capture(stream: int | None) -> None:
+    """Raise NotWhileCapturing if the host waits for the device, or for a captured stream."""
+    if _captured and (stream is None or stream in _captured):
+        raise NotWhileCapturing(
+            "CUDA error: operation not permitted when stream is capturing: the host waits for it"
+        )
 
 
 def made(stream: int, blocking: bool) -> None:
@@ -87,6 +139,8 @@ def has_waited() -> bool:
 
 def runs_alongside(stream: int) -> bool:
     """Return whether kernels in other streams may still run when the next one in a stream does."""
+    if stream in _captured:
+        return _lags(stream, _captured)
     known = {_CALLER: 1} | _known(stream)  # the caller's own work is no kernel
     return any(
         known.get(other, 0) < count and not _waits_by_itself(stream, other)
@@ -101,30 +155,43 @@ def interrupt() -> None:
 
 def record(event: int, stream: int) -> None:
     """Record an event in a stream."""
-    _recorded[event] = dict(_before[stream])
+    _in_capture.pop(event, None)
+    if stream in _captured:
+        _in_capture[event] = dict(_captured[stream])
+    else:
+        _recorded[event] = dict(_before[stream])
 
 
 def wait(stream: int, event: int) -> None:
     """Record that a stream waits for an event; an event that was never recorded changes nothing."""
     interrupt()
-    _join(_before[stream], _recorded.get(event, {}))
+    if event in _in_capture:
+        _join(_captured.setdefault(stream, {}), _in_capture[event])
+    else:
+        _join(_before[stream], _recorded.get(event, {}))
 
 
 def wait_for_stream(stream: int, other: int) -> None:
     """Record that a stream waits for everything in another one."""
     interrupt()
-    _join(_before[stream], _before[other])
+    if other in _captured:
+        _join(_captured.setdefault(stream, {}), _captured[other])
+    else:
+        _join(_before[stream], _before[other])
 
 
 def synchronize(stream: int | None = None) -> None:
-    """Record that the host waits for a stream, or for the device."""
+    """Record that the host waits for a stream, or for the device. Raises NotWhileCapturing."""
+    _refuse_capture(stream)
     interrupt()
     _waits.append(stream)
     _join(_host, _launches if stream is None else _before[stream])
 
 
 def synchronize_event(event: int) -> None:
-    """Record that the host waits for an event."""
+    """Record that the host waits for an event. Raises NotWhileCapturing."""
+    if event in _in_capture:
+        _refuse_capture(None)
     interrupt()
     _waits.append(event)
     _join(_host, _recorded.get(event, {}))

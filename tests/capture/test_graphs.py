@@ -3,13 +3,14 @@
 import ctypes
 import gc
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from nvfp4.capture import graphs, standin  # noqa: E402
+from nvfp4.capture import graphs, standin, stream_order  # noqa: E402
 from nvfp4.records.launch import anything_goes  # noqa: E402
 
 
@@ -85,7 +86,11 @@ def test_what_a_capture_made_keeps_its_memory_and_empty_sets_nothing() -> None:
 
 def test_what_waits_for_the_device_is_not_permitted_in_a_capture() -> None:
     x = torch.ones(4, device="cuda")
-    for waits in (lambda: x.sum().item(), x.cpu, lambda: torch.tensor([1.0], device="cuda")):
+    for waits in (
+        lambda: x.sum().item(), x.cpu, lambda: torch.tensor([1.0], device="cuda"),
+        torch.cuda.synchronize, lambda: torch.cuda.current_stream().synchronize(),
+        lambda: torch.cuda.current_stream().record_event().synchronize(),
+    ):  # fmt: skip
         graph = torch.cuda.CUDAGraph()
         with (
             pytest.raises(RuntimeError, match="not permitted when stream is capturing"),
@@ -93,6 +98,44 @@ def test_what_waits_for_the_device_is_not_permitted_in_a_capture() -> None:
         ):
             waits()
         assert not graphs.capturing()
+
+
+def test_only_streams_that_wait_for_what_is_captured_take_part() -> None:
+    out = torch.zeros(3, device="cuda")
+    sides = [torch.cuda.Stream() for _ in range(2)]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        main = torch.cuda.current_stream()
+        sides[0].wait_event(main.record_event())
+        for i, stream in enumerate((main, *sides)):
+            with torch.cuda.stream(stream):
+                assert torch.cuda.is_current_stream_capturing() is (i < 2)
+                out[i] += 1
+        assert stream_order.runs_alongside(main.cuda_stream)
+        main.wait_stream(sides[0])
+        assert not stream_order.runs_alongside(main.cuda_stream)
+        assert not sides[1].is_capturing() and sides[1].query()
+    assert out.tolist() == [0, 0, 1], "the last stream runs at once"
+    graph.replay()
+    assert out.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_streams_that_take_part_must_be_joined(joined: bool) -> None:
+    side, out = torch.cuda.Stream(), torch.zeros(1, device="cuda")
+    refused = nullcontext() if joined else pytest.raises(RuntimeError, match="unjoined work")
+    with refused, torch.cuda.graph(torch.cuda.CUDAGraph()):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            out.add_(1)
+        if joined:
+            torch.cuda.current_stream().wait_stream(side)
+    assert not graphs.capturing() and not side.is_capturing()
+
+
+def test_the_default_stream_cannot_be_captured() -> None:
+    with pytest.raises(RuntimeError, match="on a non-default stream"):
+        torch.cuda.CUDAGraph().capture_begin()
 
 
 def test_captures_do_not_nest_and_an_empty_graph_cannot_be_replayed() -> None:
@@ -134,7 +177,7 @@ def test_a_fill_waits_for_the_replay_and_takes_time_as_a_copy_to_a_symbol_does(
         address = RUNTIME.allocate(4)
         value = ctypes.c_uint32.from_address(address)
         value.value = 1
-        graphs.begin()
+        graphs.begin(0)
         cudaMemset(RUNTIME, address, 7, 4, 0)
         steps = graphs.end()
         assert value.value == 1

@@ -54,8 +54,9 @@ def _workspace(runtime: CudaRuntime) -> int:
 
 
 def grid_barrier(
-    runtime: CudaRuntime, function: int, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
-) -> dict[str, int]:
+    runtime: CudaRuntime, function: int, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int,
+    stream: int,
+) -> dict[str, int]:  # fmt: skip
     """Prepare the barrier of a grid whose blocks all run at once; return the special registers with
     its address. Raises CudaError if the blocks do not fit."""
     kernel, device = runtime.kernel(function), runtime.device
@@ -70,7 +71,7 @@ def grid_barrier(
         )
     workspace = _workspace(runtime)
     cleared = _workspace_bytes.to_bytes(4, "little") + bytes(_workspace_bytes - 4)
-    graphs.do(lambda: host_access.put(workspace, cleared))
+    graphs.do(stream, lambda: host_access.put(workspace, cleared))
     return {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
 
 
@@ -88,7 +89,7 @@ def launch(
     cooperative: int,
 ) -> None:
     dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
-    registers = grid_barrier(runtime, function, *dims, shared_bytes) if cooperative else {}
+    registers = grid_barrier(runtime, function, *dims, shared_bytes, stream) if cooperative else {}
     early = bool(programmatic and not cooperative)
     runtime.launch(function, *dims, arguments, shared_bytes, stream, registers, early)
 
@@ -211,7 +212,7 @@ def cudaMemcpy(
     if found[1] is None or (blocking and (found[0] is None or kind in (1, 2))):
         stream_order.synchronize(stream)
     if None in found:
-        graphs.do(copy)
+        graphs.do(stream, copy)
     else:
         graphs.do_in(stream, "cudaMemcpy", copy)
 

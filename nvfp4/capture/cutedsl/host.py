@@ -97,7 +97,7 @@ class HostRuntime(CudaRuntime):
         i, j, k = asked.get(_CLUSTER_DIMENSION, (1, 1, 1))
         early, cooperative = (bool(asked.get(w, [0])[0]) for w in (_PROGRAMMATIC, _COOPERATIVE))
         shape = (x, y, z), (a, b, c), (i or 1, j or 1, k or 1)
-        registers = grid_barrier(self, handle, *shape, shared_bytes) if cooperative else {}
+        registers = grid_barrier(self, handle, *shape, shared_bytes, stream) if cooperative else {}
         self.launch(handle, *shape, args, shared_bytes, stream, registers, early)
 
 

@@ -8,7 +8,6 @@ import torch
 
 from nvfp4.capture import stream_order
 from nvfp4.capture.device import Device
-from nvfp4.capture.graphs import capturing
 from nvfp4.capture.patches import Patches
 from nvfp4.capture.standin import graphs, streams
 from nvfp4.capture.standin.functions import indexed
@@ -64,7 +63,7 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
             "CUDAGraph": graphs.CUDAGraph,
             "graph": graphs.graph,
             "graph_pool_handle": lambda: (0, 0),
-            "is_current_stream_capturing": capturing,
+            "is_current_stream_capturing": lambda: streams.current_stream().is_capturing(),
             "default_generators": (generator,),
         },
         torch.cuda.random: initialized,

@@ -12,7 +12,7 @@ import torch
 
 from nvfp4.capture import graphs, stream_order
 from nvfp4.capture.standin.memory import as_cpu, as_cuda, tell_written, tensors_in
-from nvfp4.capture.standin.streams import current_stream
+from nvfp4.capture.standin.streams import Stream, current_stream
 
 UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 """Operators that leave memory uninitialised."""
@@ -34,11 +34,16 @@ class CUDAGraph:
         self._steps: list[graphs.Step] | None = None
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
-        """Begin to capture. Raises RuntimeError during another capture."""
-        graphs.begin()
+        """Begin to capture. Raises RuntimeError during another capture, and in the default stream,
+        which cannot be captured."""
+        stream = current_stream()
+        if not stream.cuda_stream:
+            raise RuntimeError("CUDA graphs must be captured on a non-default stream.")
+        graphs.begin(stream.cuda_stream)
 
     def capture_end(self) -> None:
-        """End the capture and keep its steps. Raises RuntimeError if there is none."""
+        """End the capture and keep its steps. Raises RuntimeError if there is none, or a stream
+        that takes part is not joined."""
         self._steps = graphs.end()
 
     def instantiate(self) -> None:
@@ -66,15 +71,17 @@ class graph:
         self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, *_: Any, **__: Any
     ) -> None:
         self._graph = cuda_graph
-        self._stream = torch.cuda.StreamContext(stream)
+        self._stream = torch.cuda.StreamContext(stream or Stream())
 
     def __enter__(self) -> None:
         self._stream.__enter__()
         self._graph.capture_begin()
 
     def __exit__(self, *error: Any) -> None:
-        self._graph.capture_end()
-        self._stream.__exit__(*error)
+        try:
+            self._graph.capture_end()
+        finally:
+            self._stream.__exit__(*error)
 
 
 def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,8 +90,8 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         waits = base in _READING or (base == "copy_" and _waits(*args, **kwargs))
-        if not graphs.capturing():
-            stream = current_stream().cuda_stream
+        stream = current_stream().cuda_stream
+        if not stream_order.captures(stream):
             results = kernel(*args, **kwargs)
             if getattr(kernel, "computes", base not in UNSET):
                 reads = any(each.is_cuda for each in tensors_in(args[base in OVERWRITING :]))
@@ -94,14 +101,14 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
                 stream_order.synchronize(stream)
             return results
         if waits:
-            raise graphs.NotWhileCapturing(
+            raise stream_order.NotWhileCapturing(
                 f"CUDA error: operation not permitted when stream is capturing: {name} waits for "
                 "the device"
             )
         # Such as __irshift__, unlike __rshift__.
         in_place = base.startswith("__i") if base.startswith("__") else base.endswith("_")
         if in_place:
-            graphs.keep(partial(kernel, *args, **kwargs))
+            graphs.keep(stream, partial(kernel, *args, **kwargs))
             return None if base.startswith("_foreach") else args[0]
         results = _shaped(kernel, args, kwargs)
 
@@ -115,7 +122,7 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
                     target.copy_(as_cpu(new) if new.is_cuda else new)
                     tell_written(target)
 
-        graphs.keep(again)  # and with it the memory of the results
+        graphs.keep(stream, again)  # and with it the memory of the results
         return results
 
     return call

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from nvfp4.capture import stream_order
-from nvfp4.capture.graphs import capturing
 from nvfp4.capture.untimed import no_time
 
 _handles = itertools.count(0x10, 0x10)  # CUDA gives 1 and 2 a meaning of their own
@@ -44,8 +43,8 @@ class Stream:
         return 0, -5
 
     def is_capturing(self) -> bool:
-        """Return whether a graph is being captured."""
-        return capturing()
+        """Return whether work in this stream becomes part of a graph."""
+        return stream_order.captures(self.cuda_stream)
 
     def query(self) -> bool:
         """Return True: a stream is always idle."""

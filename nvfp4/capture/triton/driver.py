@@ -8,6 +8,7 @@ from typing import Any
 
 from triton.backends.compiler import GPUTarget
 
+from nvfp4.capture import stream_order
 from nvfp4.capture.kernel import parameter_bytes
 from nvfp4.capture.session import Session
 from nvfp4.capture.torch_memory import kernel_memory
@@ -140,7 +141,7 @@ class Utilities:
         """Do nothing: kernel output needs no FIFO."""
 
     def is_stream_capturing(self, stream: int) -> bool:
-        return False
+        return stream_order.captures(stream)
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedCall(f"{name} of Triton's driver is not available without a GPU")

@@ -38,8 +38,8 @@ class _Packet:
         """Return the packet of selected copies. which: bool[copies]."""
         if which.all():
             return self
-        parts = (each[which] for each in (self.lane, self.offset, self.data, self.group))
-        return _Packet(*parts, self.number)
+        lane, offset, data = self.lane[which], self.offset[which], self.data[which]
+        return _Packet(lane, offset, data, self.group[which], self.number)
 
 
 class PendingCopies:
