@@ -8,6 +8,7 @@ from ptx_harness import run as run_alone
 from test_worlds import cause_of, run, words
 
 from nvfp4.emulator import Worlds, errors
+from nvfp4.emulator.state.order import Order
 
 # The CTA that draws ticket 0 stores 5 to the first word of q1; the others add 1.
 FIRST_STORES = """
@@ -199,6 +200,10 @@ ld.shared.u32 %r5, [%r9+8]; st.global.u32 [%q0], %r5;
 END:
 """
 TRY = "mbarrier.try_wait.parity.shared.b64 %p3, [%r9], 0;"
+
+
+def test_tensor_cores_are_prompt_and_late_with_copies_of_either_kind() -> None:
+    assert len({(each.shifts_copies, each.late_pipe) for each in map(Order, range(4))}) == 4
 
 
 @pytest.mark.parametrize(

@@ -364,7 +364,7 @@ def test_a_may_stand_in_tensor_memory(name: str) -> None:
 
 
 def test_narrow_elements_stand_16_to_a_chunk() -> None:
-    """kind::f8f6f4 with E2M1 and E3M2: 8 and 12 bytes of data, then padding."""
+    """kind::f8f6f4 with E2M1 and E3M2: 8 and 12 bytes of data, then padding, which may be unset."""
     rng = np.random.default_rng(5)
     a, b = rng.integers(0, 16, (128, 32), np.uint8), rng.integers(0, 64, (16, 32), np.uint8)
 
@@ -376,7 +376,10 @@ def test_narrow_elements_stand_16_to_a_chunk() -> None:
     tiles = [core_matrices(packed(a, 4)), core_matrices(packed(b, 6))]
     of_a, of_b = (descriptor(each, 128, 256) for each in (TILES, TILES + tiles[0].size))
     bits = 1 << 4 | 5 << 7 | 4 << 10 | 16 // 8 << 17 | 128 // 16 << 24
-    words = words_of(product("f8f6f4", of_a, of_b, bits, "%p5"), tiles)
+    padding = TILES + 8, TILES + tiles[0].size + 12
+    unset = f"st.shared.u32 [{padding[0]}], %r9; st.shared.u32 [{padding[1]}], %r9;"
+    first = f"{unset} fence.proxy.async;"
+    words = words_of(product("f8f6f4", of_a, of_b, bits, "%p5", first), tiles)
     expected = decode(a, FORMATS["e2m1"]) @ decode(b, FORMATS["e3m2"]).T
     assert np.array_equal(words.view(np.float32), expected.astype(np.float32))
 

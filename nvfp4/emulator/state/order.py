@@ -63,6 +63,12 @@ class Order:
         at once; otherwise bulk copies complete at once, and cp.async when it is waited for."""
         return self.number % 2 == 1
 
+    @property
+    def late_pipe(self) -> bool:
+        """Whether tensor cores work as late as they may, and not at once. With each way of copies
+        there is an order of both kinds."""
+        return self.number in (1, 2)
+
     def bytes(self, nbytes: int, salt: int = 0) -> Array:
         """Return the contents of uninitialised memory: uint8[nbytes]."""
         if self.values == 2:

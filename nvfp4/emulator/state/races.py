@@ -464,13 +464,13 @@ def note_engine(  # type: ignore[no-untyped-def]
 @loop
 def note_tensor_reads(  # type: ignore[no-untyped-def]
     offsets, starts, clusters, agents, threads, known, fenced, stamps, numbers, reads, widths,
-    width, worst, unwritten
+    width, data_bytes, worst, unwritten
 ):  # fmt: skip
-    """Operations of tensor cores read a chunk of 16 bytes at each offset behind each start, on
-    behalf of a thread of a cluster, which has `threads`. Nothing is stamped, but `reads`, by chunk,
-    gets their numbers. worst[i]: gets (byte, fault, other's stamp) of the worst that one of them
-    does, and the first byte that an engine wrote by another swizzle than one of `width`, or -1.
-    unwritten: which of the reads meet a byte that nothing has written."""
+    """Operations of tensor cores read the first bytes of a chunk of 16 at each offset behind each
+    start, on behalf of a thread of a cluster, which has `threads`. Nothing is stamped, but `reads`,
+    by chunk, gets their numbers. worst[i]: gets (byte, fault, other's stamp) of the worst that one
+    of them does, and the first byte that an engine wrote by another swizzle than one of `width`, or
+    -1. unwritten: which of the reads meet a byte that nothing has written."""
     for i in range(starts.shape[0]):
         first, kind, other, mismatch = np.int64(-1), NO_FAULT, np.int64(0), np.int64(-1)
         thread = agents[i]
@@ -479,7 +479,7 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
         for j in range(offsets.shape[0]):
             unwritten[i, j] = False
             b = starts[i] + offsets[j]
-            chunk, end = b >> 4, b + 16
+            chunk, end = b >> 4, b + data_bytes
             reads[chunk] = numbers[i]
             if widths[chunk] != 0 and widths[chunk] != width and mismatch < 0:
                 # Behind the cluster's threads are its copy engines.

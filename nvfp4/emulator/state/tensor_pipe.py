@@ -285,7 +285,7 @@ class TensorPipe:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.checked = batch.shared.checked
-        self.late = batch.launch.order.shifts_copies
+        self.late = batch.launch.order.late_pipe
         self.group: int | None = None
         self._pipes: defaultdict[int, Pipe] = defaultdict(Pipe)
         self._issued: list[_Together] = []

@@ -20,6 +20,7 @@ from nvfp4.emulator.instructions.action import Action, Site, instruction
 from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor import instruction_descriptor as descriptors
 from nvfp4.emulator.instructions.tensor import issue
+from nvfp4.emulator.instructions.tensor.matrix_descriptor import CHUNK
 from nvfp4.emulator.instructions.tensor.sources import Source, source_of
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.syntax import Memory, OperandList
@@ -245,11 +246,11 @@ class _Product:
         of_a = (self.plan.rows, descriptors.DEPTH_BYTES, shape.transpose_a, size)
         of_b = (self.plan.columns_of_b, descriptors.DEPTH_BYTES, shape.transpose_b, size)
         a: list[Source | None] = [None] * self.form.group
+        from_a = partial(source_of, data_bytes=_data_bytes(shape.a, shape.kind))
+        from_b = partial(source_of, data_bytes=_data_bytes(shape.b, shape.kind))
         if not self.form.a_inside:
-            a = [
-                source_of(team, own, numbers, self.a, "a", of_a, is_tf32) for own in self.rows.T
-            ]  # fmt: skip
-        b = [source_of(team, own, numbers, self.b, "b", of_b, is_tf32) for own in self.rows.T]
+            a = [from_a(team, own, numbers, self.a, "a", of_a, is_tf32) for own in self.rows.T]
+        b = [from_b(team, own, numbers, self.b, "b", of_b, is_tf32) for own in self.rows.T]
         if team.batch.shared.checked:
             self._note(numbers)
         # Both multiprocessors of a pair are busy.
@@ -485,18 +486,23 @@ _NARROW = {"e2m1": (4, 2), "e2m3": (6, 0), "e3m2": (6, 0)}
 lowest."""
 
 
+def _data_bytes(name: str, kind: str) -> int:
+    """Return how many bytes of a chunk of 16 in shared memory hold elements; padding follows."""
+    return CHUNK if kind in ("mxf4", "mxf4nvf4") else 2 * _NARROW.get(name, (8, 0))[0]
+
+
 def _codes(raw: Array, name: str, kind: str, inside: bool = False) -> Array:
     """Return the elements of matrices [CTAs, rows, k] from shared or tensor memory; pairs of them
     if all are FP4."""
     if name == "s8":
         return raw.view(np.int8)
-    if kind in ("mxf4", "mxf4nvf4") or name not in _NARROW:
+    data_bytes = _data_bytes(name, kind)
+    if data_bytes == CHUNK:
         return raw
     bits, lowest = _NARROW[name]
     if inside:
         return raw >> np.uint8(lowest) & np.uint8((1 << bits) - 1)
-    # 16 elements side by side in 16 bytes, and padding behind them.
-    chunks = raw.reshape(*raw.shape[:2], -1, 16)[..., : 2 * bits]
+    chunks = raw.reshape(*raw.shape[:2], -1, CHUNK)[..., :data_bytes]  # 16 elements side by side
     flat = np.unpackbits(np.ascontiguousarray(chunks), axis=-1, bitorder="little")
     groups = flat.reshape(*raw.shape[:2], -1, bits)
     packed: Array = np.packbits(groups, axis=-1, bitorder="little")

@@ -93,11 +93,11 @@ def plan_of(
 
 def source_of(
     team: Team, rows: Array, numbers: Array, bits: int, name: str,
-    shape: tuple[int, int, bool, int], is_tf32: bool = False,
+    shape: tuple[int, int, bool, int], is_tf32: bool = False, data_bytes: int = CHUNK,
 ) -> Source:  # fmt: skip
     """The matrices of CTAs that operations of a team's pipes read, with a shape as in `plan_of`.
-    Faults where their descriptor is wrong or leads outside the CTAs' shared memory; notes other
-    misuse."""
+    data_bytes: of each chunk, the rest is padding. Faults where their descriptor is wrong or leads
+    outside the CTAs' shared memory; notes other misuse."""
     shared = team.batch.shared
     plan = plan_of(bits, name, shape, is_tf32, shared.base, shared.size)
     if plan.problem is not None:
@@ -109,12 +109,13 @@ def source_of(
         team.at(0).fault(kind, message, hint)
     team.batch.traffic.shared_bytes_read += plan.offsets.size * CHUNK * rows.size
     starts = rows * shared.stride
-    defined = _defined(team, plan, starts, numbers, name) if shared.checked else None
+    asked = team, plan, starts, numbers, name, data_bytes
+    defined = _defined(*asked) if shared.checked else None
     return Source(team, plan, starts, defined)
 
 
 def _defined(
-    team: Team, plan: Plan, starts: Array, numbers: Array, name: str
+    team: Team, plan: Plan, starts: Array, numbers: Array, name: str, data_bytes: int
 ) -> Array | None:  # fmt: skip
     """Note misuse by reads of matrices. Returns which of their rows are defined, None for all."""
     batch, shared, threads = team.batch, team.batch.shared, team.batch.clusters.threads
@@ -131,7 +132,7 @@ def _defined(
     reads, widths = batch.kept(TensorPipe).reads, batch.kept(TileSwizzles).width
     races.note_tensor_reads(
         offsets, starts, clusters, agents, threads, known, fenced, stamps, numbers, reads, widths,
-        plan.descriptor.tile_swizzle, worst, unset
+        plan.descriptor.tile_swizzle, data_bytes, worst, unset
     )  # fmt: skip
     some = bool(unset.any())
     for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (worst[:, 3] >= 0)).tolist():
@@ -143,7 +144,8 @@ def _defined(
     if shared.undefined is not None:
         words = shared.undefined.view(np.uint64)
         places = (starts[:, None] + offsets) >> 3
-        unset = (words[places] | words[places + 1]) != 0
+        data = np.uint64((1 << 8 * (data_bytes - 8)) - 1)
+        unset = (words[places] | (words[places + 1] & data)) != 0
         some = bool(unset.any())
     if not some:
         return None
