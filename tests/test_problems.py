@@ -668,6 +668,12 @@ def test_the_checker_decides(monkeypatch: pytest.MonkeyPatch) -> None:
             problem.rounding_explains(drawn, eval(source, names))
 
 
+def test_rounding_explains_no_other_structure(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(monkeypatch, OF_TWO.format(1, "return x, x", "return False"))
+    drawn, x = problem.draw({}, False), torch.arange(1.0, 5)
+    assert problem.rounding_explains(drawn, (x, x)) and not problem.rounding_explains(drawn, [x, x])
+
+
 @pytest.mark.parametrize("said", ["(False,)", "[0, 'd', 3]", "dict(ok=False)", "1", "x", "(x, '')"])
 def test_a_checker_that_gives_no_verdict(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     problem = problem_of(monkeypatch, OF_TWO.format(1, "return x", f"return {said}"))
