@@ -2,9 +2,10 @@
 
 import fcntl
 import os
-import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bot import root
@@ -90,26 +91,43 @@ def test_a_submission_writes_its_own_cache_and_no_other(caches: Path, tmp_path: 
     assert [path.name for path in (caches / "submissions").glob("*/own")] == ["own"]
 
 
-def test_a_fresh_process_gets_what_was_in_the_cache_before_the_judgement(
-    caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("then", "shown"),
+    [
+        (lambda cache: (cache / "new").write_text("draw"), {"index": 1, "old": 1}),
+        (lambda cache: (cache / "old").unlink(), {}),
+        (lambda cache: (cache / "old").write_text("draw"), {}),
+        (lambda cache: os.utime(cache / "old", (1, 1)), {}),
+        (lambda cache: (cache / "numba").rename(cache / "moved"), {}),
+        (lambda cache: [(cache / "old").unlink(), (cache / "old").symlink_to("numba/index")], {}),
+    ],
+    ids=["added", "deleted", "written", "dated", "moved", "linked"],
+)
+def test_a_fresh_process_gets_the_cache_from_before_the_judgement_or_a_new_one(
+    caches: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    then: Callable[[Path], Any],
+    shown: dict[str, float],
 ) -> None:
-    known = variables("a = 1\n", tmp_path)
-    cache, secret = Path(known["XDG_CACHE_HOME"]), tmp_path / "secret"
+    (caches / "trusted").mkdir(parents=True)
+    cache, secret = Path(variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"]), tmp_path / "secret"
+    (caches / "trusted" / "object").write_text("code")
     secret.write_text("the user's")
-    for path in (cache / "numba" / "index", cache / "draw"):
+    for path in (cache / "numba" / "index", cache / "old"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(path.name)
         os.utime(path, (1, 1))
     (cache / "link").symlink_to(secret)
     os.mkfifo(cache / "pipe")
-    monkeypatch.setattr(sandbox_caches, "_BEGAN_S", time.time() + 1)
-    (earlier,) = sandbox_caches.earlier_cache(known, tmp_path).values()
-    found = {path.name: path.stat().st_mtime for path in Path(earlier).rglob("*") if path.is_file()}
-    assert found == {"index": 1, "draw": 1}
-    shutil.rmtree(earlier)
-    monkeypatch.setattr(sandbox_caches, "_BEGAN_S", time.time() - 3600)
-    (earlier,) = sandbox_caches.earlier_cache(known, tmp_path).values()
-    assert list(Path(earlier).iterdir()) == [], "dates that a submission sets count for nothing"
+    monkeypatch.setattr(sandbox_caches, "_BEGAN_S", time.time())
+    variables("a = 1\n", tmp_path)
+    time.sleep(0.02)  # the system's clock of files has steps
+    then(cache)
+    (earlier,) = sandbox_caches.earlier_cache(variables("a = 1\n", tmp_path), tmp_path).values()
+    files = [path for path in Path(earlier).rglob("*") if path.is_file()]
+    assert {path.name: path.stat().st_mtime for path in files if path.name != "object"} == shown
+    assert len(files) == (len(shown) or 1), "a new cache begins with the object"
 
 
 def make(folder: Path, nbytes: int, age_s: float) -> Path:

@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import fcntl
 import hashlib
+import json
 import math
 import os
 import shutil
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
-from nvfp4.records.files import clear, open_plain_file
+from nvfp4.records.files import clear, open_plain_file, write_whole
 from nvfp4.records.options import Options
 from nvfp4.records.processes import FOLDER_VARIABLE, passed_on
 from nvfp4.sandbox.machine import size_bytes
@@ -53,6 +54,8 @@ _BEGAN_S = time.time()
 """This process, or the server that has forked it, began before any process of the submission."""
 
 _most_earlier_bytes = 256 << 20
+_listed_s = 24 * 3600.0
+"""No judgement takes longer."""
 
 
 def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> dict[str, str]:
@@ -112,27 +115,55 @@ def keep_missed(lines: list[str]) -> None:
 def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
     """Return a variable for a process that gets its cache as it was before this judgement.
 
-    The process gets a copy of the files not changed since, mounted in place of the cache. The copy,
-    with all that the process compiles, is in its scratch folder.
+    The process gets a copy of the files of that time, mounted in place of the cache. If any of them
+    is changed or missing, which could tell it something, it gets what a new cache begins with. The
+    copy, with all that the process compiles, is in its scratch folder.
     """
     cache, copy = Path(variables[FOLDER_VARIABLE]), scratch / "cache"
-    left_bytes = _most_earlier_bytes
-    with contextlib.suppress(OSError):  # the process compiles missing files
-        _copy(cache_root() / "trusted", copy)
-    copy.mkdir(exist_ok=True)
-    for here, _, names in os.walk(cache):
-        for path in (Path(here, name).relative_to(cache) for name in names):
-            with contextlib.suppress(OSError), open_plain_file(cache, str(path)) as file:
-                found = os.fstat(file.fileno())
-                left_bytes -= found.st_size
-                # The system sets this time, whatever a submission says.
-                if found.st_ctime < _BEGAN_S and left_bytes >= 0:
-                    (copy / path).parent.mkdir(parents=True, exist_ok=True)
-                    with (copy / path).open("wb") as whole:
-                        shutil.copyfileobj(file, whole)
-                    os.utime(copy / path, ns=(found.st_atime_ns, found.st_mtime_ns))
-                    (copy / path).chmod(stat.S_IMODE(found.st_mode))
+    copy.mkdir()
+    try:
+        _copy_listed(cache, copy)
+    except (OSError, ValueError):
+        shutil.rmtree(copy)
+        with contextlib.suppress(OSError):  # the process compiles missing files
+            _copy(cache_root() / "trusted", copy)
+        copy.mkdir(exist_ok=True)
     return {_EARLIER_VARIABLE: str(copy)}
+
+
+def _listing(cache: Path) -> Path:
+    """Return the path of the list of what a cache held before this judgement, which no submission
+    sees."""
+    return cache.with_suffix(".before") / str(_BEGAN_S) / "files.json"
+
+
+def _plain_files(cache: Path) -> dict[str, list[int]]:
+    """Return what shows whether a file is the same later on, for each file of a cache. The system
+    sets the times, whatever a submission says."""
+    found: dict[str, list[int]] = {}
+    left_bytes = _most_earlier_bytes
+    for here, _, names in os.walk(cache):
+        for path in (Path(here, name) for name in names):
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                left_bytes -= status.st_size
+                if stat.S_ISREG(status.st_mode) and left_bytes >= 0:
+                    found[str(path.relative_to(cache))] = [status.st_ino, status.st_ctime_ns]
+    return found
+
+
+def _copy_listed(cache: Path, copy: Path) -> None:
+    """Copy the files that are listed. Raises OSError if one has changed, and ValueError."""
+    for name, known in json.loads(_listing(cache).read_text()).items():
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_plain_file(cache, name) as file, target.open("wb") as whole:
+            shutil.copyfileobj(file, whole)
+            status = os.fstat(file.fileno())
+        if [status.st_ino, status.st_ctime_ns] != known:
+            raise OSError(f"{name} has changed")
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        target.chmod(stat.S_IMODE(status.st_mode))
 
 
 def shown_cache() -> dict[Path, Path]:
@@ -201,6 +232,11 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
             part.rename(folder)
             prune(folder.parent, kept_s, kept_bytes, folder)  # half a second where there are many
         os.utime(folder)
+        listing = _listing(folder)
+        if not listing.exists():
+            listing.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(listing, json.dumps(_plain_files(folder)))
+            prune(listing.parent.parent, _listed_s, kept_trusted_bytes)
 
 
 @contextlib.contextmanager

@@ -85,7 +85,7 @@ def own_identity(tools: Toolchain) -> bytes:
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder: one process builds, the others wait and use its result."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
+    with open(folder / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
