@@ -106,6 +106,8 @@ def test_a_task_yml_is_a_problem_or_is_refused(
         "[" * 500 + "]" * 500,
         "files: 2001-99-99",
         "files: !!python/object:os.system {}",
+        "files: !!int ''",
+        "files: !!timestamp x",
         "&a [*a]",
         "files: []\ntests: [{m: 1, k: 64, l: 1, seed: '1\\ncheck: pass'}]\nbenchmarks: []",
         "files: []\ntests: [{m: true, k: 64, l: 1, seed: 1}]\nbenchmarks: []",

@@ -247,16 +247,19 @@ def test_a_checkout_of_pipes_devices_loops_and_names_without_end_is_listed(
     tmp_path: Path, data: Path
 ) -> None:
     checkout, long, digits = tmp_path / "checkout", "a" * 5000, "f" * 6000
+    colons = f"[1{':0' * 180}.5, 1{':0' * 200_000}]"
     texts = {
         "long_source": TASK.replace("../utils.py", long),
         "long_template": f"{TASK}templates: {{CUDA: {long}}}",
         "long_number": TASK.replace("4", f"0x{digits}"),
         "fast": TASK.replace("64", f"1{'0' * 400}"),
         "slow": TASK,
+        "colons": f"{TASK}note: {colons}",
     }
     for name in ("pipe", "device", *texts):
         (checkout / name).mkdir(parents=True)
     os.mkfifo(checkout / "problems.yaml")
+    (checkout / "colons.yaml").write_text(f"note: {colons}")
     os.mkfifo(checkout / "pipe" / "task.yml")
     (checkout / "device" / "task.yml").symlink_to("/dev/zero")
     (checkout / "loop").symlink_to("loop")
@@ -275,7 +278,8 @@ def test_a_checkout_of_pipes_devices_loops_and_names_without_end_is_listed(
     assert "no regular file" in errors["pipe"]
     assert "no regular file" in errors["device"]
     assert "(4300 digits)" in errors["long_number"]
-    assert len(errors) == 8
+    assert "names task.py" in errors["colons"]
+    assert len(errors) == 9
     (checkout / ("a/" * 450)).mkdir(parents=True)
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(400)

@@ -183,15 +183,27 @@ def read_file(path: Path) -> bytes:
 
 
 def _read_yaml(path: Path) -> Any:
-    """Return the content of a YAML file. Raises ProblemError."""
+    """Return the content of a YAML file, in which 1:30 is a text. Raises ProblemError."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """PyYAML takes 1:30 for 90, and hours for a number with a million colons."""
+
+        def construct_number(self, node: yaml.ScalarNode) -> Any:
+            if ":" in node.value:
+                return self.construct_scalar(node)
+            return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
+
+    for name in ("int", "float"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{name}", Loader.construct_number)
     try:
         text = read_file(path).decode("utf-8")
-        if any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, yaml.SafeLoader)):
+        if any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, Loader)):
             raise ProblemError(f"{path} has aliases, with which few lines make gigabytes of text")
-        return yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        return yaml.load(text, Loader)
+    except ProblemError:
+        raise
+    except Exception as error:  # PyYAML raises errors of any kind, such as IndexError for `!!int`
         why = getattr(error, "strerror", None) or _sentence(error)
         raise ProblemError(f"cannot read {path}: {why}") from error
 
