@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -451,6 +452,23 @@ def test_the_judge_is_heard_before_what_a_worker_has_asked_at_once() -> None:
     judge.sendall(b"{}\n")
     assert executor._judge in executor._ready()
     for each in (judge, its, worker, theirs):
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "code"), [("/dev/full", "machine.limit"), ("/", "kernel.emulator_failed")]
+)
+def test_a_limit_on_files_is_no_fault_of_ours(path: str, code: str) -> None:
+    def end(request: object) -> None:
+        Path(path).write_text("no room")
+
+    ours, theirs = map(Channel, socket.socketpair())
+    executor = Executor(theirs)
+    executor._gpu = cast(Any, SimpleNamespace(end=end))
+    ours.send({**pack(End()), "id": 1})
+    executor._serve_judge()
+    assert ours.receive(1)[0]["failure"] == {"code": code}
+    for each in (ours, theirs):
         each.close()
 
 

@@ -28,6 +28,7 @@ from nvfp4.records.channel import BadMessage, Channel, ChannelClosed
 from nvfp4.records.files import overwrite, sealed_file
 from nvfp4.records.gpu_messages import Fault, Start, Window, window_bytes
 from nvfp4.records.ranges import taken_ranges
+from nvfp4.records.refusals import code_of_others
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.confinement import confine
 
@@ -86,8 +87,9 @@ class Executor:
             else:
                 assert self._gpu is not None
                 answer = self._gpu.end(request)
-        except NotMappable as error:
-            answer = messages.Failed(f"memory cannot be mapped: {error}")
+        except (NotMappable, OSError) as error:
+            code = code_of_others(error, emulated=True) or "kernel.emulator_failed"
+            answer = messages.Failed(f"memory cannot be mapped: {error}", {"code": code})
         self._judge.send({**messages.pack(answer), "id": message["id"]})
 
     def _open(self, request: messages.OpenSession, fd: int) -> messages.Opened:

@@ -103,7 +103,7 @@ class Executor:
                 raise BadMessage("an answer that nobody asked for")
             found: Any = unpack(message, answer, Failed)
             if isinstance(found, Failed):
-                raise ExecutorFailed(found.message)
+                raise ExecutorFailed(found.message, found.failure["code"])
             if isinstance(found, Ended) and found.compiled:
                 keep_missed(found.compiled)
             return found
