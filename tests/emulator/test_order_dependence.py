@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ptx_harness import MINE_IN_GRID
 from ptx_harness import run as run_alone
 from test_worlds import cause_of, run, words
 
 from nvfp4.emulator import Worlds, errors
+from nvfp4.emulator.execution import schedule
 from nvfp4.emulator.state.order import Order
 
 # The CTA that draws ticket 0 stores 5 to the first word of q1; the others add 1.
@@ -200,6 +202,24 @@ ld.shared.u32 %r5, [%r9+8]; st.global.u32 [%q0], %r5;
 END:
 """
 TRY = "mbarrier.try_wait.parity.shared.b64 %p3, [%r9], 0;"
+
+
+# All threads write and arrive, sleep until all have, and read what the next warp has written.
+SLEEPING = f"""
+mov.u32 %r9, s; setp.ne.u32 %p1, %r0, 0; @!%p1 mbarrier.init.shared.b64 [%r9], 256; bar.sync 0;
+mad.lo.u32 %r8, %r0, 4, %r9; st.shared.u32 [%r8+16], %r0; mbarrier.arrive.shared.b64 _, [%r9];
+W: mbarrier.test_wait.parity.shared.b64 %p3, [%r9], 0; @%p3 bra DONE; nanosleep.u32 20; bra W;
+DONE: xor.b32 %r7, %r0, 32; mad.lo.u32 %r8, %r7, 4, %r9; ld.shared.u32 %r5, [%r8+16];
+{MINE_IN_GRID} st.global.u32 [%d0], %r5;
+"""
+
+
+def test_warps_that_sleep_between_polls_let_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "QUIET_STEPS", 1024)
+    worlds, out = Worlds(), words(2048)
+    for _ in range(2):
+        run(worlds, SLEEPING, out, block=256, grid=8, before=".shared .align 8 .b8 s[1040];")
+    assert out[:2].tolist() == [32, 33] and cause_of(worlds, out) is None
 
 
 def test_tensor_cores_are_prompt_and_late_with_copies_of_either_kind() -> None:

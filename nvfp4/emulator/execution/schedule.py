@@ -65,6 +65,7 @@ class Scheduler:
         self._turns_of_warps = 0
         self._last_run: dict[int, int] = {}
         self._vain_polls = 0
+        self._left = -1  # the place at which a group that has polled in vain goes on, after a sleep
         # Where warps have turns, one that reads what others wrote is not to wait for them.
         self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
         late = batch.launch.order.overwrites_late
@@ -144,7 +145,8 @@ class Scheduler:
         run first."""
         in_vain = self._last_run.get(place, -1) > self._changed_at
         in_vain = in_vain and self._vain_polls > self._patience
-        return in_vain and self._standstill.polls(place % len(self.kernel.blocks))
+        polls = place == self._left or self._standstill.polls(place % len(self.kernel.blocks))
+        return in_vain and polls
 
     def _advance(self, place: int, group: Group) -> None:
         """Run an admitted group from `place` until it diverges, meets others or waits."""
@@ -183,6 +185,7 @@ class Scheduler:
             goes_on = alone or (self._favoured and place not in self.groups)
             goes_on = goes_on and not polled
             if not goes_on or place in self.held or self._stirred or spent >= TURN_STEPS:
+                self._left = place if polled else -1
                 self._place(group, place)
                 break
             if blocks[number].gate is not None:

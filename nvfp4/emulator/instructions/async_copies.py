@@ -25,21 +25,22 @@ from nvfp4.emulator.state.memory import READ, WRITTEN
 
 @dataclass
 class _Packet:
-    """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]. number: how
-    many packets were issued before."""
+    """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]. told[i]: the
+    number of the arrival that tells an mbarrier of it, and clock[i] its warp's clock then; 0 if
+    there is none so far."""
 
     lane: Array
     offset: Array
     data: Array
     group: Array
-    number: int
+    told: Array
+    clock: Array
 
     def part(self, which: Array) -> "_Packet":
         """Return the packet of selected copies. which: bool[copies]."""
         if which.all():
             return self
-        lane, offset, data = self.lane[which], self.offset[which], self.data[which]
-        return _Packet(lane, offset, data, self.group[which], self.number)
+        return _Packet(*(each[which] for each in vars(self).values()))
 
 
 class PendingCopies:
@@ -49,15 +50,24 @@ class PendingCopies:
         self.batch = batch
         self.pending: list[_Packet] = []
         self.committed = np.zeros(batch.grid.lane.size, np.int64)
-        self.issued = 0
+        self._arrivals = 0
 
-    def land(
-        self, lanes: Array, keep: int | None, issued: int | None = None, at: Array | None = None
-    ) -> None:
+    def tell(self, lanes: Array) -> int:
+        """Record that these lanes tell mbarriers of their copies. Returns the arrival's number."""
+        self._arrivals += 1
+        tells = np.zeros(self.batch.grid.lane.size, np.bool_)
+        tells[lanes] = True
+        for packet in self.pending:
+            told = tells[packet.lane] & (packet.told == 0)
+            packet.told[told] = self._arrivals
+            packet.clock[told] = shared_access.clocks_of(self.batch, packet.lane[told])
+        return self._arrivals
+
+    def land(self, lanes: Array, keep: int | None, told: int | None = None) -> None:
         """Perform the copies of these lanes, except those of their `keep` newest groups.
 
-        None: perform all, including copies that are in no group yet. issued: only those of so many
-        packets. at: the clocks of all warps at which they count as written; None: now.
+        None: perform all, including copies that are in no group yet. told: only those of which an
+        mbarrier was told by an arrival with this number or an earlier one.
         """
         batch = self.batch
         limit = np.full(batch.grid.lane.size, -1, np.int64)
@@ -65,16 +75,19 @@ class PendingCopies:
         left = []
         for packet in self.pending:
             due = packet.group < limit[packet.lane]
-            due &= issued is None or packet.number < issued
+            if told is not None:
+                due &= (packet.told > 0) & (packet.told <= told)
             if due.any():
-                _land(batch, packet.part(due), at)
+                _land(batch, packet.part(due))
             if not due.all():
                 left.append(packet.part(~due))
         self.pending = left
 
 
-def _land(batch: Batch, packet: _Packet, at: Array | None = None) -> None:
+def _land(batch: Batch, packet: _Packet) -> None:
     native.scatter(batch.shared.host(packet.offset), np.ascontiguousarray(packet.data.T))
+    now = shared_access.clocks_of(batch, packet.lane)
+    at = np.where(packet.told > 0, packet.clock, now)
     shared_access.note_landing(batch, packet.data.shape[1], packet.offset, packet.lane, at)
 
 
@@ -109,8 +122,8 @@ def cp_async(site: Site) -> Action:
             length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
         data = _read_parts(batch, site, reading, address, lanes, length)
         copies = batch.kept(PendingCopies)
-        packet = _Packet(lanes, offset, data, copies.committed[lanes], copies.issued)
-        copies.issued += 1
+        none_yet = np.zeros((2, lanes.size), np.int64)
+        packet = _Packet(lanes, offset, data, copies.committed[lanes], *none_yet)
         shared_access.note_issue(batch, site, nbytes, offset, lanes)
         if batch.launch.order.shifts_copies:
             _land(batch, packet)
@@ -179,15 +192,14 @@ def mbarrier_arrive(site: Site) -> Action:
         lanes = ex.group.lanes[at]
         copies, postponed = batch.kept(PendingCopies), batch.kept(Postponed).by_mbarrier
         offset = mbarrier_objects.locate(site, batch, ex.group.spread(address)[at], lanes)
-        clock = batch.shared.clocks.own()
+        told = copies.tell(lanes)
         mbarrier_objects.release(batch, offset, lanes)
         if not noinc:
             arrive(batch, offset, lanes, -1)
-        issued = copies.issued
 
         def complete(mbarrier: int) -> None:
             mine = offset == mbarrier
-            copies.land(lanes[mine], None, issued, clock)
+            copies.land(lanes[mine], None, told)
             arrive(batch, offset[mine], lanes[mine])
 
         for each in distinct(offset).tolist():

@@ -347,16 +347,19 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         note_writes(batch, site, nbytes, offset, lanes, nothing, issued=True)
 
 
-def note_landing(
-    batch: Batch, nbytes: int, offset: Array, lanes: Array, at: Array | None = None
-) -> None:
-    """Record the copies that have been waited for as writes of these lanes. at: the clocks of all
-    warps at which they count as written; None: now."""
+def clocks_of(batch: Batch, lanes: Array) -> Array:
+    """Return the clocks of the warps of these lanes: int32[lanes]."""
+    warp = batch.clusters.thread[lanes] >> 5
+    return np.asarray(batch.shared.clocks.known[batch.clusters.cta[lanes], warp, warp])
+
+
+def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array, at: Array) -> None:
+    """Record the copies that have been waited for as writes of these lanes. at: the clock of the
+    lane's warp at which each counts as written."""
     shared, team, clocks = batch.shared, batch.clusters, batch.shared.clocks
     if shared.undefined is not None:
         shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     if shared.checked:
-        at = clocks.own() if at is None else at
         races.note_landing(offset, nbytes, lanes, team.threads, at, clocks.touched, shared.stamps)
 
 

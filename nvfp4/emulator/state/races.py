@@ -505,13 +505,13 @@ def note_tensor_reads(  # type: ignore[no-untyped-def]
 
 @loop
 def note_landing(offset, nbytes, lanes, threads, at, touched, stamps):  # type: ignore[no-untyped-def]
-    """Stamp bytes that copies of these lanes have written at these clocks of their warps."""
+    """Stamp bytes that copies of these lanes have written, each at a clock of its warp."""
     if nbytes & 15:
         split(stamps, offset, nbytes)  # another write may have joined them since the copies' issue
     for i in range(offset.shape[0]):
         c = lanes[i] // threads
         t = lanes[i] - c * threads
-        when = np.int64(at[c, t >> 5])
+        when = np.int64(at[i])
         touched[c, t >> 5] = max(touched[c, t >> 5], when)
         b = np.int64(offset[i])
         end = b + nbytes
@@ -540,10 +540,6 @@ class Clocks:
         self.touched = np.zeros((clusters, self.warps), np.int32)
         self.fenced = np.zeros((clusters, self.warps), np.int32)
         self.published = np.zeros((clusters, self.columns), np.int32)
-
-    def own(self) -> Array:
-        """Return the clock of each warp: int32[clusters, warps]."""
-        return self.known[:, range(self.warps), range(self.warps)]
 
     @cached_property
     def ordered(self) -> Array:
