@@ -133,6 +133,12 @@ def test_streams_that_take_part_must_be_joined(joined: bool) -> None:
     assert not graphs.capturing() and not side.is_capturing()
 
 
+def test_a_callable_is_graphed_by_torch() -> None:
+    x = torch.arange(4.0, device="cuda")
+    doubled = torch.cuda.make_graphed_callables(lambda data: data * 2, (x.clone(),))
+    assert doubled(x).tolist() == [0, 2, 4, 6]
+
+
 def test_the_default_stream_cannot_be_captured() -> None:
     with pytest.raises(RuntimeError, match="on a non-default stream"):
         torch.cuda.CUDAGraph().capture_begin()

@@ -222,6 +222,15 @@ def test_warps_that_sleep_between_polls_let_others_go_on(monkeypatch: pytest.Mon
     assert out[:2].tolist() == [32, 33] and cause_of(worlds, out) is None
 
 
+def test_a_lane_may_wait_for_another_of_its_warp_by_any_load() -> None:
+    text = """setp.eq.u32 %p1, %r0, 31; @%p1 bra TELL;
+    W: ld.global.cg.u32 %r5, [%q0]; setp.eq.u32 %p2, %r5, 0; @%p2 bra W; bra END;
+    TELL: st.global.u32 [%q0], 7; END:"""
+    out = words(1)
+    run(Worlds(), text, out, block=32)
+    assert out[0] == 7
+
+
 def test_tensor_cores_are_prompt_and_late_with_copies_of_either_kind() -> None:
     assert len({(each.shifts_copies, each.late_pipe) for each in map(Order, range(4))}) == 4
 

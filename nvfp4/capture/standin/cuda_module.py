@@ -68,7 +68,11 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
         },
         torch.cuda.random: initialized,
         torch.cuda.streams: {"Stream": streams.Stream, "Event": streams.Event},
-        torch.cuda.graphs: {"CUDAGraph": graphs.CUDAGraph, "graph": graphs.graph},
+        torch.cuda.graphs: {
+            "CUDAGraph": graphs.CUDAGraph,
+            "graph": graphs.graph,
+            "graph_pool_handle": lambda: (0, 0),
+        },
         torch.cuda.nvtx: {
             **dict.fromkeys(("range_push", "range_start"), lambda message: 0),
             **dict.fromkeys(("range_end", "mark"), _nothing),

@@ -26,9 +26,9 @@ from nvfp4.emulator.work import CHAINED
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256
-# Where a warp's lanes leave a loop at different times, the first wait for the last on a GPU; after
-# so many turns they go on, as they may write what the loop reads.
-TURNS_OF_A_WARP = 64
+# Where a warp's lanes leave a loop at different times, the first wait for the last on a GPU. Here
+# they may go on if the loop has read memory, which they may write, in so many blocks.
+READING_STEPS = 64
 IDLE_WAKES = 64
 PATIENCE = 64
 STEP_LIMIT = 5_000_000
@@ -62,7 +62,7 @@ class Scheduler:
         self._progress = False
         self._steps = 0
         self._turn_began = 0
-        self._turns_of_warps = 0
+        self._read_at = 0
         self._last_run: dict[int, int] = {}
         self._vain_polls = 0
         self._left = -1  # the place at which a group that has polled in vain goes on, after a sleep
@@ -116,10 +116,8 @@ class Scheduler:
         in_vain = self._polls_in_vain(place)
         if in_vain or self._steps - self._turn_began > TURN_STEPS:
             self._turn_began = self._steps
-            self._turns_of_warps += 1
-            all_may = in_vain or self._turns_of_warps > TURNS_OF_A_WARP
+            all_may = in_vain or self._steps - self._read_at < READING_STEPS
             if others := list(self.groups if all_may else self._of_other_warps(place)):
-                self._turns_of_warps = 0
                 place = min(others, key=lambda p: self._last_run.get(p, -1))
                 self._favoured = True
         self._last_run[place] = self._steps
@@ -219,7 +217,10 @@ class Scheduler:
         self._spent[ctas] = spent
 
     def _look_for_changes(self, number: int, now: int) -> None:
-        """Handle what a block may have changed that other threads wait for, at a step."""
+        """Handle what a block may have changed that other threads wait for, at a step; note whether
+        it reads."""
+        if self._standstill.reads[number]:
+            self._read_at = now
         while self.batch.signals.met:
             self._chain(self.batch.signals.met.pop())
         if self.batch.signals.changed:

@@ -30,6 +30,7 @@ _POLL_STEPS = 1 << 16
 _LOOK_EVERY = 4
 
 _CHANGING = frozenset(("store", "copy"))
+_READING = frozenset(("ld", "ldu", "atom", "mbarrier"))
 _STRONG = frozenset(("volatile", "relaxed", "acquire"))
 _MOST_SHOWN = 3
 
@@ -41,6 +42,7 @@ class Standstill:
         self.kernel = kernel
         self.batch = batch
         self.changes = [not _CHANGING.isdisjoint(block.kinds) for block in kernel.blocks]
+        self.reads = [any(each.parts[0] in _READING for each in b.code) for b in kernel.blocks]
         self._since = -1
         self._looks = 0
         self._kept: _State | None = None

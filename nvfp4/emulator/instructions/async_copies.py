@@ -7,7 +7,6 @@ between.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -25,21 +24,18 @@ from nvfp4.emulator.state.memory import READ, WRITTEN
 
 @dataclass
 class _Packet:
-    """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]. told[i]: the
-    number of the arrival that tells an mbarrier of it, and clock[i] its warp's clock then; 0 if
-    there is none so far."""
+    """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]. clock[i]:
+    that of its warp when it told an mbarrier, or 0. due[i]: whether it has not landed yet."""
 
     lane: Array
     offset: Array
     data: Array
     group: Array
-    told: Array
     clock: Array
+    due: Array
 
     def part(self, which: Array) -> "_Packet":
-        """Return the packet of selected copies. which: bool[copies]."""
-        if which.all():
-            return self
+        """Return the packet of selected copies. which: bool[copies], or their indices."""
         return _Packet(*(each[which] for each in vars(self).values()))
 
 
@@ -49,46 +45,63 @@ class PendingCopies:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.pending: list[_Packet] = []
+        self.told: list[_Packet] = []
+        """Those of which mbarriers have been told."""
         self.committed = np.zeros(batch.grid.lane.size, np.int64)
-        self._arrivals = 0
 
-    def tell(self, lanes: Array) -> int:
-        """Record that these lanes tell mbarriers of their copies. Returns the arrival's number."""
-        self._arrivals += 1
+    def tell(self, lanes: Array) -> list[_Packet]:
+        """Return the copies of these lanes, which tell mbarriers of them."""
         tells = np.zeros(self.batch.grid.lane.size, np.bool_)
         tells[lanes] = True
+        kept, told = [], []
         for packet in self.pending:
-            told = tells[packet.lane] & (packet.told == 0)
-            packet.told[told] = self._arrivals
-            packet.clock[told] = shared_access.clocks_of(self.batch, packet.lane[told])
-        return self._arrivals
+            mine = tells[packet.lane]
+            told += [packet.part(mine)] if mine.any() else []
+            kept += [packet.part(~mine)] if not mine.all() else []
+        for packet in told:
+            packet.clock = shared_access.clocks_of(self.batch, packet.lane)
+        self.pending = kept
+        self.told = [each for each in self.told if each.due.any()] + told
+        return told
 
-    def land(self, lanes: Array, keep: int | None, told: int | None = None) -> None:
+    def land(self, lanes: Array, keep: int | None) -> None:
         """Perform the copies of these lanes, except those of their `keep` newest groups.
 
-        None: perform all, including copies that are in no group yet. told: only those of which an
-        mbarrier was told by an arrival with this number or an earlier one.
+        None: perform all, including copies that are in no group yet.
         """
-        batch = self.batch
-        limit = np.full(batch.grid.lane.size, -1, np.int64)
+        limit = np.full(self.batch.grid.lane.size, -1, np.int64)
         limit[lanes] = np.iinfo(np.int64).max if keep is None else self.committed[lanes] - keep
-        left = []
-        for packet in self.pending:
-            due = packet.group < limit[packet.lane]
-            if told is not None:
-                due &= (packet.told > 0) & (packet.told <= told)
-            if due.any():
-                _land(batch, packet.part(due))
-            if not due.all():
-                left.append(packet.part(~due))
-        self.pending = left
+        for packet in (*self.pending, *self.told):
+            self.perform(packet, np.flatnonzero(packet.group < limit[packet.lane]))
+        self.pending = [each for each in self.pending if each.due.any()]
+
+    def perform(self, packet: _Packet, which: Array) -> None:
+        """Perform the copies with these indices that have not landed yet."""
+        which = which[packet.due[which]]
+        if which.size:
+            packet.due[which] = False
+            _land(self.batch, packet.part(which))
 
 
 def _land(batch: Batch, packet: _Packet) -> None:
     native.scatter(batch.shared.host(packet.offset), np.ascontiguousarray(packet.data.T))
     now = shared_access.clocks_of(batch, packet.lane)
-    at = np.where(packet.told > 0, packet.clock, now)
+    at = np.where(packet.clock > 0, packet.clock, now)
     shared_access.note_landing(batch, packet.data.shape[1], packet.offset, packet.lane, at)
+
+
+class _ByMbarrier:
+    """Finds what belongs to mbarriers. keys: the mbarrier of each."""
+
+    def __init__(self, keys: Array) -> None:
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+
+    def of(self, mbarriers: Array) -> Array:
+        """Return the indices of what belongs to these."""
+        first = np.searchsorted(self._keys, mbarriers).tolist()
+        last = np.searchsorted(self._keys, mbarriers, "right").tolist()
+        return np.concatenate([self._order[a:b] for a, b in zip(first, last, strict=True)])
 
 
 @instruction(
@@ -122,8 +135,8 @@ def cp_async(site: Site) -> Action:
             length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
         data = _read_parts(batch, site, reading, address, lanes, length)
         copies = batch.kept(PendingCopies)
-        none_yet = np.zeros((2, lanes.size), np.int64)
-        packet = _Packet(lanes, offset, data, copies.committed[lanes], *none_yet)
+        due = np.ones(lanes.size, np.bool_)
+        packet = _Packet(lanes, offset, data, copies.committed[lanes], np.zeros_like(lanes), due)
         shared_access.note_issue(batch, site, nbytes, offset, lanes)
         if batch.launch.order.shifts_copies:
             _land(batch, packet)
@@ -192,20 +205,24 @@ def mbarrier_arrive(site: Site) -> Action:
         lanes = ex.group.lanes[at]
         copies, postponed = batch.kept(PendingCopies), batch.kept(Postponed).by_mbarrier
         offset = mbarrier_objects.locate(site, batch, ex.group.spread(address)[at], lanes)
-        told = copies.tell(lanes)
+        mbarrier_of = np.zeros(batch.grid.lane.size, np.uint64)
+        mbarrier_of[lanes] = offset
+        arrivals = _ByMbarrier(offset)
+        told = [(each, _ByMbarrier(mbarrier_of[each.lane])) for each in copies.tell(lanes)]
         mbarrier_objects.release(batch, offset, lanes)
         if not noinc:
             arrive(batch, offset, lanes, -1)
 
-        def complete(mbarrier: int) -> None:
-            mine = offset == mbarrier
-            copies.land(lanes[mine], None, told)
+        def complete(mbarriers: Array) -> None:
+            for packet, place in told:
+                copies.perform(packet, place.of(mbarriers))
+            mine = arrivals.of(mbarriers)
             arrive(batch, offset[mine], lanes[mine])
 
+        if not told:
+            complete(distinct(offset))
+            return
         for each in distinct(offset).tolist():
-            if copies.pending:
-                postponed[each].append(partial(complete, each))
-            else:
-                complete(each)
+            postponed[each].append(complete)
 
     return site.action("copy", run)

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 
@@ -224,11 +223,11 @@ def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array)
 
 
 class Postponed:
-    """What is performed when a thread waits for an mbarrier, which it may complete, by the
-    mbarrier's offset in shared memory."""
+    """What is performed when threads wait for mbarriers, which it may complete, by the mbarrier's
+    offset in shared memory. It is called with the offsets of all those that it is next for."""
 
     def __init__(self, batch: Batch) -> None:
-        self.by_mbarrier: defaultdict[int, list[Callable[[], object]]] = defaultdict(list)
+        self.by_mbarrier: defaultdict[int, list[Callable[[Array], object]]] = defaultdict(list)
 
 
 def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
@@ -236,7 +235,7 @@ def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
     where = np.array([mbar], np.uint64)
     lanes, abroad = np.array([at.lane]), goes_abroad(at.site)
     offset = mbarrier_objects.locate(at.site, at.batch, where, lanes, abroad, engine=True)
-    at.batch.kept(Postponed).by_mbarrier[int(offset[0])].append(partial(_finish, at, mbar, move))
+    at.batch.kept(Postponed).by_mbarrier[int(offset[0])].append(lambda _: _finish(at, mbar, move))
 
 
 def deliver(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
@@ -258,15 +257,19 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
     waiting = batch.kept(Postponed).by_mbarrier
     if not waiting or not offset.size:
         return False
-    for each in distinct(offset).tolist():
-        copies = waiting.pop(each, [])
-        parity = mbarrier_objects.parity_of(batch, each) if copies else 0
-        for number, finish in enumerate(copies, start=1):
-            finish()
-            if number < len(copies) and mbarrier_objects.parity_of(batch, each) != parity:
-                # The phase is complete without the other copies, which stay postponed.
-                waiting[each] = copies[number:]
-                break
+    due = [each for each in distinct(offset).tolist() if waiting.get(each)]
+    parity = {each: mbarrier_objects.parity_of(batch, each) for each in due}
+    while due:
+        together = defaultdict(list)
+        for each in due:
+            together[waiting[each].pop(0)].append(each)
+        for finish, mbarriers in together.items():
+            finish(np.array(mbarriers, np.uint64))
+        # Where the phase is complete, other copies stay postponed.
+        due = [
+            each for each in due
+            if waiting[each] and mbarrier_objects.parity_of(batch, each) == parity[each]
+        ]  # fmt: skip
     return True
 
 
