@@ -47,7 +47,7 @@ waiting_error_ns = 100e3
 single_error_ns = 250e3
 """Error of a call that is clocked by itself."""
 
-_single_attempts = 2
+_single_attempts = 4
 """Rounds of such calls, if the first one is delayed."""
 
 _empty_queues, _empty_alone_s = 3, 0.02
