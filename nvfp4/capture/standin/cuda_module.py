@@ -49,6 +49,11 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
         "device_count": lambda: 1,
         "current_device": lambda: 0,
     }
+    of_graphs = {
+        "CUDAGraph": graphs.CUDAGraph,
+        "graph": graphs.graph,
+        "graph_pool_handle": lambda: (0, 0),
+    }
     replacements: dict[Any, dict[str, Any]] = {
         torch.cuda: {
             **initialized,
@@ -60,19 +65,13 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
             "default_stream": streams.default_stream,
             "set_stream": streams.set_stream,
             "get_stream_from_external": streams.ExternalStream,
-            "CUDAGraph": graphs.CUDAGraph,
-            "graph": graphs.graph,
-            "graph_pool_handle": lambda: (0, 0),
+            **of_graphs,
             "is_current_stream_capturing": lambda: streams.current_stream().is_capturing(),
             "default_generators": (generator,),
         },
         torch.cuda.random: initialized,
         torch.cuda.streams: {"Stream": streams.Stream, "Event": streams.Event},
-        torch.cuda.graphs: {
-            "CUDAGraph": graphs.CUDAGraph,
-            "graph": graphs.graph,
-            "graph_pool_handle": lambda: (0, 0),
-        },
+        torch.cuda.graphs: of_graphs,
         torch.cuda.nvtx: {
             **dict.fromkeys(("range_push", "range_start"), lambda message: 0),
             **dict.fromkeys(("range_end", "mark"), _nothing),

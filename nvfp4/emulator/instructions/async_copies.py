@@ -205,13 +205,17 @@ def mbarrier_arrive(site: Site) -> Action:
         lanes = ex.group.lanes[at]
         copies, postponed = batch.kept(PendingCopies), batch.kept(Postponed).by_mbarrier
         offset = mbarrier_objects.locate(site, batch, ex.group.spread(address)[at], lanes)
-        mbarrier_of = np.zeros(batch.grid.lane.size, np.uint64)
-        mbarrier_of[lanes] = offset
-        arrivals = _ByMbarrier(offset)
-        told = [(each, _ByMbarrier(mbarrier_of[each.lane])) for each in copies.tell(lanes)]
+        packets = copies.tell(lanes)
         mbarrier_objects.release(batch, offset, lanes)
         if not noinc:
             arrive(batch, offset, lanes, -1)
+        if not packets:
+            arrive(batch, offset, lanes)
+            return
+        mbarrier_of = np.zeros(batch.grid.lane.size, np.uint64)
+        mbarrier_of[lanes] = offset
+        told = [(each, _ByMbarrier(mbarrier_of[each.lane])) for each in packets]
+        arrivals = _ByMbarrier(offset)
 
         def complete(mbarriers: Array) -> None:
             for packet, place in told:
@@ -219,9 +223,6 @@ def mbarrier_arrive(site: Site) -> Action:
             mine = arrivals.of(mbarriers)
             arrive(batch, offset[mine], lanes[mine])
 
-        if not told:
-            complete(distinct(offset))
-            return
         for each in distinct(offset).tolist():
             postponed[each].append(complete)
 

@@ -223,8 +223,9 @@ def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array)
 
 
 class Postponed:
-    """What is performed when threads wait for mbarriers, which it may complete, by the mbarrier's
-    offset in shared memory. It is called with the offsets of all those that it is next for."""
+    """Copies and arrivals that are performed when threads wait for mbarriers, by the mbarrier's
+    offset in shared memory. Each is called with the offsets of all mbarriers whose next one it
+    is."""
 
     def __init__(self, batch: Batch) -> None:
         self.by_mbarrier: defaultdict[int, list[Callable[[Array], object]]] = defaultdict(list)
@@ -257,18 +258,20 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
     waiting = batch.kept(Postponed).by_mbarrier
     if not waiting or not offset.size:
         return False
-    due = [each for each in distinct(offset).tolist() if waiting.get(each)]
+    due = [each for each in distinct(offset).tolist() if each in waiting]
     parity = {each: mbarrier_objects.parity_of(batch, each) for each in due}
     while due:
         together = defaultdict(list)
         for each in due:
             together[waiting[each].pop(0)].append(each)
+            if not waiting[each]:
+                del waiting[each]
         for finish, mbarriers in together.items():
             finish(np.array(mbarriers, np.uint64))
         # Where the phase is complete, other copies stay postponed.
         due = [
             each for each in due
-            if waiting[each] and mbarrier_objects.parity_of(batch, each) == parity[each]
+            if each in waiting and mbarrier_objects.parity_of(batch, each) == parity[each]
         ]  # fmt: skip
     return True
 
