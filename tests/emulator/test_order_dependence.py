@@ -89,30 +89,36 @@ def test_a_ticket_is_drawn_behind_a_barrier(barrier: bool) -> None:
     assert cause is None if barrier else isinstance(cause, errors.OrderDependence)
 
 
-# Thread 0 stores what the CTA has written, which writes anew before it has waited, or after.
+# One of two warps stores what both have written, which write anew before it has waited, or after.
 STORED_TWICE = """
 mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11; mov.u32 %r5, 1;
-AGAIN: st.shared.u32 [%r12], %r5; fence.proxy.async; bar.sync 0;
-setp.ne.u32 %p1, %r0, 0; @%p1 bra MEET;
+AGAIN: st.shared.u32 [%r12], %r5; fence.proxy.async; {}
+setp.ne.u32 %p1, %r0, {}; @%p1 bra MEET;
 cp.async.bulk.global.shared::cta.bulk_group [%q0], [%r10], 256; cp.async.bulk.commit_group;
-add.u64 %q0, %q0, 256; WAIT
-MEET: BAR add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 3; @%p2 bra AGAIN;
+add.u64 %q0, %q0, 256; {}
+MEET: {} add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 3; @%p2 bra AGAIN;
 @!%p1 cp.async.bulk.wait_group 0;
 """
+WAIT, BARRIER = "cp.async.bulk.wait_group.read 0;", "bar.sync 0;"
 
 
+@pytest.mark.parametrize("warp", [0, 1])
 @pytest.mark.parametrize(
-    ("wait", "meet", "right"),
+    ("first", "then", "last", "right"),
     [
-        ("cp.async.bulk.wait_group.read 0;", "bar.sync 0;", True),
-        ("cp.async.bulk.wait_group.read 0;", "", False),
-        ("cp.async.bulk.wait_group.read 1;", "bar.sync 0;", False),
-        ("", "bar.sync 0;", False),
+        (BARRIER, WAIT, BARRIER, True),
+        ("", WAIT, BARRIER, False),
+        (BARRIER, WAIT, "", False),
+        (BARRIER, "", BARRIER + WAIT, False),
+        (BARRIER, WAIT.replace("0", "1"), BARRIER, False),
+        (BARRIER, "", BARRIER, False),
     ],
 )
-def test_a_bulk_store_reads_until_it_is_waited_for(wait: str, meet: str, right: bool) -> None:
+def test_a_bulk_store_reads_between_what_it_waits_for_and_what_waits_for_it(
+    warp: int, first: str, then: str, last: str, right: bool
+) -> None:
     worlds, out = Worlds(), words(128)
-    body = STORED_TWICE.replace("WAIT", wait).replace("BAR", meet)
+    body = STORED_TWICE.format(first, 32 * warp, then, last)
     run(worlds, body, out, block=64, before=".shared .align 128 .b8 s[256];")
     assert (out == np.repeat([1, 2], 64)).all()
     cause = cause_of(worlds, out)

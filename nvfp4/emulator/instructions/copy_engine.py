@@ -293,8 +293,9 @@ class BulkGroups:
     def add(self, at: LaneSite, again: Callable[[], object]) -> None:
         """Record that a lane issues a copy, which has been performed."""
         self.stores.setdefault(at.lane, at)
-        late = [again] if self._batch.launch.order.number else []
-        self._open.setdefault(at.lane, []).extend(late)
+        warp = at.lane % self._batch.grid.threads >> 5
+        early = self._batch.launch.order.stores_at_once(warp, self._batch.grid.warps)
+        self._open.setdefault(at.lane, []).extend([] if early else [again])
         self._committed.setdefault(at.lane, [])
 
     def commit(self, lanes: Array) -> None:

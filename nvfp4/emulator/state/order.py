@@ -69,6 +69,14 @@ class Order:
         there is an order of both kinds."""
         return self.number in (1, 2)
 
+    def stores_at_once(self, warp: int, warps: int) -> bool:
+        """Whether a warp's bulk stores read shared memory when they are issued, and not as late as
+        they may: those of the first half of the warps, which others may not have written for."""
+        if self.number == 3:
+            return warp == 0 and warps > 1
+        place = warps - 1 - warp if self.number == 2 else warp
+        return self.number == 0 or 2 * place + (self.number == 2) < warps
+
     def bytes(self, nbytes: int, salt: int = 0) -> Array:
         """Return the contents of uninitialised memory: uint8[nbytes]."""
         if self.values == 2:
