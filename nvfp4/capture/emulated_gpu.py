@@ -190,8 +190,9 @@ class EmulatedGpu(Owner):
         """Raise KernelFault if a kernel cannot be emulated."""
         self._ask_of_text(ptx, lambda text: gpu_messages.Examine(text, kernel))
 
-    def hand_over(self, tensor: torch.Tensor, offset: int) -> None:
-        """Make a tensor a part of the output, at an offset in its memory. Raises KernelFault."""
+    def hand_over(self, tensor: torch.Tensor, offset: int, waited: bool = False) -> None:
+        """Make a tensor a part of the output, at an offset in its memory. waited: see
+        `gpu_messages.HandOver`. Raises KernelFault."""
         if not tensor.numel():
             return  # it has no memory
         address, width = tensor.data_ptr(), tensor.element_size()
@@ -205,8 +206,8 @@ class EmulatedGpu(Owner):
             ]
             self._send_what_was_set(alive)
             shape, strides = list(tensor.shape), [each * width for each in tensor.stride()]
-            place = self._place()
-            self._link.ask(gpu_messages.HandOver(address, offset, width, shape, strides, place))
+            form = width, shape, strides
+            self._link.ask(gpu_messages.HandOver(address, offset, *form, waited, self._place()))
 
     # Accesses of host code
 

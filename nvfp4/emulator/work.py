@@ -5,6 +5,7 @@ while the launch runs. A sector that its block has asked for before comes out of
 than L1 holds has come since.
 """
 
+import re
 import secrets
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -22,11 +23,16 @@ _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
 _DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
 TENSOR = 0
 """In place of a statement's position, for the cycles of tensor cores."""
-CHAINED, _EMPTIED = -1, -2
-"""The same, for the instructions of the longest warps between barriers of all warps, and for CTAs
-whose L1 is emptied."""
+CHAINED, CHAINED_LOADS, _EMPTIED = -1, -2, -3
+"""The same, for instructions and loads that follow each other, and for CTAs whose L1 is emptied."""
+_LOADS = re.compile(r"(?!.*\.(shared|param|local))(ld|ldu|atom)\b")
 _L1_SECTORS = (256 << 10) // SECTOR_BYTES
 """The sectors that a thread block's L1 holds at most: it is emptied after so many new ones."""
+
+
+def loads(opcode: str) -> bool:
+    """Return whether a statement may make its warp wait for memory beyond shared memory."""
+    return _LOADS.match(opcode) is not None
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,11 @@ class Work:
     """The most that any CTA keeps a tensor core busy."""
 
     chained: dict[int, int] = field(default_factory=dict)
-    """For each kind of CTA, the most instructions that warps of one execute one after the other:
-    those of the longest warp between any two barriers where all of its warps meet."""
+    """For each kind of CTA, the most instructions that warps execute one after the other until one
+    of its warps ends, by the barriers at which they meet."""
+
+    chained_loads: dict[int, int] = field(default_factory=dict)
+    """The same, for loads that may wait for memory."""
 
     rejoined: set[int] = field(default_factory=set)
     """Blocks at which lanes of a warp met that had gone different ways."""
@@ -182,7 +191,8 @@ class WorkCounter:
 
     def spend(self, start: int, spent: Array) -> None:
         """Record what each CTA of the batch spends on a statement, int64[CTAs]: cycles or sectors.
-        start: its position in the PTX text, negative for turns of atomics, or TENSOR or CHAINED."""
+        start: its position in the PTX text, negative for turns of atomics, or TENSOR, CHAINED or
+        CHAINED_LOADS."""
         self._spent[start] = self._spent.get(start, 0) + spent
 
     def work(self, starts: list[dict[int, str]]) -> Work:
@@ -196,7 +206,7 @@ class WorkCounter:
             self.asked[start].sampled = Sampled(lines / requests, *shares)
         ctas, asked = list(self._ctas), dict(self.asked)
         tensor_cycles = max(self._most.pop(TENSOR, {0: 0}).values())
-        chained = self._most.pop(CHAINED, {})
+        chained, loaded = (self._most.pop(each, {}) for each in (CHAINED, CHAINED_LOADS))
         of_blocks = np.array([warps[list(kind)].sum(axis=0) for kind in ctas])
         of_kind = Counter(self._of_cta.values())
         for start, most in self._most.items():
@@ -207,7 +217,7 @@ class WorkCounter:
             each.uneven = max(each.uneven, rate * whole / max(self._total[start], 1))
         return Work(
             warps, ctas, self._of_cta, starts, asked, self.waits, self.timed,
-            self.updates.found(), self.updates.requests, tensor_cycles, chained,
+            self.updates.found(), self.updates.requests, tensor_cycles, chained, loaded,
             self.rejoined,
         )  # fmt: skip
 

@@ -95,6 +95,8 @@ class _Call:
     """Names of buffers that host code has read."""
     copied: list[int] = field(default_factory=list)
     """Bytes of each copy within device memory that host code has asked for."""
+    last_wait: bool = False
+    """Whether the host has waited for the device behind the last launch."""
     also: str = ""
     sampled: str = ""
     """Why only some CTAs ran; empty if all did."""
@@ -102,6 +104,11 @@ class _Call:
     """When the first launch began."""
     fault: Fault | None = None
     fatal: bool = False
+
+    @property
+    def host(self) -> tuple[list[int], bool]:
+        """What host code has added to the launches' time; see `predict`."""
+        return self.copied, self.last_wait
 
     @property
     def why(self) -> str:
@@ -189,10 +196,10 @@ class Gpu:
         if asked.explain:
             self._write_costs(call, asked)
         if call.counts and call.fault is None:
-            predicted = _predicted(asked, call.counts, call.copied)
+            predicted = _predicted(call)
             if any(a is not b for a, b in zip(call.with_suffix, call.counts, strict=True)):
-                clean, us = asked.flush == "clean", predicted["us"]
-                counting.advise(reports, us, call.with_suffix, asked.model, clean, call.copied)
+                clean, us, host = asked.flush == "clean", predicted["us"], call.host
+                counting.advise(reports, us, call.with_suffix, asked.model, clean, *host)
         fault = call.fault or Fault("")
         return messages.Ended(
             reports,
@@ -335,6 +342,7 @@ class Gpu:
             found.append(noted(note, those[-1].kernel if those else ""))
 
     def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> None:
+        self._call.last_wait |= request.waited
         width, shape, strides = request.itemsize, request.shape, request.strides
         sizes = [width, *shape, *strides, request.offset]
         if min(sizes) < 0 or not len(shape) == len(strides) <= _most_dimensions or width < 1:
@@ -500,10 +508,11 @@ def _listed(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _predicted(request: messages.Begin, counts: list[Counted], copied: list[int]) -> dict[str, Any]:
+def _predicted(call: _Call) -> dict[str, Any]:
     """Return the predicted time of a call on another GPU, or why there is no prediction."""
+    request = call.request
     try:
-        found = predict(GPUS[request.model], counts, request.flush == "clean", copied)
+        found = predict(GPUS[request.model], call.counts, request.flush == "clean", *call.host)
     except NoPrediction as error:
         return no_prediction(request.model, str(error))
     except Exception as error:  # the counts are there all the same

@@ -15,6 +15,7 @@ from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.sass import Code, read
 from nvfp4.model.tools import BROUGHT_BY, MachineCode, of_entry, ran, target_of, tools
+from nvfp4.records.launch import PTXAS_OPTIONS
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.rewrite import rewrite
 
@@ -59,6 +60,8 @@ def _bare(text: str) -> str:
 
 
 _TARGET = re.compile(r"sm_(\d+)([af]?)")
+_OPTION = re.compile(r"-O\d|-maxrregcount=\d+|-d[ls]cm=\w+")
+_WITHOUT_EFFECT = ("", "-v", "--verbose", "-O3", "-warn-spills", "--warn-on-spills", "-w")
 
 
 def start_assembling(ptx: str, entry: str, arch: str) -> None:
@@ -111,7 +114,7 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder, "kernel.cubin")
         for ptxas in programs[0]:
-            said, made = _cubin(ptxas, text, entry, arch)
+            said, made = _cubin(ptxas, text, entry, arch, *_options(ptx))
             if not made:
                 continue
             cubin.write_bytes(made)
@@ -134,21 +137,30 @@ def usage(ptx: str, entry: str, arch: str) -> MachineCode | None:
     refused."""
     if target_of(ptx) != arch or ptx.count(".entry") != 1 or ".func" in ptx or ".section" in ptx:
         return None
-    with suppress(PtxSyntaxError):
+    with suppress(PtxSyntaxError, NoPrediction):
         for ptxas in tools("ptxas"):
-            said, made = _cubin(ptxas, located(ptx), entry, arch)
+            said, made = _cubin(ptxas, located(ptx), entry, arch, *_options(ptx))
             if made:
                 return of_entry(said, entry)
     return None
 
 
+def _options(ptx: str) -> list[str]:
+    """Return what the submission asks of ptxas. Raises NoPrediction."""
+    words = ptx.rpartition(PTXAS_OPTIONS)[2].split() if PTXAS_OPTIONS in ptx else []
+    asked = [each for each in words if each not in _WITHOUT_EFFECT]
+    if odd := next((each for each in asked if not _OPTION.fullmatch(each)), None):
+        raise NoPrediction(f"what ptxas makes with {odd} is not known")
+    return asked
+
+
 @lru_cache(maxsize=16)
-def _cubin(ptxas: Path, text: str, entry: str, arch: str) -> tuple[str, bytes]:
+def _cubin(ptxas: Path, text: str, entry: str, arch: str, *options: str) -> tuple[str, bytes]:
     """Return what an assembler prints, and its machine code; empty if it refuses the text."""
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text, encoding="utf-8")
-        words = [str(ptxas), "-v", "-lineinfo", f"-arch={arch}", "-e", entry]
+        words = [str(ptxas), "-v", "-lineinfo", f"-arch={arch}", "-e", entry, *options]
         said = ran([*words, "-o", str(cubin), str(source)])
         return (said, cubin.read_bytes()) if said is not None and cubin.is_file() else ("", b"")
 

@@ -86,16 +86,18 @@ def advise(
     model: str,
     clean: bool,
     copied: Sequence[int] = (),
+    last_wait: bool = False,
 ) -> None:
     """Add to findings of software conversions the time that a call would take with the flag.
 
     reports: reports of launches as plain values. whole_us: predicted time of the call as it is;
-    None if there is none. launches: launches with the flag. copied: see `predict`.
+    None if there is none. launches: launches with the flag. copied, last_wait: see
+    `predict`.
     """
     if whole_us is None:
         return
     try:
-        other_us = predict(GPUS[model], list(launches), clean, copied).us
+        other_us = predict(GPUS[model], list(launches), clean, copied, last_wait).us
     except Exception:  # the prediction of the call as it is stays
         return
     times = f": {other_us:.1f} us instead of {whole_us:.1f}, predicted on a {model}"

@@ -35,7 +35,7 @@ _TENSOR = frozenset(("HMMA", "IMMA", "BMMA", "QMMA", "OMMA", "DMMA"))
 _TENSOR_MEMORY = frozenset(("LDTM", "STTM", "UTCCP"))
 """They move 32 words a cycle at most, as many as the registers of a scheduler take or give."""
 _NONE = frozenset(("NOP", "BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "RET", "CALL", "BREAK"))
-_GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
+GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
 _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
 _PAST_L1 = re.compile(r"^ATOM|\.STRONG\.(GPU|SYS)|\.BYPASS|\.NA\b")
 _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
@@ -196,7 +196,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         turns = access.turns if name == "LDS" or ".CAS" in each.opcode else 1.0
         busy, latency = turns * (passes + gpu.shared_passes), round(turns * gpu.shared_latency)
         return Use(SHARED, LSU, 2, latency, busy=busy)
-    if name in _GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
+    if name in GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
         return _global_use(gpu, each, access, executions, l2_share)
     if name in ("LDL", "STL"):
         # L1 keeps what it writes through to L2 (Khairy et al., Accel-Sim, ISCA 2020: Volta's L1).
@@ -210,7 +210,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         return Use(BARRIER, ISSUE, 1, gpu.barrier, shared=BARRIERS - 1)
     if name == "BAR":
         return _barrier_use(gpu, each)
-    if name == "LDC" and access.passes:
+    if name == "LDC" and access.passes and access.requests:  # else of shared memory
         cycles = _SLOW_READ * access.passes / access.requests
         return Use(VARIABLE, UNIFORM, cycles, round(_DEFAULT_LATENCY + cycles))
     if name == "LDGDEPBAR":

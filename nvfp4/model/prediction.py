@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.work import Work
+from nvfp4.emulator.work import Work, loads
 from nvfp4.model.assembly import Lines, assembled
 from nvfp4.model.atomics import atomics_ns
 from nvfp4.model.b200 import B200
 from nvfp4.model.gpu import Curve, Gpu, NoPrediction
 from nvfp4.model.h100 import H100, H200
-from nvfp4.model.machine import STORE, Access, Use, access, columns, machine
+from nvfp4.model.machine import GLOBAL_LOADS, STORE, Access, Use, access, columns, machine
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, simulate
 from nvfp4.model.paths import MEMORY, Paths, Trace, chained
 from nvfp4.model.sass import Code
@@ -45,6 +45,8 @@ executed, and of its bytes that the machine code may not fetch."""
 _UNEVEN = 2.0
 """Largest allowed ratio of a thread block's fetches past L1, or of the cycles of its accesses, to
 the mean."""
+_NOTICEABLE = 0.25
+"""The share of the predicted cycles that few warps may wait for memory longer than the others."""
 _IN_TURNS = 1.25
 """Largest allowed ratio of what the warps of a thread block executed one after the other to what
 they do in the simulation."""
@@ -150,11 +152,13 @@ def _short(number: float) -> float:
 
 
 def predict(
-    gpu: Gpu, launches: list[Counted], clean: bool = False, copied: Sequence[int] = ()
-) -> Prediction:
+    gpu: Gpu, launches: list[Counted], clean: bool = False, copied: Sequence[int] = (),
+    last_wait: bool = False,
+) -> Prediction:  # fmt: skip
     """Predict the time of a call. clean: after a flush that leaves nothing in the L2 to be written
     back. copied: the bytes of each copy within the device's memory, which are read and written one
-    after the other. Raises NoPrediction."""
+    after the other. last_wait: whether the host waits behind the last launch. Raises
+    NoPrediction."""
     different = len({(each.ptx, each.kernel) for each in launches})
     if different > _MOST_DIFFERENT:
         raise NoPrediction(f"a call launches {different} different kernels, too many to simulate")
@@ -164,8 +168,10 @@ def predict(
     parts: dict[str, float] = defaultdict(float)
     gaps = len(kernels) + len(copied) - 1
     parts["launch"] = gpu.launch_us + gpu.kernel_gap_us * max(0, gaps)
-    if waits := sum(each.waited for each in launches[1:]):
-        parts["host"] = gpu.wait_us * (waits + 1)  # at the first one, launches are queued no more
+    if waits := sum(each.waited for each in launches):
+        waits += 1  # from the first one on, launches are queued no more
+    if waits + last_wait:
+        parts["host"] = gpu.wait_us * (waits + last_wait)
     if not clean:
         parts["write_back"] = gpu.dirty_us
     for kernel in kernels:
@@ -184,7 +190,7 @@ def predict(
 
 _BOUNDS = {
     "launch": "launching",
-    "host": "waits of the host between launches",
+    "host": "waits of the host",
     "write_back": "the L2's dirty lines",
     "issue": "instructions issued",
     "pipe": "an arithmetic pipe",
@@ -227,7 +233,8 @@ def kernel_time(
         raise NoPrediction("the kernel reads a clock, by which it can wait")
     if _runs(work, "nanosleep"):
         raise NoPrediction("the kernel sleeps")
-    if len(work.ctas) > 1 and _runs(work, "barrier.cluster.wait") > _MOST_MEETINGS:
+    meets = _runs(work, "barrier.cluster.wait")
+    if len(work.ctas) > 1 and meets > _MOST_MEETINGS:
         raise NoPrediction("thread blocks of a cluster do different things and wait for each other")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
@@ -237,8 +244,12 @@ def kernel_time(
             raise NoPrediction(f"parted lanes of a warp come to line {line} of the PTX one by one")
     executed = [work.by_statement(kind) for kind in range(len(work.warps))]
     traces = [found.trace(each) for each in executed]
-    for kind, cta in enumerate(work.ctas):
-        turns = work.chained.get(kind, 0) / max(sum(executed[warp].values()) for warp in set(cta))
+    opcodes = {start: opcode for block in work.starts for start, opcode in block.items()}
+    barriers = [start for start, opcode in opcodes.items() if opcode.startswith("bar")]
+    in_loops = any(row.get(start, 0) > 1 for start in barriers for row in executed)
+    for kind, cta in enumerate(work.ctas if in_loops else ()):
+        among = {warp for each in work.ctas for warp in each} if meets else set(cta)
+        turns = work.chained.get(kind, 0) / max(sum(executed[warp].values()) for warp in among)
         if turns > _IN_TURNS and turns > _IN_TURNS * chained([traces[warp] for warp in cta], code):
             raise NoPrediction("warps take turns between barriers of a loop")
     accesses = _accesses(asked)
@@ -275,6 +286,13 @@ def kernel_time(
     for least in (tensor, {"atomics": atomics_ns(gpu, code, work, ctas) * gpu.cycles_per_ns}):
         if sum(least.values()) > cycles:
             spent, cycles, by_code = least, sum(least.values()), np.zeros_like(by_code)
+    _check_sampled(gpu, work, executed, cycles)
+    if in_loops:
+        mine = [sum(n for at, n in row.items() if loads(opcodes[at])) for row in executed]
+        known = max(chained([traces[w] for w in cta], code, GLOBAL_LOADS) for cta in work.ctas)
+        turns = max(work.chained_loads.values()) - _IN_TURNS * max(1.0, known) * max(mine)
+        if turns * gpu.l2_latency > _NOTICEABLE * cycles:
+            raise NoPrediction("warps take turns to wait for memory")
     to_us = 1e-3 / gpu.cycles_per_ns
     by_line: dict[int, float] = defaultdict(float)
     for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):
@@ -291,6 +309,25 @@ def kernel_time(
         busiest=of_cta.size,
         sms=min(ctas, gpu.sms),
     )
+
+
+def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles: float) -> None:
+    """Raise NoPrediction if what a few thread blocks read from memory, or their accesses, may take
+    a large part of the predicted cycles longer than the same in others.
+
+    executed: of each kind of warp, how often each statement.
+    """
+    latency = gpu.dram_latency_ns * gpu.cycles_per_ns
+    for start, each in work.asked.items():
+        most, mean = max(row.get(start, 0) for row in executed), each.sampled
+        if mean and mean.uneven > _UNEVEN:
+            share = mean.first_requests
+            more = most * (min(1.0, mean.uneven * share) - share) * latency
+            if more > _NOTICEABLE * cycles:
+                raise NoPrediction("few thread blocks read from memory what the others find in L1")
+        cost = max(each.turns, each.passes, each.local_lines, each.sectors) / len(work.of_cta)
+        if each.uneven > _UNEVEN and (each.uneven - 1) * cost > _NOTICEABLE * cycles:
+            raise NoPrediction("accesses of few thread blocks take longer than those of the others")
 
 
 @lru_cache(maxsize=16)

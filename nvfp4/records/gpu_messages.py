@@ -126,6 +126,8 @@ class HandOver(Record):
     shape: list[int]
     strides: list[int]
     """In bytes."""
+    waited: bool
+    """Whether the host has waited for the device since the last launch."""
     place: list[int]
 
 

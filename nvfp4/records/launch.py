@@ -13,6 +13,10 @@ _GPCS, _MULTIPROCESSORS_OF_A_GPC = 8, 20
 """At most, on a B200."""
 
 
+PTXAS_OPTIONS = "// ptxas: "
+"""Begins the last line of a PTX text that is to be assembled with options."""
+
+
 def resident_ctas(multiprocessors: int, each: int, cluster: int) -> int:
     """Return how many CTAs in clusters of this size a GPU holds at most, with ``each`` on a
     multiprocessor; all CTAs of a cluster lie in one GPC."""

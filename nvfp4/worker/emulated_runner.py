@@ -140,4 +140,5 @@ class EmulatedRunner(Runner):
         self.output = self.accepted(output)
         tensors = tensors_of(output)
         for tensor, leaf, at in zip(tensors, self.output.leaves, places(self.output), strict=False):
-            self.launches.gpu.hand_over(tensor.permute(outermost_first(leaf)), at)
+            waited = stream_order.has_waited()
+            self.launches.gpu.hand_over(tensor.permute(outermost_first(leaf)), at, waited)

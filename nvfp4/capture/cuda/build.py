@@ -199,7 +199,10 @@ class _Compilation:
                     check.result()
             others = [_ptx_of(path, self._suffixed) for path in ptx]
             with_suffix = [path.name if path.is_file() else "" for path in others]
+            asked = flags.of_ptxas(self.request.cuda_cflags)
             for path in (*ptx, *filter(Path.is_file, others)):
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(asked)
                 os.replace(path, self.folder / path.name)
             os.replace(library, self.folder / library.name)
         finally:

@@ -5,6 +5,8 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator
 
+from nvfp4.records.launch import PTXAS_OPTIONS
+
 ARCHITECTURES = {
     *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code")
 }
@@ -26,6 +28,7 @@ _DROPPED = {
     *("-fPIC", "-shared"),
 }
 _REGISTER_LIMITS = ("-maxrregcount", "--maxrregcount")
+_OF_PTXAS = ("-Xptxas", "--ptxas-options")
 
 
 def single_words(flags: Iterable[str] | str | None) -> list[str]:
@@ -66,6 +69,14 @@ def register_limit(flags: Iterable[str] | str | None) -> list[str]:
     """Return the value of -maxrregcount for ptxas if the flags have it."""
     values = [value for name, value in options(single_words(flags), _REGISTER_LIMITS) if name]
     return [f"-maxrregcount={value}" for value in values[:1]]
+
+
+def of_ptxas(flags: Iterable[str] | str | None) -> str:
+    """Return a line for the end of the PTX that tells `model.assembly` what flags ask of ptxas."""
+    words = register_limit(flags)
+    words += [v for name, value in options(single_words(flags), _OF_PTXAS) if name
+              for v in re.split("[, ]", value)]  # fmt: skip
+    return f"\n{PTXAS_OPTIONS}{' '.join(words)}\n" if words else ""
 
 
 _LIBRARY_OF_CUDA = re.compile(

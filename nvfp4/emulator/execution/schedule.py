@@ -22,7 +22,7 @@ from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, RegisterFile
-from nvfp4.emulator.work import CHAINED
+from nvfp4.emulator.work import CHAINED, CHAINED_LOADS
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256
@@ -49,8 +49,9 @@ class Scheduler:
         self.file = RegisterFile(shape, kernel.first_values(batch))
         self.runs = np.zeros(len(kernel.blocks), np.int64)
         self.runs_of_warps = np.zeros((len(kernel.blocks), batch.grid.ctas * batch.grid.warps), int)
-        self._spent = np.zeros((batch.grid.ctas, batch.grid.warps), np.int64)
-        self._chained = np.zeros(batch.grid.ctas, np.int64)
+        # Of each warp, the instructions and the loads that follow each other until now.
+        self._chained = np.zeros((2, batch.grid.ctas * batch.grid.warps), np.int64)
+        self._weights = np.stack([kernel.sizes, kernel.loads], axis=1)[:, :, None]
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
         grid = batch.grid
@@ -99,8 +100,9 @@ class Scheduler:
             held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
             raise self._deadlock(held)
         if self.batch.launch.work.samples:
-            self._chain(np.arange(self.batch.grid.ctas))
-            self.batch.launch.work.spend(CHAINED, self._chained)
+            chains = self._chained.reshape(2, -1, self.batch.grid.warps).max(axis=2)
+            for what, chain in zip((CHAINED, CHAINED_LOADS), chains, strict=True):
+                self.batch.launch.work.spend(what, chain)
 
     def _choose(self) -> int:
         """Return the block whose group runs next.
@@ -203,26 +205,29 @@ class Scheduler:
     def _count(self, number: int, group: Group) -> None:
         """Count that a group runs a block."""
         self.runs[number] += group.warps
-        self.runs_of_warps[number, slice(None) if group.full else group.each_warp] += 1
+        warps = slice(None) if group.full else group.each_warp
+        self.runs_of_warps[number, warps] += 1
+        if self.batch.launch.work.samples:
+            self._chained[:, warps] += self._weights[number]
         tally = self.batch.launch.tally
         if tally is not None:
             tally.lanes[number] += group.lanes.size
 
-    def _chain(self, ctas: Array) -> None:
-        """Add to the chains of CTAs whose warps have met what the longest of their warps has
-        executed since they last did."""
-        runs = self.runs_of_warps.reshape(-1, *self._spent.shape)[:, ctas]
-        spent = np.tensordot(self.kernel.sizes, runs, 1)
-        self._chained[ctas] += (spent - self._spent[ctas]).max(axis=1)
-        self._spent[ctas] = spent
+    def _meet(self, warps: Array, came: Array, stayed: Array) -> None:
+        """Let what warps execute after a barrier follow the longest chain of those that came; see
+        `Signals.met`."""
+        chained = self._chained[:, warps]
+        longest = np.where(came, chained, 0).max(axis=2, keepdims=True)
+        self._chained[:, warps] = np.where(stayed, np.maximum(chained, longest), chained)
 
     def _look_for_changes(self, number: int, now: int) -> None:
         """Handle what a block may have changed that other threads wait for, at a step; note whether
         it reads."""
         if self._standstill.reads[number]:
             self._read_at = now
-        while self.batch.signals.met:
-            self._chain(self.batch.signals.met.pop())
+        for each in self.batch.signals.met:
+            self._meet(*each)
+        self.batch.signals.met.clear()
         if self.batch.signals.changed:
             self._handle_signals()
             self._changed_at = now

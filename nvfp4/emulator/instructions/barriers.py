@@ -39,7 +39,8 @@ def bar(site: Site) -> Action:
         count = more[0] if counted else None
         if not votes and _everybody(ex, which, count):
             batch.traffic.barriers += batch.grid.ctas
-            batch.met(np.arange(batch.grid.ctas))
+            everybody = np.ones((batch.grid.ctas, batch.grid.warps), np.bool_)
+            batch.met(np.arange(batch.grid.ctas), batch.grid.warps, everybody, everybody)
             if batch.shared.checked:
                 batch.shared.clocks.meet_all()
             return following

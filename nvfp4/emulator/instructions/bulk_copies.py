@@ -92,6 +92,7 @@ class _Copies:
                 if mbar is not None and batch.launch.order.shifts_copies:
                     copy_engine.postpone(at, each[mbar], deliver)
                 else:
+                    copy_engine.choose(batch, None if mbar is None else each[mbar], at.lane)
                     nbytes.append(deliver())
                     lanes.append(at.lane)
                     where.append(each[mbar or 0])

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.state.races import ENGINES
 from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 from nvfp4.emulator.work import SECTOR_BYTES, Asked
 from nvfp4.records.launch import Buffer
@@ -208,15 +210,25 @@ def _note_fault(at: LaneSite, flag: int, byte: int, fault: int, stamp: int) -> N
     at.note(kind, what, hint, seen=seen)
 
 
+def choose(batch: Batch, mbar: Any = None, lane: int = 0) -> None:
+    """Choose the engines of the next copies, which complete bytes at mbarriers, or none, and then
+    are a lane's. mbar: addresses, or offsets in shared memory."""
+    half = ENGINES // 2
+    number = half + (lane >> 5) % half if mbar is None else np.asarray(mbar, np.int64) // 8 % half
+    batch.engine_at_work = number
+
+
 def advance(batch: Batch, lanes: Array) -> None:
     """Advance the clocks of the engines of the lanes' CTAs after their copies."""
-    engine = batch.engine_warps(lanes)
-    batch.shared.clocks.known[batch.clusters.cta[lanes], engine, engine] += 1
+    batch.engine_at_work = np.arange(ENGINES)
+    engine = batch.engine_warps(lanes[:, None])
+    batch.shared.clocks.known[batch.clusters.cta[lanes[:, None]], engine, engine] += 1
 
 
 def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array) -> None:
     """Complete bytes at the mbarriers of these lanes, whose copies were the latest of their
     CTAs."""
+    choose(batch, mbar)
     offset = mbarrier_objects.locate(site, batch, mbar, lanes, goes_abroad(site), engine=True)
     mbarrier_objects.engine_done(batch, offset, lanes)
     mbarrier_objects.change(site, batch, offset, lanes, np.zeros_like(nbytes), -nbytes)
@@ -248,6 +260,7 @@ def deliver(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
 
 
 def _finish(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
+    choose(at.batch, mbar)
     nbytes = np.array([move()], np.int64)
     complete(at.site, at.batch, np.array([at.lane]), np.array([mbar], np.uint64), nbytes)
 
@@ -333,8 +346,9 @@ class BulkGroups:
 
     def _clocks(self, lane: int) -> tuple[Array, int]:
         """Return the clocks of a lane's cluster, and the warp that stands for its CTA's engine."""
+        choose(self._batch, lane=lane)
         cluster = lane // self._batch.clusters.threads
-        return self._batch.shared.clocks.known[cluster], self._batch.engine(lane) >> 5
+        return self._batch.shared.clocks.known[cluster], self._batch.engine_warps(lane)
 
 
 def note_unwaited(batch: Batch) -> None:

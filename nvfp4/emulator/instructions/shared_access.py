@@ -16,6 +16,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch, Origin
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN, in_window
+from nvfp4.emulator.state.races import ENGINES
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
 _NEEDED = "end with a barrier of the cluster (cluster.sync()) that all threads reach"
@@ -89,7 +90,7 @@ class _Visits:
     """
 
     def __init__(self, batch: Batch) -> None:
-        columns = batch.clusters.warps + batch.cluster_size
+        columns = batch.clusters.warps + ENGINES * batch.cluster_size
         self.clock = np.zeros((batch.grid.ctas, columns), np.int32)
         self.last: dict[tuple[int, int], LaneSite] = {}
 
@@ -111,7 +112,8 @@ def visit(
     foreign = np.flatnonzero(rows != batch.grid.cta[lanes])
     if not foreign.size:
         return
-    rows, lanes = rows[foreign], lanes[foreign]
+    warps = batch.engine_warps(lanes) if engine else batch.clusters.thread[lanes] >> 5
+    rows, lanes, warps = rows[foreign], lanes[foreign], warps[foreign]
     if flag == WRITTEN:
         batch.traffic.peer_bytes_written += nbytes * foreign.size
     else:
@@ -124,7 +126,6 @@ def visit(
     if not batch.shared.checked:
         return
     visits, clusters = batch.kept(_Visits), batch.clusters
-    warps = batch.engine_warps(lanes) if engine else clusters.thread[lanes] >> 5
     clocks = batch.shared.clocks.known[clusters.cta[lanes], warps, warps]
     visits.clock[rows, warps] = clocks
     first_of = np.unique(np.stack((rows, warps)), axis=1, return_index=True)[1]

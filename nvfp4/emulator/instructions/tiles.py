@@ -258,6 +258,7 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
         return 0
     offset = address - shared.base + batch.grid.cta[lanes] * shared.stride
     width, mask, low = _SWIZZLES[tile.swizzle]
+    copy_engine.choose(batch, mbarrier)
     copy_engine.note_all(site, batch, offset, lanes, nbytes, WRITTEN, swizzle=width)
     pitches = [inner]
     for count in counts[:-1]:

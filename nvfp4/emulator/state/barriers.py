@@ -181,14 +181,14 @@ class ClusterBarrier:
         done = self.arrived & (self.came | ~alive.reshape(self.came.shape)).all(axis=1)
         if not done.any():
             return None
+        came = np.asarray(self.came[done].reshape(-1, self.grid.warps, 32).any(axis=2))
         self.came[done] = False
         self.phases[done] += 1
         self._heard[done] = self._told[done]
         self.waiting, released = _divided(self.waiting, done, self.grid)
         for waiting in released:
             self._pass(waiting.lanes)
-        none = np.zeros(0, np.bool_)
-        return Opening(np.flatnonzero(done), none, none, released)
+        return Opening(np.flatnonzero(done), came, came, released)
 
     def status(self, waiting: Waiting) -> str:
         """Describe what these lanes wait for."""

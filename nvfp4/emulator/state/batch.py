@@ -20,7 +20,7 @@ from nvfp4.emulator.state.group import Grid, Group
 from nvfp4.emulator.state.memory import RANK_SHIFT, GlobalMemory
 from nvfp4.emulator.state.native import Visited, locate_window, visit_shared
 from nvfp4.emulator.state.order import Order
-from nvfp4.emulator.state.races import CELLS_OF_CHUNK, WRITTEN_BEFORE, Clocks
+from nvfp4.emulator.state.races import CELLS_OF_CHUNK, ENGINES, WRITTEN_BEFORE, Clocks
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Hazards
 from nvfp4.emulator.state.witness import Witness
@@ -213,8 +213,9 @@ class Signals:
 
     released: list[tuple[Array, int]] = field(default_factory=list)
     """Lanes that may run again, and the block where they go on."""
-    met: list[Array] = field(default_factory=list)
-    """CTAs of which all warps have met at a barrier."""
+    met: list[tuple[Array, Array, Array]] = field(default_factory=list)
+    """Barriers that have opened: numbers of warps in the batch, int64[barriers, warps], and which
+    of them have arrived and waited there."""
     changed: bool = False
     """Whether something has changed that threads may wait for at a gate."""
     ticks: int = 0
@@ -341,7 +342,8 @@ class Batch:
     numbers: their linear CTA numbers, int64[CTAs]; CTAs of a cluster are adjacent, in the order of
     their ranks. clusters: the batch's shape if each cluster counts as one large CTA; lanes have the
     same numbers in both. alive: bool[lanes], threads that have not exited. triggered: whether all
-    CTAs have allowed the next launch to begin.
+    CTAs have allowed the next launch to begin. engine_at_work: which of its CTA's engines does each
+    of the copies at hand.
     """
 
     def __init__(self, launch: LaunchState, numbers: Array) -> None:
@@ -356,6 +358,7 @@ class Batch:
         self.thread_count = count
         self.alive = self.grid.thread < count
         self.triggered = False
+        self.engine_at_work: Any = 0
         self.shared = SharedMemory(numbers.size, launch, self.grid.warps)
         local_bytes = launch.program.local_bytes
         stride = max(local_bytes, 1)
@@ -399,14 +402,14 @@ class Batch:
 
     def engine(self, lane: Any) -> Any:
         """Return the number, in its cluster, of the thread that stands for the copy engine of a
-        lane's CTA, or of each of several."""
-        rank = lane // self.grid.threads % self.cluster_size
-        return self.clusters.threads + 32 * rank
+        lane's CTA that is at work, or of each of several."""
+        return 32 * self.engine_warps(lane)
 
-    def engine_warps(self, lanes: Array) -> Array:
-        """Return the warps, in their clusters, that stand for the copy engines of the lanes'
-        CTAs."""
-        return self.clusters.warps + lanes // self.grid.threads % self.cluster_size
+    def engine_warps(self, lanes: Any) -> Any:
+        """Return the warps, in their clusters, that stand for the copy engines of the lanes' CTAs
+        that are at work."""
+        rank = lanes // self.grid.threads % self.cluster_size
+        return self.clusters.warps + ENGINES * rank + self.engine_at_work
 
     def by_cta(self, warps: Array, cycles: Array) -> Array:
         """Return the cycles of each CTA, int64[CTAs]. warps: of each request."""
@@ -420,7 +423,7 @@ class Batch:
         """
         threads = self.grid.threads
         if thread >= self.clusters.threads:
-            rank, thread = (thread - self.clusters.threads) // 32, threads
+            rank, thread = (thread - self.clusters.threads) // 32 // ENGINES, threads
         else:
             rank, thread = divmod(thread, threads)
         x, y, z = _unravel(rank, self.launch.cluster)
@@ -475,17 +478,18 @@ class Batch:
         if opening is None:
             return
         self.traffic.barriers += opening.ctas.size
-        if isinstance(barrier, CtaBarrier):
-            self.met(opening.ctas[opening.came.all(axis=1)])
-            if self.shared.checked:
-                self.shared.clocks.meet(opening.ctas, opening.came, opening.stayed)
+        self.met(opening.ctas, barrier.grid.warps, opening.came, opening.stayed)
+        if isinstance(barrier, CtaBarrier) and self.shared.checked:
+            self.shared.clocks.meet(opening.ctas, opening.came, opening.stayed)
         for waiting in opening.released:
             self.signals.release(waiting.lanes, waiting.block)
 
-    def met(self, ctas: Array) -> None:
-        """Record that all warps of these CTAs of the batch have met at a barrier."""
+    def met(self, ctas: Array, warps: int, came: Array, stayed: Array) -> None:
+        """Record that warps of these CTAs, or clusters, have met. warps: how many each has. came,
+        stayed: those that have arrived and waited, bool[CTAs, warps]."""
         if self.launch.work.samples:
-            self.signals.met.append(ctas)
+            numbers = ctas[:, None] * warps + np.arange(warps)
+            self.signals.met.append((numbers, came, stayed))
 
     def exit(self, lanes: Array) -> None:
         """End these lanes. Barriers that expect all living threads may open."""

@@ -521,6 +521,11 @@ def note_landing(offset, nbytes, lanes, threads, at, touched, stamps):  # type: 
             b += size
 
 
+ENGINES = 8
+"""The copy engines that a CTA counts as, so that a wait for one copy is none for all. The first
+half complete mbarriers, by their addresses, the others none, by the warps of the threads."""
+
+
 class Clocks:
     """The clocks of a batch of clusters: known[cluster, warp, warp], int32; the copy engines and
     then the tensor pipes are the last warps, and CHANNELS more columns follow. touched[cluster,
@@ -532,7 +537,7 @@ class Clocks:
         self._ctas = ctas
         self._warps_of_cta = warps
         self.warps = ctas * warps
-        self.columns = self.warps + 2 * ctas
+        self.columns = self.warps + (ENGINES + 1) * ctas
         self._told: dict[int, Array] = {}
         self.known = np.zeros((clusters, self.columns, self.columns + CHANNELS), np.int32)
         own = np.arange(self.columns)
