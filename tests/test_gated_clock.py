@@ -16,6 +16,7 @@ from conftest import Recorder
 
 from gemv import make_case, referee
 from nvfp4.contract.tree import build, parts
+from nvfp4.gpu import buffers as shared_buffers
 from nvfp4.gpu.buffers import SharedBuffers, in_sets, output_name
 from nvfp4.judge.clock import gated_clock
 from nvfp4.judge.clock.calibration import Calibration, DeviceLimits
@@ -176,9 +177,9 @@ def compute(buffers: SharedBuffers) -> None:
 
 @pytest.fixture(autouse=True)
 def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    create: Callable[..., SharedBuffers] = gated_clock.create_buffers
+    create: Callable[..., SharedBuffers] = shared_buffers.create_buffers
     monkeypatch.setattr(gated_clock, "Gate", OneGate)
-    monkeypatch.setattr(gated_clock, "create_buffers", lambda *sizes: noted(create(*sizes)))
+    monkeypatch.setattr(shared_buffers, "create_buffers", lambda *sizes: noted(create(*sizes)))
     monkeypatch.setattr(gated_clock, "single_calls", 3)
     monkeypatch.setattr(gated_clock, "time", ticking)
     monkeypatch.setattr(gated_clock, "many_calls", 70)

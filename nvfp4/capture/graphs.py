@@ -7,24 +7,15 @@ of executed; a replay executes them in order. Only one capture is possible at a 
 from collections.abc import Callable
 
 from nvfp4.capture import stream_order
-from nvfp4.capture.stream_order import NotWhileCapturing
 
 Step = Callable[[], object]
 
-_steps: list[Step] | None = None
-
-
-def capturing() -> bool:
-    """Whether a graph is being captured."""
-    return _steps is not None
+_steps: list[Step] = []
+"""The steps of the capture so far; empty without one."""
 
 
 def begin(stream: int) -> None:
     """Begin a capture in a stream. Raises NotWhileCapturing in a capture."""
-    global _steps
-    if _steps is not None:
-        raise NotWhileCapturing("a CUDA graph is captured already")
-    _steps = []
     stream_order.begin_capture(stream)
 
 
@@ -32,18 +23,15 @@ def end() -> list[Step]:
     """End the capture and return its steps. Raises NotWhileCapturing without a capture, and where
     streams that take part are not joined."""
     global _steps
-    if _steps is None:
-        raise NotWhileCapturing("no CUDA graph is captured")
-    steps, _steps = _steps, None
+    steps, _steps = _steps, []
     stream_order.end_capture()
     return steps
 
 
 def keep(stream: int, step: Step) -> None:
     """Add a step to the graph that a stream takes part in."""
-    if _steps is not None:
-        stream_order.captured(stream)
-        _steps.append(step)
+    stream_order.captured(stream)
+    _steps.append(step)
 
 
 def do(stream: int, step: Step) -> None:

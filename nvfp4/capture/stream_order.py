@@ -64,17 +64,22 @@ class NotWhileCapturing(LaunchRefused, RuntimeError):
 
 
 def begin_capture(stream: int) -> None:
-    """Capture what is put into a stream, and into those that wait for what is captured."""
+    """Capture what is put into a stream, and into those that wait for what is captured. Raises
+    NotWhileCapturing in a capture."""
+    if _captured:
+        raise NotWhileCapturing("a CUDA graph is captured already")
     _captured[stream] = {}
 
 
 def end_capture() -> None:
-    """End the capture. Raises NotWhileCapturing if its stream does not wait for another one that
-    takes part."""
+    """End the capture. Raises NotWhileCapturing without one, and if its stream does not wait for
+    another one that takes part."""
+    if not _captured:
+        raise NotWhileCapturing("no CUDA graph is captured")
     clocks = dict(_captured)
     _captured.clear()
     _in_capture.clear()
-    if _lags(next(iter(clocks), 0), clocks):
+    if _lags(next(iter(clocks)), clocks):
         raise NotWhileCapturing(
             "CUDA error: capturing stream has unjoined work: let it wait for the streams that "
             "were made to wait for it"

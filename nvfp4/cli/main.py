@@ -150,7 +150,7 @@ def check(submission: Path, case: str | None, watch: bool, **options: Any) -> No
     "--from", "rung", metavar="RUNG", help="Copy a rung of the ladder, such as cute/split_k_warp."
 )
 @parameters.output_option("The file to write.", "submission.py")
-@click.option("--force", is_flag=True, help="Overwrite the file if there is one.")
+@parameters.flag("Overwrite the file if there is one.", "--force")
 @parameters.problem_option
 def new(kind: str | None, rung: str | None, output: Path, force: bool, problem: str) -> None:
     """Writes a small commented submission that passes every test, to start from.
@@ -215,12 +215,8 @@ def info(device: str, flush: str, as_json: bool) -> None:
 
 @main.command(epilog="nvfp4 selftest --quick\nnvfp4 selftest --list")
 @click.argument("names", nargs=-1)
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Judge a few that stand for the rest, without benchmarks, in a minute.",
-)
-@click.option("--list", "list_only", is_flag=True, help="List them, judge nothing.")
+@parameters.flag("Judge a few that stand for the rest, without benchmarks, in a minute.", "--quick")
+@parameters.flag("List them, judge nothing.", "--list", "list_only")
 @parameters.device_option()
 @parameters.flush_option
 @parameters.json_option
@@ -355,8 +351,8 @@ def problems(action: str | None, folder: str | None, as_json: bool) -> None:
 
 @main.command(epilog="nvfp4 show\nnvfp4 show 12 --source > mine.py")
 @click.argument("number", metavar="[ID]", required=False, type=click.IntRange(0))
-@click.option("--source", is_flag=True, help="Print the submission's text, byte for byte.")
-@click.option("--json", "as_json", is_flag=True, help="Print the verdict's JSON object.")
+@parameters.flag("Print the submission's text, byte for byte.", "--source")
+@parameters.flag("Print the verdict's JSON object.", "--json", "as_json")
 def show(number: int | None, source: bool, as_json: bool) -> None:
     """Shows a judgement again, the newest unless ID names another; nvfp4 log lists them."""
     if source and as_json:

@@ -49,6 +49,11 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorated
 
 
+def flag(meaning: str, *names: str) -> Callable[[F], F]:
+    """An option without a value."""
+    return click.option(*names, is_flag=True, help=meaning)
+
+
 def device_option(meaning: str = "Where to judge.") -> Callable[[F], F]:
     """--device, a GPU or none."""
     return click.option("--device", default="auto", type=DeviceType(), help=meaning)
@@ -57,21 +62,15 @@ def device_option(meaning: str = "Where to judge.") -> Callable[[F], F]:
 def output_option(meaning: str, default: str | None = None) -> Callable[[F], F]:
     """-o, --output, the file to write."""
     kind: Any = click.Path(dir_okay=False, path_type=Path)
-    shown = default is not None
-    return click.option(
-        "-o", "--output", default=default, show_default=shown, type=kind, help=meaning
-    )
+    names, shown = ("-o", "--output"), default is not None
+    return click.option(*names, default=default, show_default=shown, type=kind, help=meaning)
 
 
 def timeout_option(meaning: str) -> Callable[[F], F]:
     """--timeout, in seconds."""
+    kind = SecondsType(1, 3600)
     return click.option(
-        "--timeout",
-        "timeout_s",
-        default=170.0,
-        show_default=True,
-        type=SecondsType(1, 3600),
-        help=meaning,
+        "--timeout", "timeout_s", default=170.0, show_default=True, type=kind, help=meaning
     )
 
 
@@ -86,9 +85,7 @@ def arch_option(meaning: str) -> Callable[[F], F]:
     return _choice("--arch", ["sm_100a", "sm_90a"], meaning)
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."
-)
+json_option = flag("Print a JSON object, nothing else.", "--json", "as_json")
 """--json."""
 
 submission_argument = click.argument(
@@ -96,9 +93,7 @@ submission_argument = click.argument(
 )
 """SUBMISSION, submission.py unless named."""
 
-watch_option = click.option(
-    "--watch", is_flag=True, help="Judge again whenever SUBMISSION changes, until Ctrl-C."
-)
+watch_option = flag("Judge again whenever SUBMISSION changes, until Ctrl-C.", "--watch")
 """--watch."""
 
 
@@ -138,9 +133,7 @@ flush_option = _choice(
 model_option = _choice("--model", GPUS, "The GPU that times are predicted for where there is none.")
 """--model, the GPU that a time is predicted for."""
 
-stop_option = click.option(
-    "-x", "--stop", "stop_early", is_flag=True, help="Stop at the first failure."
-)
+stop_option = flag("Stop at the first failure.", "-x", "--stop", "stop_early")
 """-x, --stop."""
 
 
@@ -169,7 +162,7 @@ judgement_options = _all(
         default=True,
         help="Look for findings while emulating: races, unset values, missing warp syncs.",
     ),
-    click.option("--strict", is_flag=True, help="Let findings fail the submission."),
+    flag("Let findings fail the submission.", "--strict"),
     model_option,
 )
 """The options that a verdict depends on."""
@@ -200,9 +193,7 @@ batch_options = _all(
         help="Append a JSON object for each file to OUT, a line each. Default: the history keeps "
         "the verdicts.",
     ),
-    click.option(
-        "--resume", is_flag=True, help="Go on from the lines of OUT: judge files that have none."
-    ),
+    flag("Go on from the lines of OUT: judge files that have none.", "--resume"),
     stop_option,
     click.option("--limit-s", type=SecondsType(1, 86400), help="Seconds for each file."),
     click.option(
@@ -227,8 +218,8 @@ explain_options = _all(
         type=click.IntRange(1, 100),
         help="How many lines get a sentence.",
     ),
-    click.option("--ptx", is_flag=True, help="Show the PTX of each line, with counts."),
-    click.option("--sass", is_flag=True, help="Show the machine code of each line."),
+    flag("Show the PTX of each line, with counts.", "--ptx"),
+    flag("Show the machine code of each line.", "--sass"),
     timeout_option("Seconds for all shapes."),
     json_option,
 )

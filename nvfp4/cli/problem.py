@@ -243,18 +243,11 @@ def load_problem(folder: Path | None = None) -> Problem:
         raise ProblemError(f"{path} has ranking_by {ranking[:80]!r}, not last, mean or geom")
     named = content.get("templates")
     starts = [folder / str(each) for each in (named.values() if isinstance(named, dict) else ())]
-    return Problem(
-        folder,
-        tests,
-        benchmarks,
-        name,
-        files,
-        ranking,
-        next((path for path in (*starts, folder / "submission.py") if os.path.isfile(path)), None),
-        bundled or "generate_second_input" in described,
-        cases,
-        float(speed) if isinstance(speed, int | float) and 1 <= speed < 1e18 else 0.0,
-    )
+    template = next(filter(os.path.isfile, [*starts, folder / "submission.py"]), None)
+    draws_full_range = bundled or "generate_second_input" in described
+    per_s = float(speed) if isinstance(speed, int | float) and 1 <= speed < 1e18 else 0.0
+    judged = tests, benchmarks, name, files, ranking
+    return Problem(folder, *judged, template, draws_full_range, cases, per_s)
 
 
 def _read_file(folder: Path, name: str, source: str) -> bytes:

@@ -18,6 +18,11 @@ import torch
 from nvfp4.records.base import Record
 from nvfp4.records.channel import NotPlain, record
 
+OnHost = Callable[[torch.Tensor], torch.Tensor]
+"""Gives a tensor of a stand-in device on the same memory of the CPU."""
+Adopt = Callable[[torch.Tensor, str], torch.Tensor]
+"""Gives a tensor as the receiver is to see it, from the tensor and the device of its storage."""
+
 _plain = (bool, int, float, str, type(None))
 
 most_leaves = 4096
@@ -200,14 +205,11 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def flatten(
-    data: Any,
-    root: str = "data",
-    on_host: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+    data: Any, root: str = "data", on_host: OnHost = lambda tensor: tensor
 ) -> tuple[Tree, list[torch.Tensor]]:
     """Return the tree of data, and its storages as flat uint8 tensors, not copied.
 
-    on_host: gives a tensor of a stand-in device on the same memory of the CPU. Raises TreeError
-    for what is neither a tensor, a plain value, a tuple, a list nor a dict.
+    Raises TreeError for what is neither a tensor, a plain value, a tuple, a list nor a dict.
     """
     found = _Flattened(on_host)
     skeleton = found.walk(data, root, _deepest)
@@ -218,7 +220,7 @@ class _Flattened:
     """Flattens data. It is a class because a nested recursive function would keep its tensors until
     Python collects garbage."""
 
-    def __init__(self, on_host: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, on_host: OnHost) -> None:
         self.leaves: list[Leaf] = []
         self.storages: list[Storage] = []
         self.flat: list[torch.Tensor] = []
@@ -242,16 +244,9 @@ class _Flattened:
         if isinstance(value, torch.Tensor):
             if value.layout != torch.strided or value.is_quantized:
                 raise TreeError(f"{path} is a tensor with layout {value.layout}")
-            self.leaves.append(
-                Leaf(
-                    path,
-                    self._storage_of(value),
-                    name_of(value.dtype),
-                    list(value.shape),
-                    list(value.stride()),
-                    value.storage_offset(),
-                )
-            )
+            storage, dtype = self._storage_of(value), name_of(value.dtype)
+            shape, strides = list(value.shape), list(value.stride())
+            self.leaves.append(Leaf(path, storage, dtype, shape, strides, value.storage_offset()))
             return {"leaf": len(self.leaves) - 1}
         if type(value) in _plain:
             return {"value": value}
@@ -279,12 +274,9 @@ def view(leaf: Leaf, flat: torch.Tensor) -> torch.Tensor:
 
 
 def build(
-    tree: Tree,
-    flat: Sequence[torch.Tensor],
-    adopt: Callable[[torch.Tensor, str], torch.Tensor] = lambda tensor, device: tensor,
+    tree: Tree, flat: Sequence[torch.Tensor], adopt: Adopt = lambda tensor, device: tensor
 ) -> Any:
-    """Return the data of a tree over its storages. adopt: gives a tensor as the receiver is to see
-    it, from the tensor and the device of its storage."""
+    """Return the data of a tree over its storages."""
     tensors = [
         adopt(view(leaf, flat[leaf.storage]), tree.storages[leaf.storage].device)
         for leaf in tree.leaves

@@ -13,14 +13,8 @@ import torch
 
 from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, Published
 from nvfp4.contract.tree import Tree, TreeError, parts, places, room_for, tree_of
-from nvfp4.gpu.buffers import (
-    SharedBuffers,
-    Sizes,
-    create_buffers,
-    host_sizes_of,
-    output_name,
-    sizes_of,
-)
+from nvfp4.gpu import buffers as shared
+from nvfp4.gpu.buffers import SharedBuffers, Sizes
 from nvfp4.gpu.device_memory import default_device
 from nvfp4.gpu.timing import wait_until_idle
 from nvfp4.judge.opened_case import OutOfTime
@@ -189,7 +183,8 @@ class FolderReferee:
                 request, plan = self._draw(case, seed)
             tree, device = plan.inputs, default_device()
             held: dict[str, torch.Tensor] = {}
-            for host, sizes in ((False, sizes_of(tree, 0)), (True, host_sizes_of(tree))):
+            for host in (False, True):
+                sizes = shared.host_sizes_of(tree) if host else shared.sizes_of(tree, 0)
                 if not sizes:
                     continue
                 buffers = self._shared(sizes, torch.device("cpu") if host else device)
@@ -222,11 +217,11 @@ class FolderReferee:
         It is not freed between calls: the driver clears what is freed, for milliseconds, which
         slows down a timed call.
         """
-        kind = output_name in sizes, device.type
+        kind = shared.output_name in sizes, device.type
         known, buffers = self._kept.pop(kind, ({}, SharedBuffers({})))
         if known != sizes:
             buffers.close()
-            buffers = create_buffers(sizes, device)
+            buffers = shared.create_buffers(sizes, device)
         self._kept[kind] = sizes, buffers
         wait_until_idle(device)  # nothing reads what they held
         return buffers
@@ -236,8 +231,8 @@ class FolderReferee:
 
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:
         nbytes = places(output.tree)[-1]
-        buffers = self._shared({output_name: nbytes}, default_device())
-        parts_there = parts(output.tree, buffers.tensors[output_name])
+        buffers = self._shared({shared.output_name: nbytes}, default_device())
+        parts_there = parts(output.tree, buffers.tensors[shared.output_name])
         for there, storage in zip(parts_there, output.storages, strict=True):
             there.copy_(storage)
         wait_until_idle(default_device())
@@ -280,17 +275,12 @@ def _digest(tree: Tree, storages: Sequence[torch.Tensor]) -> str:
 
 
 def _plan(found: messages.CaseDrawn, least_bytes: int) -> CasePlan:
-    expected = _tree(found.expected)
+    inputs, expected = _tree(found.inputs), _tree(found.expected)
+    outputs, noise = frozenset(found.outputs), frozenset(found.noise)
     sizes = [_widest_bytes * torch.Size(leaf.shape).numel() for leaf in expected.leaves]
-    return CasePlan(
-        _tree(found.inputs),
-        frozenset(found.outputs),
-        expected,
-        max(room_for(sizes), _least_room_bytes),
-        least_bytes,
-        found.checks_shape,
-        noise=frozenset(found.noise),
-    )
+    room_bytes = max(room_for(sizes), _least_room_bytes)
+    checks = found.checks_shape
+    return CasePlan(inputs, outputs, expected, room_bytes, least_bytes, checks, noise=noise)
 
 
 def _tree(plain: dict[str, Any]) -> Any:

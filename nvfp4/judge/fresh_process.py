@@ -10,7 +10,7 @@ from nvfp4.contract.referee import Output
 from nvfp4.judge.later_calls import judged_code, too_slow
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
-from nvfp4.judge.submission_process import SubmissionFailed, greeting_timeout_s
+from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.cases import Case
 from nvfp4.records.unanswered import longest_call_s
 from nvfp4.sandbox.caches import forget
@@ -49,7 +49,7 @@ class Repetition:
         self._setup.process.start()
         if self._setup.device.type == "cuda":
             with suppress(SubmissionFailed):
-                self._setup.process.begin_load(greeting_timeout_s)
+                self._setup.process.begin_load()
 
     def choose(self, cases: list[Case], left_out: Container[int], digest: int) -> list[int]:
         """Return which cases are repeated: one at random of each kind of inputs, two at least; none

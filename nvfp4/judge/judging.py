@@ -11,13 +11,7 @@ from nvfp4.judge.cases import read_cases
 from nvfp4.judge.choose_referee import files_beside, referee_of
 from nvfp4.judge.executor import Executor
 from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
-from nvfp4.judge.submission_process import (
-    CaseFailed,
-    Source,
-    SubmissionFailed,
-    SubmissionProcess,
-    greeting_timeout_s,
-)
+from nvfp4.judge.submission_process import CaseFailed, Source, SubmissionFailed, SubmissionProcess
 from nvfp4.records.cases import Case
 from nvfp4.records.options import Options
 from nvfp4.records.processes import wait_for_turn
@@ -60,7 +54,7 @@ def judge_cases(request: Request) -> Exit:
             referee.prepare(cases)
             if device.type == "cpu" and request.mode != "info":
                 with suppress(SubmissionFailed):  # as the first case says
-                    process.begin_load(greeting_timeout_s)  # while the referee draws
+                    process.begin_load()  # while the referee draws
             referee.plan(_smallest(cases))  # which comes first
         except CaseFailed as failed:
             if failed.failure.code != "machine.limit":  # as each case says
@@ -151,6 +145,6 @@ def _smallest(cases: list[Case]) -> Case:
 def _greeted(process: SubmissionProcess) -> dict[str, str]:
     """Return how the worker is confined. Raises SetupError if it does not start."""
     try:
-        return process.greet(greeting_timeout_s)
+        return process.greet()
     except SubmissionFailed as error:
         raise SetupError(str(error), Exit.USAGE) from None

@@ -160,11 +160,8 @@ def refuse_state(opened: OpenedCase, failed: SubmissionFailed, drawn: Drawn) -> 
         opened.call_alone(drawn)
     except (SubmissionFailed, OutOfTime):
         return
-    state = SubmissionFailed(
-        "output.state",
-        f"{failed}\nin a process of its own this call is right: what earlier calls have left "
-        "decides",
-    )
+    why = "in a process of its own this call is right: what earlier calls have left decides"
+    state = SubmissionFailed("output.state", f"{failed}\n{why}")
     state.failure = replace(state.failure, causes=failed.failure.causes)
     raise state from None
 

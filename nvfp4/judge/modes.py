@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from nvfp4.contract.referee import Drawn, Output, Referee
+from nvfp4.judge import opened_case
 from nvfp4.judge.ahead import Ahead
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import Calibration
@@ -26,13 +27,7 @@ from nvfp4.judge.clock.timing_checks import Stats, summarise
 from nvfp4.judge.fresh_process import Repetition
 from nvfp4.judge.later_calls import LaterCalls, make_all, refuse_state
 from nvfp4.judge.observing import Hooks
-from nvfp4.judge.opened_case import (
-    CaseSetup,
-    OpenedCase,
-    OutOfTime,
-    longest_compile_s,
-    seconds_left,
-)
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime
 from nvfp4.judge.printed import unheard
 from nvfp4.judge.protocol import Exit, ResultPipe
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
@@ -310,7 +305,8 @@ class Judge:
         for draw in draws[:1]:
             self._ahead.prepare(0, draw)
         try:
-            self._process.load(seconds_left(self._deadline, longest_compile_s))
+            left_s = opened_case.seconds_left(self._deadline, opened_case.longest_compile_s)
+            self._process.load(left_s)
         except SubmissionFailed as failed:
             self._unloaded = failed
         except OutOfTime:  # every case says so for itself

@@ -12,7 +12,7 @@ import torch
 from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.opened_case import OpenedCase
 from nvfp4.judge.printed import taken
-from nvfp4.judge.protocol import ResultPipe
+from nvfp4.judge.protocol import Exit, ResultPipe
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import ADVICE, BY_SUBMISSION, Finding, read_findings
 from nvfp4.records.messages import Called
@@ -202,13 +202,11 @@ def refuse_too_few_bytes(counts: dict[str, Any], least_bytes: int) -> None:
     """Raise SubmissionFailed if fewer distinct bytes were touched than any kernel must move."""
     distinct_bytes = _sector_bytes * counts["sectors_distinct"]
     if distinct_bytes < least_bytes:
-        raise SubmissionFailed(
-            "emulation.too_few_bytes",
-            f"the kernels touched {distinct_bytes} distinct bytes of memory, and any kernel has to "
-            f"move {least_bytes}: they cannot have done the work",
-            distinct_bytes=distinct_bytes,
-            least_bytes=least_bytes,
-        )
+        message = f"the kernels touched {distinct_bytes} distinct bytes of memory, and any kernel "
+        message += f"has to move {least_bytes}: they cannot have done the work"
+        code = "emulation.too_few_bytes"
+        counted = {"distinct_bytes": distinct_bytes, "least_bytes": least_bytes}
+        raise SubmissionFailed(code, message, Exit.CHECK_FAILED, **counted)
 
 
 longest_bytes = 3000

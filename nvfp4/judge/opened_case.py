@@ -13,16 +13,8 @@ import torch
 
 from nvfp4.contract.referee import CasePlan, Drawn, Output, Referee
 from nvfp4.contract.tree import TreeError, is_like, is_packed, parts, places, same_bytes, tree_of
-from nvfp4.gpu.buffers import (
-    SharedBuffers,
-    Sizes,
-    create_buffers,
-    host_sizes_of,
-    mapped_bytes,
-    offsets,
-    output_name,
-    sizes_of,
-)
+from nvfp4.gpu import buffers as shared
+from nvfp4.gpu.buffers import SharedBuffers, Sizes
 from nvfp4.gpu.device_memory import free_memory_bytes
 from nvfp4.gpu.timing import wait_until_idle
 from nvfp4.judge.executor import ExecutorFailed
@@ -137,14 +129,14 @@ class OpenedCase:
 
     def _sizes_of(self, plan: CasePlan) -> tuple[Sizes, Sizes]:
         """Return the sizes of the buffers on the device and on the host. Raises NotEnoughMemory."""
-        sizes = sizes_of(plan.inputs, plan.room_bytes)
+        sizes = shared.sizes_of(plan.inputs, plan.room_bytes)
         _refuse_too_large(sum(sizes.values()), self._device)
-        return sizes, host_sizes_of(plan.inputs)
+        return sizes, shared.host_sizes_of(plan.inputs)
 
     def _create_buffers(self) -> None:
-        self.buffers: SharedBuffers = create_buffers(self._sizes, self._device)
+        self.buffers: SharedBuffers = shared.create_buffers(self._sizes, self._device)
         host = self._host_sizes
-        self._host = create_buffers(host, torch.device("cpu")) if host else SharedBuffers({})
+        self._host = shared.create_buffers(host, torch.device("cpu")) if host else SharedBuffers({})
 
     def follow(self, drawn: Drawn) -> None:
         """Take the plan of a draw; tell the worker trees that differ from those before, with other
@@ -223,7 +215,7 @@ class OpenedCase:
         self._called, self._is_first = True, False
         copied_ns = time.perf_counter_ns()
         # While the clock runs: later writes do not count.
-        self._output = self.buffers.tensors[output_name].clone()
+        self._output = self.buffers.tensors[shared.output_name].clone()
         end_ns = time.perf_counter_ns()
         self.last_call_s = (end_ns - start_ns) / 1e9
         wall_ns = float(end_ns - start_ns - _copies * (end_ns - copied_ns))
@@ -233,7 +225,6 @@ class OpenedCase:
             if failure is not None:  # whatever host code has made of it
                 raise SubmissionFailed.of(failure, ended.fault)
             answered = self._with_reports(answered, ended)
-        self._note_launches(answered)
         if self.sampled:
             return answered, wall_ns
         self._take_output(answered)
@@ -266,22 +257,14 @@ class OpenedCase:
         explain, texts: see ``Begin``. Raises SubmissionFailed, OutOfTime.
         """
         options = self._process.options
-        places = offsets(self._sizes)
+        places = shared.offsets(self._sizes)
         left_s = self.seconds_left()
         predicts = explain or (self.is_benchmark and not self.predicted)
-        request = messages.Begin(
-            self._base,
-            described(self.plan, places),
-            mapped_bytes(self._sizes),
-            places[output_name],
-            self.plan.room_bytes,
-            time.monotonic() + left_s - min(_margin_s, left_s / 3),
-            options.model if predicts else "",
-            options.flush,
-            explain,
-            list(texts),
-            self.longest_s,
-        )
+        buffers, nbytes = described(self.plan, places), shared.mapped_bytes(self._sizes)
+        memory = self._base, buffers, nbytes, places[shared.output_name], self.plan.room_bytes
+        deadline = time.monotonic() + left_s - min(_margin_s, left_s / 3)
+        asked = deadline, options.model if predicts else "", options.flush
+        request = messages.Begin(*memory, *asked, explain, list(texts), self.longest_s)
         self._ask_gpu(request, messages.Done, self.buffers.fd)
 
     def end(self) -> messages.Ended:
@@ -302,9 +285,14 @@ class OpenedCase:
         self.unverified = self.unverified or ended.why or None
         self.predicted = self.predicted or ended.predicted
         self.sampled = ended.sampled
-        if isinstance(answered, messages.Called):
-            return replace(answered, launches=ended.reports)
-        return answered
+        if not isinstance(answered, messages.Called):
+            return answered
+        launched = bool(ended.reports)
+        if self._launched not in (None, launched):
+            self._launched = True
+            self.unverified = self.unverified or "some calls launch kernels, others do not"
+        self._launched = launched or bool(self._launched)
+        return replace(answered, launches=ended.reports)
 
     def _as_the_gpu_tells(self, failed: SubmissionFailed) -> SubmissionFailed:
         """Return a failure with the executor's record of the fault, which replaces that of the
@@ -332,14 +320,6 @@ class OpenedCase:
         if not self._referee.is_right(drawn, self.returned()):
             self.check_output(self.returned(), drawn)
 
-    def _note_launches(self, answered: object) -> None:
-        if self._emulates and isinstance(answered, messages.Called):
-            launched = bool(answered.launches)
-            if self._launched not in (None, launched):
-                self._launched = True
-                self.unverified = self.unverified or "some calls launch kernels, others do not"
-            self._launched = launched or bool(self._launched)
-
     def draw(self, seed: int) -> Drawn:
         """Inputs of this case."""
         return self._referee.draw(self.case, seed)
@@ -355,8 +335,8 @@ class OpenedCase:
             else:
                 held[leaf.path].copy_(contents)
         # Not the result of the previous call.
-        buffers.tensors[output_name].fill_(noise)
-        wait_until_idle(buffers.tensors[output_name].device)
+        buffers.tensors[shared.output_name].fill_(noise)
+        wait_until_idle(buffers.tensors[shared.output_name].device)
 
     def withhold(self, buffers: SharedBuffers) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Spoil a part of the inputs in these buffers; see ``Referee.withhold``."""
@@ -366,9 +346,8 @@ class OpenedCase:
     def check_inputs(self, buffers: SharedBuffers, drawn: Drawn) -> None:
         """Raise SubmissionFailed if inputs have changed that must not; note other changes."""
         held = {**buffers.tensors, **self._host.tensors}
-        names = drawn.tree.names
-        for number, contents in enumerate(drawn.storages):
-            name = names[number]
+        pairs = zip(drawn.tree.names, drawn.storages, strict=True)
+        for number, (name, contents) in enumerate(pairs):
             if number in self.plan.outputs or same_bytes(held[name], contents):
                 continue
             if self.plan.strict_inputs:
@@ -418,7 +397,7 @@ class OpenedCase:
     def check_again(self) -> None:
         """Raises SubmissionFailed if the last output has changed."""
         self.ask(messages.HandOverAgain(), messages.Done)
-        after = self.output_in(self.buffers.tensors[output_name])
+        after = self.output_in(self.buffers.tensors[shared.output_name])
         if not after.same_bits(self.returned()):
             message = "the output changed after it was returned"
             raise SubmissionFailed("output.changed_later", message)
@@ -468,10 +447,6 @@ def _refuse_too_large(case_bytes: int, device: torch.device) -> None:
     free_bytes = free_memory_bytes(device)
     if needed_bytes > free_bytes:
         needed_gib, free_gib = (round(each / 2**30, 1) for each in (needed_bytes, free_bytes))
-        raise NotEnoughMemory(
-            "setup.memory",
-            f"this case needs about {needed_gib} GiB of memory and {free_gib} GiB are free: choose "
-            "a smaller shape",
-            needed_gib=needed_gib,
-            free_gib=free_gib,
-        )
+        message = f"this case needs about {needed_gib} GiB of memory and {free_gib} GiB are free"
+        message += ": choose a smaller shape"
+        raise NotEnoughMemory("setup.memory", message, needed_gib=needed_gib, free_gib=free_gib)

@@ -186,14 +186,8 @@ class SubmissionProcess:
         self._used = True
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = start_worker(
-                "nvfp4.worker",
-                self.submission,
-                theirs.fileno(),
-                self.options,
-                self.scratch,
-                self._anew,
-            )
+            given = self.submission, theirs.fileno(), self.options, self.scratch, self._anew
+            self._process = start_worker("nvfp4.worker", *given)
         assert self._process.stdout and self._process.stderr
         self.stdout, self._stderr = Tail(self._process.stdout), Tail(self._process.stderr)
         self._channel = Channel(ours)
@@ -240,7 +234,7 @@ class SubmissionProcess:
             self.load(deadline - time.monotonic())
         self._send(request, fd)
 
-    def begin_load(self, timeout_s: float) -> None:
+    def begin_load(self, timeout_s: float = greeting_timeout_s) -> None:
         """Let the worker begin to import the submission; ``load`` waits for it. Raises
         SubmissionFailed if the worker or the emulated GPU does not start."""
         self.greet(timeout_s)
@@ -294,7 +288,7 @@ class SubmissionProcess:
         """Return whether ``finish`` would return or raise within ``wait_s``."""
         return self._channel.has_something(wait_s)
 
-    def greet(self, timeout_s: float, attempts: int = 2) -> dict[str, str]:
+    def greet(self, timeout_s: float = greeting_timeout_s, attempts: int = 2) -> dict[str, str]:
         """Return how the worker is confined; see ``confinement.confine``. Raises
         SubmissionFailed."""
         if self._confined is None:
@@ -339,9 +333,8 @@ class SubmissionProcess:
             raise self._timed_out(min(timeout_s, waited_s)) from None
         except BadMessage as error:
             self.stop()
-            raise SubmissionFailed(
-                "process.protocol", f"the submission's process sent a bad message: {error}"
-            ) from None
+            why = f"the submission's process sent a bad message: {error}"
+            raise SubmissionFailed("process.protocol", why) from None
         if isinstance(answered, messages.Failed):
             raise self._told(answered)
         assert isinstance(answered, answer)

@@ -82,10 +82,8 @@ class Service:
         problem = self._problem
         for each in request.cases:
             problem.refuse(each)
-        return asked.Prepared(
-            [problem.least_bytes(each) for each in request.cases],
-            [problem.figures(each) for each in request.cases],
-        )
+        least_bytes = [problem.least_bytes(each) for each in request.cases]
+        return asked.Prepared(least_bytes, [problem.figures(each) for each in request.cases])
 
     def _draw(self, request: asked.Draw) -> asked.CaseDrawn:
         problem, arguments = self._problem, request.arguments
@@ -95,13 +93,9 @@ class Service:
         while len(held) > (2 if self._on_gpu else 3) and sum(held) > _most_bytes:
             self._drawn.popitem(last=False)
             held.pop(0)
-        return asked.CaseDrawn(
-            found.tree.to_plain(),
-            problem.expected_tree(found).to_plain(),
-            problem.checks_shape,
-            sorted(found.outputs),
-            sorted(found.noise),
-        )
+        inputs, expected = found.tree.to_plain(), problem.expected_tree(found).to_plain()
+        outputs, noise = sorted(found.outputs), sorted(found.noise)
+        return asked.CaseDrawn(inputs, expected, problem.checks_shape, outputs, noise)
 
     def _put(self, request: asked.Put, fd: int) -> Done:
         import torch

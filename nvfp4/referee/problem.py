@@ -17,9 +17,6 @@ from nvfp4.contract import tree as data_tree
 from nvfp4.contract.tree import Tree, build, dtype_of, flatten, packed, same_bytes, tensors_of, view
 from nvfp4.records.refusals import is_refusal
 
-OnHost = Callable[[torch.Tensor], torch.Tensor]
-Adopt = Callable[[torch.Tensor, str], torch.Tensor]
-
 
 class ProblemFailed(Exception):
     """The problem's own code raised, or did not do what it must."""
@@ -54,8 +51,8 @@ class Inputs:
 class FolderProblem:
     """The problem in the current folder: imports ``reference`` and, if there is one, ``extras``."""
 
-    def __init__(self, on_host: OnHost, adopt: Adopt) -> None:
-        """Import the problem. on_host, adopt: see ``flatten``. Raises ProblemFailed."""
+    def __init__(self, on_host: data_tree.OnHost, adopt: data_tree.Adopt) -> None:
+        """Import the problem. on_host, adopt: see ``contract.tree``. Raises ProblemFailed."""
         self._on_host, self._adopt = on_host, adopt
         here = os.getcwd()  # which the problem's code may change
         with _blaming("reference.py"):
@@ -322,7 +319,7 @@ _unset_byte = 0xA5
 
 
 @contextmanager
-def _noting_unset(on_host: OnHost) -> Iterator[list[torch.Tensor]]:
+def _noting_unset(on_host: data_tree.OnHost) -> Iterator[list[torch.Tensor]]:
     """Collect the tensors that the block creates without contents, and mark their memory."""
     found: list[torch.Tensor] = []
     kept = {name: getattr(torch, name) for name in _unset_makers}

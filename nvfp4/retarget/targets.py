@@ -53,6 +53,10 @@ def target_of(capability: tuple[int, int]) -> Target:
 Having = Callable[[Target], bool]
 
 
+_MATRICES = "products of block-scaled and 4 and 6-bit matrices by mma exist on sm_120a only"
+_BULK_FORM = "this form of a bulk copy starts with sm_100"
+_ENGINE = "copies by the engine (TMA) start with sm_90"
+_ATOMICS = "atomics on vectors, on bf16 and on 128 bits start with sm_90"
 _BF16 = "before sm_90 bf16 converts from and to f32 only"
 
 
@@ -72,29 +76,13 @@ _hopper, _tensor_memory, _rtx_blackwell = _own(90, 91), _own(100, 120), _own(120
 _ONLY: tuple[tuple[str, Having, str], ...] = (
     (r"tcgen05\.", _tensor_memory, "tensor memory and its tensor cores exist on sm_100a only"),
     (r"wgmma\.", _hopper, "wgmma exists on sm_90a only"),
-    (
-        r"mma\..*(kind::|block_scale|mxf|e2m1|e2m3|e3m2)",
-        _rtx_blackwell,
-        "products of block-scaled and 4 and 6-bit matrices by mma exist on sm_120a only",
-    ),
+    (r"mma\..*(kind::|block_scale|mxf|e2m1|e2m3|e3m2)", _rtx_blackwell, _MATRICES),
     (r"redux\..*f32", _tensor_memory, "a warp's extreme of f32 exists on sm_100a only"),
     (r"mma\..*\.(e4m3|e5m2)\.", _from(89), "tensor cores take 8-bit floats from sm_89 on"),
     (r"clusterlaunchcontrol\.", _from(100), "a running CTA asks for another from sm_100 on"),
-    (
-        r"cp\.async\.bulk\..*(gather4|scatter4|im2col::w|cta_group::2)",
-        _tensor_memory,
-        "this form of a bulk copy starts with sm_100",
-    ),
-    (
-        r"(cp\.async\.bulk|cp\.reduce\.async|st\.async|red\.async|tensormap)\b",
-        _from(90),
-        "copies by the engine (TMA) start with sm_90",
-    ),
-    (
-        r"(atom|red)\..*(b128|\.v[248]\b|add\..*bf16)",
-        _from(90),
-        "atomics on vectors, on bf16 and on 128 bits start with sm_90",
-    ),
+    (r"cp\.async\.bulk\..*(gather4|scatter4|im2col::w|cta_group::2)", _tensor_memory, _BULK_FORM),
+    (r"(cp\.async\.bulk|cp\.reduce\.async|st\.async|red\.async|tensormap)\b", _from(90), _ENGINE),
+    (r"(atom|red)\..*(b128|\.v[248]\b|add\..*bf16)", _from(90), _ATOMICS),
     (r"(st|red)\.async\..*mmio", _from(100), "it starts with sm_100"),
     (r"st\.bulk", _from(100), "it starts with sm_100"),
     (r"multimem\.", _from(90), "it starts with sm_90"),

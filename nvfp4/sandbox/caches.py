@@ -268,14 +268,11 @@ def _build_trusted(folder: Path) -> None:
     """Compile the files that all extensions share, in a process without code of a submission."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         folder.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "nvfp4.capture.cuda.build"]
+        known, null = {**os.environ, FOLDER_VARIABLE: str(folder)}, subprocess.DEVNULL
+        # Not in this folder, whose modules would be imported.
         subprocess.run(
-            [sys.executable, "-m", "nvfp4.capture.cuda.build"],
-            cwd="/",  # modules of this folder would be imported
-            env={**os.environ, FOLDER_VARIABLE: str(folder)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_build_s,
+            command, cwd="/", env=known, stdin=null, stdout=null, stderr=null, timeout=_build_s
         )
 
 

@@ -152,27 +152,18 @@ def _mount(
 ) -> None:
     """Call mount(2). Raises MountError."""
     words = [None if word is None else word.encode() for word in (source, target, kind, options)]
-    call_libc(
-        lambda libc: libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]),
-        f"mount {target}",
-    )
+    arguments = (*words[:3], ctypes.c_ulong(flags), words[3])
+    call_libc(lambda libc: libc.mount(*arguments), f"mount {target}")
 
 
 def _set_read_only(target: str, value: bool, recursive: bool = False) -> None:
     """Set whether a mount, and those below it if recursive, is read-only. Raises MountError."""
     attributes = (ctypes.c_uint64 * 4)(_read_only * value, _read_only * (not value), 0, 0)
-    flags = _at_recursive if recursive else 0
-    call_libc(
-        lambda libc: libc.syscall(
-            ctypes.c_long(_mount_setattr),
-            ctypes.c_long(_at_fdcwd),
-            target.encode(),
-            ctypes.c_long(flags),
-            attributes,
-            ctypes.c_size_t(ctypes.sizeof(attributes)),
-        ),
-        f"mount_setattr {target}",
-    )
+    flags = ctypes.c_long(_at_recursive if recursive else 0)
+    place = ctypes.c_long(_at_fdcwd), target.encode(), flags
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    arguments = (ctypes.c_long(_mount_setattr), *place, attributes, size)
+    call_libc(lambda libc: libc.syscall(*arguments), f"mount_setattr {target}")
 
 
 def call_libc(function: Callable[[ctypes.CDLL], int], what: str) -> None:

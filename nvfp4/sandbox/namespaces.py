@@ -95,10 +95,7 @@ def _continue_inside(writable: dict[Path, Path], private: list[Path], with_pids:
         _wait_outside(child, read_fd, writable)
         return
     os.close(read_fd)
-    isolation.die_with_parent()
-    if os.getppid() != outermost:  # it ended before that
-        os._exit(1)
-    _leave_session()
+    _leave_session(outermost)
     try:
         _unshare(_without_pids | (_new_pids if with_pids else 0))
         if with_pids:
@@ -131,10 +128,7 @@ def _continue_watched(writable: dict[Path, Path]) -> None:
     outermost, files = os.getpid(), open_files()
     child = os.fork()
     if child == 0:
-        isolation.die_with_parent()
-        if os.getppid() != outermost:
-            os._exit(1)
-        _leave_session()
+        _leave_session(outermost)
         return
     isolation.adopt_orphans()  # or they would not be watched
     close_all_but([2], files)
@@ -144,9 +138,12 @@ def _continue_watched(writable: dict[Path, Path]) -> None:
     _end_as(status)
 
 
-def _leave_session() -> None:
-    """Start a session for the watching process, as Linux may give each session a share of the
-    cores."""
+def _leave_session(parent: int) -> None:
+    """Begin a child that dies with its parent, in another session than the parent, which watches
+    it, as Linux may give each session a share of the cores."""
+    isolation.die_with_parent()
+    if os.getppid() != parent:  # it ended before that
+        os._exit(1)
     with contextlib.suppress(OSError):  # where it leads one already
         os.setsid()
 

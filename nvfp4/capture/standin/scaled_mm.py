@@ -61,6 +61,7 @@ def scaled_mm(
     unit = units[0] * units[1] / 2**20 or 1.0
     weights = [each * unit for each in (_WEIGHTS if wide == torch.int16 else [1])]
     few = bias is None and depth >= k and wide in (torch.int8, torch.float32)
+    of_sums = torch.float32 if few else torch.float64
     columns = _digits(_decoded(mat2.t(), scale_b, wide, unit=units[1]))
     step = depth if wide == torch.float32 else k
     multiply = torch.mm if wide.is_floating_point else torch._int_mm
@@ -68,9 +69,7 @@ def scaled_mm(
     for start in range(0, mat1.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         own = _digits(_decoded(mat1, scale_a, wide, rows, units[0]))
-        exact = result.new_zeros(
-            (len(own[0]), len(result[0])), dtype=torch.float32 if few else torch.float64
-        )
+        exact = result.new_zeros((len(own[0]), len(result[0])), dtype=of_sums)
         for one, other, weight in zip(own, columns, weights, strict=True):
             for first in range(0, k, step):
                 part = slice(first, first + step)

@@ -167,14 +167,10 @@ class Launcher:
         grid = (grid_x, grid_y, grid_z)
         # The scratch tensors must live until the launch has ended.
         scratch = [self._scratch(kind, grid, ctas, stream) for kind in ("global", "profile")]
-        parameters = pack_arguments(
-            function.name,
-            self._signature,
-            arguments,
-            getattr(self._metadata, "tensordesc_meta", None),
-            function.parameter_bytes,
-            [pointer(each) for each in scratch],
-        )
+        descriptors = getattr(self._metadata, "tensordesc_meta", None)
+        given = function.name, self._signature, arguments, descriptors
+        addresses = [pointer(each) for each in scratch]
+        parameters = pack_arguments(*given, function.parameter_bytes, addresses)
         if enter_hook is not None:
             enter_hook(launch_metadata)
         # Triton launches nothing for an empty grid.

@@ -224,19 +224,14 @@ class EvalProcesses:
 
     @contextmanager
     def _started(
-        self,
-        command: list[str],
-        environment: Mapping[str, str],
-        its_turn: Turn,
-        output: IO[bytes],
-        errors: IO[bytes],
+        self, command: list[str], environment: Mapping[str, str], its_turn: Turn, *files: IO[bytes]
     ) -> Iterator[Process]:
         with self._lock:
             if self._stopped:
                 raise Stopped
             known = {**os.environ, **package_path(), VARIABLE: str(its_turn.fd), **environment}
             # Not beside a submission, where Python would find modules to import.
-            process = start_session(command, "/", known, [its_turn.fd], output, errors)
+            process = start_session(command, "/", known, [its_turn.fd], *files)
             self._running.add(process)
         try:
             yield process

@@ -35,12 +35,14 @@ class RayCluster:
         self._ray = _connected(options.ray or "auto")
         has_gpu = options.device != "auto" or self._ray.cluster_resources().get("GPU")
         self.kind = "cuda" if has_gpu and options.device not in ("cpu", "emulate") else "cpu"
-        self._say_if_nothing_fits()
+        cpus, gpus = (_cores_each, 0) if self.kind == "cpu" else (1, 1)
+        self._resources = {"num_cpus": cpus, "num_gpus": gpus}
+        self._say_if_nothing_fits({"CPU": cpus, "GPU": gpus})
 
     def judge(self, candidates: Sequence[Candidate], told: Told) -> str | None:
         """See Judges. Ray's dashboard shows which submission is judged where."""
         ray = self._ray
-        task = ray.remote(self._judge).options(max_retries=_retries, **self._resources())
+        task = ray.remote(self._judge).options(max_retries=_retries, **self._resources)
         try:
             waiting = {task.remote(each, self.kind, self._options): each for each in candidates}
             try:
@@ -62,15 +64,8 @@ class RayCluster:
             return crashed(f"Ray: {str(error).strip().partition(chr(10))[0]}")
         return found
 
-    def _resources(self) -> dict[str, Any]:
-        if self.kind == "cpu":
-            return {"num_cpus": _cores_each, "num_gpus": 0}
-        return {"num_cpus": 1, "num_gpus": 1}
-
-    def _say_if_nothing_fits(self) -> None:
+    def _say_if_nothing_fits(self, amounts: dict[str, int]) -> None:
         """Print a note if no node has what a task needs; it is no error, as a cluster may grow."""
-        needed = self._resources()
-        amounts = {"CPU": needed["num_cpus"], "GPU": needed["num_gpus"]}
         wanted = ", ".join(f"{least} {name}" for name, least in amounts.items() if least)
         for node in self._ray.nodes():
             has = node["Resources"]

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -86,10 +86,8 @@ def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
     def show(line: Line) -> None:
         say(console, result_line(line))
 
-    if console.is_interactive:
-        with live_lines(console, lambda: list(figures(tally))):
-            yield show
-    else:
+    live = live_lines(console, lambda: list(figures(tally)))
+    with live if console.is_interactive else nullcontext():
         yield show
 
 

@@ -100,8 +100,7 @@ class _Gpu:
         """Wait for a turn and hold it. alone: whether it is one for benchmarks."""
         with self._changed:
             self._waiting[alone] += 1
-            while not self._is_free(alone):
-                self._changed.wait()
+            self._changed.wait_for(lambda: self._is_free(alone))
             self._waiting[alone] -= 1
             self._running[alone] += 1
             self._last_alone = alone

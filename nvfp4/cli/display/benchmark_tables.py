@@ -53,7 +53,8 @@ def _times(verdict: Verdict) -> list[Column]:
         cells = ["" if value is None else microseconds(value / divisor) for value in values]
         return Column(heading, cells, rank, note=note)
 
-    floors = [each.floor_us and each.floor_us / divisor for each in benchmarks]
+    floors = [microseconds(each.floor_us and each.floor_us / divisor) for each in benchmarks]
+    least = "no kernel is faster on this device"
     failed = any(each.timed and each.status != "pass" for each in benchmarks)
     results = [status_text(each.status) for each in benchmarks]
     return [
@@ -66,9 +67,7 @@ def _times(verdict: Verdict) -> list[Column]:
         times("worst", "worst_us", 6),
         times("queued", "batched_us", 9, "a call of many queued back to back, by another clock"),
         Column("GB/s", [_gbps(each) for each in benchmarks], 5),
-        Column(
-            "floor", list(map(microseconds, floors)), 1, note="no kernel is faster on this device"
-        ),
+        Column("floor", floors, 1, note=least),
         Column("of\nfloor", [percent(each.floor_us, each.mean_us) for each in benchmarks], 1),
         *b200_columns(benchmarks, ("B200\nSOL us", 7), ("B200\nfloor us", 8)),
     ]
@@ -241,13 +240,8 @@ def score_line(verdict: Verdict) -> Text:
     return line
 
 
-styles = {
-    "pass": "green",
-    "fail": "bold red",
-    "skipped": "dim",
-    "unclear": "yellow",
-    "sampled": "yellow",
-}
+styles = {"pass": "green", "fail": "bold red", "skipped": "dim", "unclear": "yellow"}
+styles["sampled"] = styles["unclear"]
 
 
 def status_text(status: str) -> Text:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -27,10 +27,8 @@ def observed(
 ) -> Iterator[Observer]:
     """Yield an observer that shows the progress on the console. brief: show nothing that stays."""
     progress = Progress(console, clock, brief)
-    if not console.is_interactive:
-        yield progress
-        return
-    with live_lines(console, lambda: [progress.line]):
+    live = live_lines(console, lambda: [progress.line])
+    with live if console.is_interactive else nullcontext():
         yield progress
 
 

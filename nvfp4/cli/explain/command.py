@@ -61,16 +61,9 @@ def explain_and_show(
     lines = problem.chosen(cases, problem.benchmarks)
     found = explain(content, lines if cases else lines[:1], options, problem, shown)
     passed = all(each.error is None for each in found)
-    text = json.dumps(
-        {
-            "passed": passed,
-            "submission": vars(described),
-            "emulates": options.arch,
-            "cases": [_plain(each, shown) for each in found],
-        },
-        indent=2,
-        allow_nan=False,
-    )
+    head = {"passed": passed, "submission": vars(described), "emulates": options.arch}
+    plain = [_plain(each, shown) for each in found]
+    text = json.dumps({**head, "cases": plain}, indent=2, allow_nan=False)
     if as_json:
         click.echo(text)
     else:

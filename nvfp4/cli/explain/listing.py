@@ -163,9 +163,8 @@ def _code(kernel: Kernel, file: str | None, number: int | None, shown: Shown) ->
         return [each for each in codes if (each.file, each.line) == (file, number)]
 
     for code in here(kernel.ptx) if shown.ptx else ():
-        yield _cut(
-            f"{short_count(code.count or 0):>{_code_columns}}  PTX   ", code.text, shown.columns
-        )
+        gutter = f"{short_count(code.count or 0):>{_code_columns}}  PTX   "
+        yield _cut(gutter, code.text, shown.columns)
     for code in here(kernel.sass) if shown.sass else ():
         yield _cut(f"{'':{_code_columns}}  SASS  ", code.text, shown.columns)
 

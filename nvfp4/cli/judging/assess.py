@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nvfp4.cli import verdict as verdicts
 from nvfp4.cli.errors import SetupError, no_room
 from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.judging.build_ahead import free_bytes
@@ -20,21 +21,7 @@ from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import Problem, read_file, shape_of
 from nvfp4.cli.text import visible_json
-from nvfp4.cli.verdict import (
-    BenchmarkResult,
-    CaseResult,
-    Device,
-    Result,
-    Submission,
-    Verdict,
-    judge_ended,
-    no_result,
-    read_benchmark,
-    read_confinement,
-    read_device,
-    read_test,
-    unescape,
-)
+from nvfp4.cli.verdict import BenchmarkResult, CaseResult, Device, Result, Submission, Verdict
 from nvfp4.records.cases import full_range_suffix
 from nvfp4.records.failures import Failure, read_failure
 from nvfp4.records.processes import VARIABLE, end_last_turn, wait_for_another_turn
@@ -141,7 +128,7 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     except KeyboardInterrupt:
         verdict.interrupted = True
         if not verdict.tests:
-            tests = (read_test({}, 0, line) for line in plan.all_tests)
+            tests = (verdicts.read_test({}, 0, line) for line in plan.all_tests)
             verdict.tests = [_left_out(test, interrupted) for test in tests]
         if not verdict.benchmarks:
             verdict.benchmarks = _skipped(plan.benchmarks, interrupted)
@@ -203,9 +190,9 @@ class _Listener:
         if last == "error" and f"{name}.by_import" in self.seen:
             failure = read_failure(visible_json(self.seen.get(f"{name}.failure")))
             if failure is None or refusal_of(failure) is None:
-                self.import_failure = unescape(value)
+                self.import_failure = verdicts.unescape(value)
                 return True
-        if key == "device.complete" and (device := read_device(self.seen)):
+        if key == "device.complete" and (device := verdicts.read_device(self.seen)):
             self.observer.device(device)
         number = name.partition(".")[2]
         if number.isdecimal() and int(number) < len(self.lines):
@@ -225,7 +212,7 @@ class _Listener:
             self.observer.finished(index, result)
 
     def results(
-        self, values: dict[str, str], why: Failure = judge_ended, left_out: str = ""
+        self, values: dict[str, str], why: Failure = verdicts.judge_ended, left_out: str = ""
     ) -> list[Any]:
         """Return the result of each case once no more values come. why: the failure of a case
         without a status. left_out: why cases were not judged that are not complete."""
@@ -235,7 +222,7 @@ class _Listener:
                 results[index] = _left_out(results[index], left_out)
         return results
 
-    def _read(self, values: dict[str, str], index: int, why: Failure = judge_ended) -> Any:
+    def _read(self, values: dict[str, str], index: int, why: Failure = verdicts.judge_ended) -> Any:
         return self.decided(self.read_plainly(values, index, self.lines[index], why), values)
 
     def decided(self, result: Result, values: dict[str, str]) -> Result:
@@ -295,7 +282,7 @@ class _Judgement:
     def _run_tests(self, on_device: Callable[[bool], None] | None) -> None:
         bot, plan, lines = self.bot, self.plan, self.plan.all_tests
         listener = _Listener(
-            self.observer, self.pace, lines, read_test, plan.stop_at, on_device=on_device
+            self.observer, self.pace, lines, verdicts.read_test, plan.stop_at, on_device=on_device
         )
         # A GPU waits for compilers and for processes: the tests are two judges', unless others are
         # tested at the same time.
@@ -307,7 +294,7 @@ class _Judgement:
         """Time the benchmarks, or count their work. beside: whether to start all parts at once,
         because the tests have launched emulated kernels."""
         bot, lines = self.bot, self.plan.benchmarks
-        listener = _Listener(self.observer, self.pace, lines, read_benchmark)
+        listener = _Listener(self.observer, self.pace, lines, verdicts.read_benchmark)
         fitting = min(len(lines), os.cpu_count() or 1, free_bytes() // _part_bytes)
         parts = max(1, fitting) if bot.may_emulate else 1
         run = partial(bot.run_in_parts, parts=parts, at_once=beside) if parts > 1 else bot.run_eval
@@ -330,7 +317,8 @@ class _Judgement:
             results[:] = listener.results(values, left_out=interrupted)
             raise
         finally:
-            verdict.device, verdict.confined = read_device(values), read_confinement(values)
+            verdict.device = verdicts.read_device(values)
+            verdict.confined = verdicts.read_confinement(values)
         if listener.import_failure:
             verdict.mistake = Mistake("import", listener.import_failure, "submission.py")
             return
@@ -362,8 +350,8 @@ def judged(process: ProcessResult) -> ProcessResult:
 def _why_unjudged(process: ProcessResult) -> Failure:
     """Return why there are cases without a status."""
     if "check" in process.values:
-        return no_result
+        return verdicts.no_result
     if process.killed:
         return Failure("timeout.mode", "not judged: the judge was stopped at the time limit")
     last = process.stderr.splitlines()[-1:]
-    return replace(judge_ended, message=": ".join([judge_ended.message, *last]))
+    return replace(verdicts.judge_ended, message=": ".join([verdicts.judge_ended.message, *last]))

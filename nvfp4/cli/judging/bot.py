@@ -290,9 +290,7 @@ class Bot:
         if self.seed is not None:
             environment["POPCORN_SEED"] = str(self.seed)
         number = self.options.device.partition(":")[2]
-        if self.options.without_gpu:
-            environment["CUDA_VISIBLE_DEVICES"] = ""
-        elif number:
+        if self.options.without_gpu or number:  # an empty one hides every GPU
             environment["CUDA_VISIBLE_DEVICES"] = number
         return environment
 

@@ -168,13 +168,9 @@ a command that is killed closes it without another line."""
 def watched(folder: Path) -> Iterator[Callable[[Process], object]]:
     """Make sure that the folder, and the session of the process that the block names by what it
     gets, are removed if this command is killed inside the block."""
+    command, null = ["sh", "-c", _wait, "sh", str(folder)], subprocess.DEVNULL
     janitor = subprocess.Popen(
-        ["sh", "-c", _wait, "sh", str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
+        command, stdin=subprocess.PIPE, stdout=null, stderr=null, cwd="/", start_new_session=True
     )
     said = janitor.stdin
     assert said

@@ -11,15 +11,8 @@ from pathlib import Path
 
 import torch
 
-from nvfp4.gpu.timing import (
-    CallTimer,
-    CudaTimer,
-    Flush,
-    call_timer,
-    contest_flush,
-    flushes,
-    wait_until_idle,
-)
+from nvfp4.gpu import timing
+from nvfp4.gpu.timing import CallTimer, CudaTimer, Flush
 from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.judge.facts import driver_version
 from nvfp4.records.base import Record
@@ -47,17 +40,17 @@ class DeviceLimits(Record):
 
 
 def measure_limits(
-    device: torch.device, flush: Flush = contest_flush, read_gbps: float | None = None
+    device: torch.device, flush: Flush = timing.contest_flush, read_gbps: float | None = None
 ) -> DeviceLimits:
     """Measure a device's limits, in less than a second. read_gbps: the bandwidth, if it is
     known."""
-    timer = call_timer(device, flush)
+    timer = timing.call_timer(device, flush)
     for _ in range(_warm_up_calls):
         timer.time(lambda: _launch_nothing(device))
     times = [timer.time(lambda: _launch_nothing(device))[1] for _ in range(_empty_calls)]
     empty_ns = statistics.median(each.call_ns for each in times)
     # Nothing on the device hides what a slow host needs for it.
-    waits = [timer.time(lambda: wait_until_idle(device))[1] for _ in range(_empty_calls)]
+    waits = [timer.time(lambda: timing.wait_until_idle(device))[1] for _ in range(_empty_calls)]
     settle_ns = statistics.median(each.settled_ns - each.call_ns for each in waits)
     limits = DeviceLimits(read_gbps or _read_gbps(timer, device, empty_ns), empty_ns, settle_ns)
     if device.type == "cuda":
@@ -126,9 +119,9 @@ def calibrate(
     kept = None if anew else _kept(path, sizes)
     floors_ns = _still_ns(kept, device, flush, sizes) if kept else None
     if kept and floors_ns:
-        return Calibration(measure_limits(device, flushes[flush], kept.read_gbps), floors_ns)
-    limits = measure_limits(device, flushes[flush])
-    floors = Reads(device).fastest(sizes, CudaTimer(device, flushes[flush]))
+        return Calibration(measure_limits(device, timing.flushes[flush], kept.read_gbps), floors_ns)
+    limits = measure_limits(device, timing.flushes[flush])
+    floors = Reads(device).fastest(sizes, CudaTimer(device, timing.flushes[flush]))
     _keep(path, _Measured(time.time(), limits.read_gbps, dict(zip(sizes, floors, strict=True))))
     torch.cuda.empty_cache()  # the submission's process needs memory too
     return Calibration(limits, [floor_ns for _, floor_ns in floors])
@@ -138,7 +131,7 @@ def _still_ns(
     kept: _Measured, device: torch.device, flush: str, sizes: Sequence[int]
 ) -> list[float] | None:
     """Return the stored floors if new reads confirm each of them."""
-    timer = CudaTimer(device, flushes[flush])
+    timer = CudaTimer(device, timing.flushes[flush])
     reads = Reads(device, {way for way, _ in kept.floors.values()})
     floors_ns = []
     for size in sizes:

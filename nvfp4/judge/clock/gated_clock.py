@@ -14,15 +14,8 @@ from itertools import islice
 import torch
 
 from nvfp4.contract.referee import CasePlan
-from nvfp4.gpu.buffers import (
-    SharedBuffers,
-    create_buffers,
-    in_sets,
-    mapped_bytes,
-    of_sets,
-    output_name,
-    sizes_of,
-)
+from nvfp4.gpu import buffers as shared
+from nvfp4.gpu.buffers import SharedBuffers
 from nvfp4.gpu.device_memory import Gate, free_memory_bytes
 from nvfp4.gpu.timing import CudaTimer, clean_flush, wait_until_idle
 from nvfp4.judge.clock.timing_checks import Estimate, Stats, is_longer, refuse_longer
@@ -123,10 +116,10 @@ class GatedClock:
 
     def _mean_ns(self, opened: OpenedCase, seeds: Iterator[int], size: int) -> tuple[bool, float]:
         """Return whether so many calls could be queued in time, and the mean time of one."""
-        sizes = of_sets(sizes_of(opened.plan.inputs, opened.plan.room_bytes), size)
-        whole = create_buffers(sizes, self._device)
+        sizes = shared.of_sets(shared.sizes_of(opened.plan.inputs, opened.plan.room_bytes), size)
+        whole = shared.create_buffers(sizes, self._device)
         try:
-            sets = in_sets(whole, size)
+            sets = shared.in_sets(whole, size)
             clocked = self._judged(opened, sets, list(islice(seeds, size)), whole.fd)
         finally:
             whole.close_fd()
@@ -185,7 +178,7 @@ class GatedClock:
             self._ask(OpenGate(), self._gate.fd)
             if sets:
                 self._ask(OpenSets(len(sets)), fd)
-            raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
+            raw = [each.tensors[shared.output_name] for each in sets] or [self._nothing[0]]
             open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
             torch.stack(raw)  # loads the kernel that is needed when the clock runs
             queued = self._queue(wait_s, alone)
@@ -258,5 +251,5 @@ def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Es
 
 def _room(plan: CasePlan, device: torch.device, most: int) -> int:
     """Return how many calls with separate contents fit into memory, ``most`` at most."""
-    set_bytes = mapped_bytes(sizes_of(plan.inputs, plan.room_bytes))
+    set_bytes = shared.mapped_bytes(shared.sizes_of(plan.inputs, plan.room_bytes))
     return min(most, int(_memory_share * free_memory_bytes(device)) // set_bytes)

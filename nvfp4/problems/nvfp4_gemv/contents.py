@@ -71,13 +71,9 @@ class _Draw:
         caps: tuple[torch.Tensor | None, ...] = (None, None)
         if self._full_range:
             lowest = max(0, cap_sum - reference.e4m3_max_code)
-            cap = torch.randint(
-                lowest,
-                min(cap_sum, reference.e4m3_max_code) + 1,
-                (self._k_blocks,),
-                generator=self._generator,
-                dtype=torch.int16,
-            )
+            end = min(cap_sum, reference.e4m3_max_code) + 1
+            size, source = (self._k_blocks,), self._generator
+            cap = torch.randint(lowest, end, size, generator=source, dtype=torch.int16)
             caps = cap, cap_sum - cap
         (a, sfa, sfa_permuted), (b, sfb, sfb_permuted) = (
             self._operand(rows, cap) for rows, cap in zip((self._m, n_padded), caps, strict=True)

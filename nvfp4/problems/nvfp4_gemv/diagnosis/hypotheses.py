@@ -258,16 +258,12 @@ def from_rounding(inputs: Inputs, mismatch: Mismatch) -> list[Explanation]:
     theirs = np.abs(_serial(products) - exact) / step
     if not np.isfinite(step).all() or not _as_large(mine, theirs):
         return []
-    why = cause(
-        "precision.float16",
-        order="one after the other",
-        k=k,
-        rms_steps=round(_rms(mine), 1),
-        rms_steps_of_float16=round(_rms(theirs), 1),
-        what="the errors are as large as those of sums in float16: "
-        f"{_rms(mine):.1f} steps of float16 (root mean square) where adding the {k} products in "
-        f"float16, one after the other, gives {_rms(theirs):.1f}; add in float32",
-    )
+    own, serial = _rms(mine), _rms(theirs)
+    what = f"the errors are as large as those of sums in float16: {own:.1f} steps of float16 (root "
+    what += f"mean square) where adding the {k} products in float16, one after the other, gives "
+    what += f"{serial:.1f}; add in float32"
+    steps = {"rms_steps": round(own, 1), "rms_steps_of_float16": round(serial, 1)}
+    why = cause("precision.float16", order="one after the other", k=k, **steps, what=what)
     return [Explanation(mismatch.count, Hypothesis(why, _table(mismatch.got)))]
 
 

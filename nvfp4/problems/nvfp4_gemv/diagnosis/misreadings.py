@@ -152,13 +152,9 @@ def _shifts() -> Iterator[Misreading]:
             continue
         which = "all scales" if len(names) > 1 else f"the scales of {names[0][-1]}"
         count = "one block" if abs(offset) == 1 else f"{abs(offset)} blocks"
-        why = cause(
-            "scales.shift",
-            operand=_and(names),
-            blocks=offset,
-            what=f"{which} are read {count} {'early' if offset > 0 else 'late'}, block j takes "
-            f"that of block {signed('j', offset)}",
-        )
+        what = f"{which} are read {count} {'early' if offset > 0 else 'late'}, block j takes that "
+        what += f"of block {signed('j', offset)}"
+        why = cause("scales.shift", operand=_and(names), blocks=offset, what=what)
         for wraps in (False, True):
             yield Misreading(why, _shifted(names, offset, wraps))
 

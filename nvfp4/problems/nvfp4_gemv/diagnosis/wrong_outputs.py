@@ -139,15 +139,13 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
     """
     k = inputs.shape[1]
     known = [each.hypothesis(inputs) for each in misreadings(k)]
+    values = hypotheses.from_values(inputs, mismatch, kept)
+    sums = hypotheses.from_sums(inputs, mismatch)
     kinds: list[Callable[[], list[Explanation]]] = [
-        lambda: mismatch.explanations(
-            hypotheses.from_values(inputs, mismatch, kept), _values_tried
-        ),
+        lambda: mismatch.explanations(values, _values_tried),
         lambda: mismatch.explanations(hypotheses.from_places(mismatch), _places_tried),
         lambda: mismatch.explanations(known, len(known)),
-        lambda: mismatch.explanations(
-            hypotheses.from_sums(inputs, mismatch), tried=8 * k * k.bit_length()
-        ),
+        lambda: mismatch.explanations(sums, tried=8 * k * k.bit_length()),
         lambda: hypotheses.from_rounding(inputs, mismatch),
     ]
     found: list[Explanation] = []
