@@ -236,8 +236,8 @@ def test_what_settling_takes_is_not_hidden_behind_the_flush(monkeypatch: Any) ->
             waits.clear()
             return call(), CallTime(1e3, 91e3 if waits else 11e3)
 
-    monkeypatch.setattr(calibration, "call_timer", lambda device, flush: BusyDevice())
-    monkeypatch.setattr(calibration, "wait_until_idle", waits.append)
+    monkeypatch.setattr(calibration.timing, "call_timer", lambda device, flush: BusyDevice())
+    monkeypatch.setattr(calibration.timing, "wait_until_idle", waits.append)
     assert measure_limits(torch.device("cpu"), read_gbps=1.0).settle_ns == 90e3
 
 
