@@ -190,8 +190,10 @@ class EmulatedGpu(Owner):
         """Raise KernelFault if a kernel cannot be emulated."""
         self._ask_of_text(ptx, lambda text: gpu_messages.Examine(text, kernel))
 
-    def hand_over(self, tensor: torch.Tensor, offset: int, waited: bool = False) -> None:
-        """Make a tensor a part of the output, at an offset in its memory. waited: see
+    def hand_over(
+        self, tensor: torch.Tensor, offset: int, waited: bool = False, operators: int = 0
+    ) -> None:
+        """Make a tensor a part of the output, at an offset in its memory. waited, operators: see
         `gpu_messages.HandOver`. Raises KernelFault."""
         if not tensor.numel():
             return  # it has no memory
@@ -206,8 +208,8 @@ class EmulatedGpu(Owner):
             ]
             self._send_what_was_set(alive)
             shape, strides = list(tensor.shape), [each * width for each in tensor.stride()]
-            form = width, shape, strides
-            self._link.ask(gpu_messages.HandOver(address, offset, *form, waited, self._place()))
+            form = width, shape, strides, waited, operators
+            self._link.ask(gpu_messages.HandOver(address, offset, *form, self._place()))
 
     # Accesses of host code
 

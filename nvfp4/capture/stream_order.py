@@ -48,12 +48,14 @@ _captured: dict[int, Clocks] = {}
 number of earlier steps, by stream."""
 _in_capture: dict[int, Clocks] = {}
 """Events that were recorded in them."""
+_operators = 0
 _waits: list[int | None] = []
 """Streams and events that the host has waited for since a kernel was last launched."""
 
 
 def begin() -> None:
     """Begin a call: the caller's stream has work, all others are idle."""
+    left_behind()
     for each in (_launches, _last, _early, _before, _recorded, _host, _kernel_last, _waits):
         each.clear()
     _launches[_CALLER] = _before[_CALLER][_CALLER] = 1
@@ -140,6 +142,21 @@ def has_waited() -> bool:
     waited = bool(_waits)
     _waits.clear()
     return waited
+
+
+def operated() -> None:
+    """Record that an operator of torch does some work."""
+    global _operators
+    _operators += 1
+    interrupt()
+
+
+def left_behind() -> tuple[bool, int]:
+    """Return whether the host has waited since the last launch, and how many operators of torch
+    have worked since this was last asked in the call."""
+    global _operators
+    count, _operators = _operators, 0
+    return has_waited(), count
 
 
 def runs_alongside(stream: int) -> bool:

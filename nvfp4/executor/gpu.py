@@ -27,7 +27,7 @@ from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, NotShareable
 from nvfp4.model import counting
 from nvfp4.model.assembly import start_assembling
 from nvfp4.model.gpu import NoPrediction
-from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
+from nvfp4.model.prediction import GPUS, Counted, Host, no_prediction, predict
 from nvfp4.model.tools import assemble
 from nvfp4.records import gpu_messages, messages
 from nvfp4.records.failures import ADVICE, Finding
@@ -93,10 +93,7 @@ class _Call:
     """Findings of a call that has launched nothing."""
     read: list[str] = field(default_factory=list)
     """Names of buffers that host code has read."""
-    copied: list[int] = field(default_factory=list)
-    """Bytes of each copy within device memory that host code has asked for."""
-    last_wait: bool = False
-    """Whether the host has waited for the device behind the last launch."""
+    host: Host = field(default_factory=Host)
     also: str = ""
     sampled: str = ""
     """Why only some CTAs ran; empty if all did."""
@@ -104,11 +101,6 @@ class _Call:
     """When the first launch began."""
     fault: Fault | None = None
     fatal: bool = False
-
-    @property
-    def host(self) -> tuple[list[int], bool]:
-        """What host code has added to the launches' time; see `predict`."""
-        return self.copied, self.last_wait
 
     @property
     def why(self) -> str:
@@ -198,8 +190,8 @@ class Gpu:
         if call.counts and call.fault is None:
             predicted = _predicted(call)
             if any(a is not b for a, b in zip(call.with_suffix, call.counts, strict=True)):
-                clean, us, host = asked.flush == "clean", predicted["us"], call.host
-                counting.advise(reports, us, call.with_suffix, asked.model, clean, *host)
+                clean, us = asked.flush == "clean", predicted["us"]
+                counting.advise(reports, us, call.with_suffix, asked.model, clean, call.host)
         fault = call.fault or Fault("")
         return messages.Ended(
             reports,
@@ -321,7 +313,7 @@ class Gpu:
         self._holder(to, nbytes)
         self._refuse_what_differs(source, nbytes, lambda: host_bytes(source, nbytes).copy())
         host_bytes(to, nbytes)[:] = host_bytes(source, nbytes).copy()
-        self._call.copied.append(nbytes)
+        self._call.host.copied.append(nbytes)
         if self._memory.is_shared(to, nbytes):
             self._call.also = _shares
 
@@ -342,7 +334,9 @@ class Gpu:
             found.append(noted(note, those[-1].kernel if those else ""))
 
     def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> None:
-        self._call.last_wait |= request.waited
+        host = self._call.host
+        host.last_wait |= request.waited
+        host.operators += max(0, request.operators)
         width, shape, strides = request.itemsize, request.shape, request.strides
         sizes = [width, *shape, *strides, request.offset]
         if min(sizes) < 0 or not len(shape) == len(strides) <= _most_dimensions or width < 1:
@@ -512,7 +506,7 @@ def _predicted(call: _Call) -> dict[str, Any]:
     """Return the predicted time of a call on another GPU, or why there is no prediction."""
     request = call.request
     try:
-        found = predict(GPUS[request.model], call.counts, request.flush == "clean", *call.host)
+        found = predict(GPUS[request.model], call.counts, request.flush == "clean", call.host)
     except NoPrediction as error:
         return no_prediction(request.model, str(error))
     except Exception as error:  # the counts are there all the same

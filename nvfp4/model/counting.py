@@ -16,7 +16,7 @@ from nvfp4.emulator.software import CODE, software_lines
 from nvfp4.emulator.work import SECTOR_BYTES
 from nvfp4.model.assembly import Lines, assembled
 from nvfp4.model.gpu import Gpu, NoPrediction
-from nvfp4.model.prediction import GPUS, Counted, kernel_time, no_prediction, predict
+from nvfp4.model.prediction import GPUS, Counted, Host, kernel_time, no_prediction, predict
 from nvfp4.model.tools import target_of
 
 _MOST_INSTRUCTIONS = 200_000
@@ -85,19 +85,17 @@ def advise(
     launches: Sequence[Counted],
     model: str,
     clean: bool,
-    copied: Sequence[int] = (),
-    last_wait: bool = False,
+    host: Host | None = None,
 ) -> None:
     """Add to findings of software conversions the time that a call would take with the flag.
 
     reports: reports of launches as plain values. whole_us: predicted time of the call as it is;
-    None if there is none. launches: launches with the flag. copied, last_wait: see
-    `predict`.
+    None if there is none. launches: launches with the flag.
     """
     if whole_us is None:
         return
     try:
-        other_us = predict(GPUS[model], list(launches), clean, copied, last_wait).us
+        other_us = predict(GPUS[model], list(launches), clean, host).us
     except Exception:  # the prediction of the call as it is stays
         return
     times = f": {other_us:.1f} us instead of {whole_us:.1f}, predicted on a {model}"

@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -83,6 +83,19 @@ class Counted:
     if there was none."""
 
 
+@dataclass
+class Host:
+    """What host code puts between and behind the launches of a call."""
+
+    copied: list[int] = field(default_factory=list)
+    """Bytes of each copy within the device's memory, which are read and written one after the
+    other."""
+    operators: int = 0
+    """Torch's operators on tensors of the device, each of which launches something."""
+    last_wait: bool = False
+    """Whether the host waits for the device behind the last launch."""
+
+
 @dataclass(frozen=True)
 class KernelTime:
     """The predicted time of a kernel."""
@@ -152,13 +165,11 @@ def _short(number: float) -> float:
 
 
 def predict(
-    gpu: Gpu, launches: list[Counted], clean: bool = False, copied: Sequence[int] = (),
-    last_wait: bool = False,
-) -> Prediction:  # fmt: skip
+    gpu: Gpu, launches: list[Counted], clean: bool = False, host: Host | None = None
+) -> Prediction:
     """Predict the time of a call. clean: after a flush that leaves nothing in the L2 to be written
-    back. copied: the bytes of each copy within the device's memory, which are read and written one
-    after the other. last_wait: whether the host waits behind the last launch. Raises
-    NoPrediction."""
+    back. Raises NoPrediction."""
+    host = host or Host()
     different = len({(each.ptx, each.kernel) for each in launches})
     if different > _MOST_DIFFERENT:
         raise NoPrediction(f"a call launches {different} different kernels, too many to simulate")
@@ -166,12 +177,12 @@ def predict(
         raise NoPrediction(f"{short_name(beside)} may run beside a launch in another stream")
     kernels = [kernel_time(gpu, each, clean) for each in launches]
     parts: dict[str, float] = defaultdict(float)
-    gaps = len(kernels) + len(copied) - 1
+    gaps = len(kernels) + len(host.copied) + host.operators - 1
     parts["launch"] = gpu.launch_us + gpu.kernel_gap_us * max(0, gaps)
     if waits := sum(each.waited for each in launches):
         waits += 1  # from the first one on, launches are queued no more
-    if waits + last_wait:
-        parts["host"] = gpu.wait_us * (waits + last_wait)
+    if waits + host.last_wait:
+        parts["host"] = gpu.wait_us * (waits + host.last_wait)
     if not clean:
         parts["write_back"] = gpu.dirty_us
     for kernel in kernels:
@@ -179,7 +190,7 @@ def predict(
             parts[reason] += us
     fastest_gbps = max(gbps for _, gbps in (*gpu.clean, *gpu.dirty))
     least_us = sum(each.read_bytes for each in launches) / fastest_gbps / 1e3
-    more_us = max(0.0, least_us - sum(parts.values())) + 2 * sum(copied) / fastest_gbps / 1e3
+    more_us = max(0.0, least_us - sum(parts.values())) + 2 * sum(host.copied) / fastest_gbps / 1e3
     if more_us:
         parts["memory_bandwidth"] += more_us
     total = sum(parts.values())
@@ -319,11 +330,14 @@ def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles:
     """
     latency = gpu.dram_latency_ns * gpu.cycles_per_ns
     for start, each in work.asked.items():
-        most, mean = max(row.get(start, 0) for row in executed), each.sampled
-        if mean and mean.uneven > _UNEVEN:
-            share = mean.first_requests
-            more = most * (min(1.0, mean.uneven * share) - share) * latency
-            if more > _NOTICEABLE * cycles:
+        most, drawn = max(row.get(start, 0) for row in executed), each.sampled
+        if drawn:
+            share = drawn.first_requests
+            more = most * (min(1.0, drawn.uneven * share) - share) * (drawn.uneven > _UNEVEN)
+            missed = each.fresh - drawn.first * each.sectors
+            if missed > _MOST_MISSED * each.fresh:
+                more = max(more, min(most, missed))
+            if more * latency > _NOTICEABLE * cycles:
                 raise NoPrediction("few thread blocks read from memory what the others find in L1")
         cost = max(each.turns, each.passes, each.local_lines, each.sectors) / len(work.of_cta)
         if each.uneven > _UNEVEN and (each.uneven - 1) * cost > _NOTICEABLE * cycles:

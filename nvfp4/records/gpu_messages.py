@@ -128,6 +128,8 @@ class HandOver(Record):
     """In bytes."""
     waited: bool
     """Whether the host has waited for the device since the last launch."""
+    operators: int
+    """Torch's operators that the call has executed."""
     place: list[int]
 
 

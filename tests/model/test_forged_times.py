@@ -15,7 +15,7 @@ from nvfp4.model.assembly import assembled
 from nvfp4.model.atomics import atomics_ns
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.multiprocessor import simulate
-from nvfp4.model.prediction import GPUS, Counted, predict
+from nvfp4.model.prediction import GPUS, Counted, Host, predict
 
 pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 
@@ -264,7 +264,7 @@ def test_memory_that_several_launches_read_takes_as_long_as_that_of_one() -> Non
 def test_copies_that_host_code_asks_for_take_time_beside_the_kernels() -> None:
     gpu, nbytes = GPUS["B200"], 64 << 20
     least_us = 2 * nbytes / max(gbps for _, gbps in gpu.clean) / 1e3 + gpu.kernel_gap_us
-    assert predict(gpu, [honest()], True, [nbytes]).us > us(honest()) + 0.99 * least_us
+    assert predict(gpu, [honest()], True, Host([nbytes])).us > us(honest()) + 0.99 * least_us
 
 
 def test_copies_into_shared_memory_fetch_what_was_counted() -> None:
@@ -531,6 +531,18 @@ ROLLED = f"""shr.u32 %r8, %r0, 5; mov.u32 %r100, 1; mov.u32 %r98, 0;
 NEXT: .pragma "nounroll"; setp.ne.u32 %p1, %r8, %r98; @%p1 bra MEET; {SHORT}
 MEET: bar.sync 0; add.u32 %r98, %r98, 1; setp.lt.u32 %p2, %r98, 8; @%p2 bra NEXT;
 """
+CHAIN = """mad.lo.u32 %r10, {}, 4096, %r11; add.u32 %r10, %r10, 2097152; and.b32 %r10, %r10, %r7; cvt.u64.u32 %d2, %r10;
+add.u64 %d3, %d0, %d2; ld.global.u32 %r11, [%d3];
+"""
+MUCH = 300 * "mad.lo.u32 %r100, %r100, %r98, 7;\n"
+LOADED = f"""shr.u32 %r8, %r0, 5; mov.u32 %r100, 1; mov.u32 %r98, 0; mov.u32 %r7, 4190208;
+mov.u32 %r11, %r0; NEXT: .pragma "nounroll"; setp.ne.u32 %p1, %r8, %r98; @%p1 bra MEET;
+{8 * CHAIN.format("%r98")} MEET: {MUCH} bar.sync 0; add.u32 %r98, %r98, 1;
+setp.lt.u32 %p2, %r98, 8; @%p2 bra NEXT; add.u32 %r100, %r100, %r11;
+"""
+DILUTED = f"""setp.eq.u32 %p1, %r1, 3; selp.u32 %r7, 4190208, 0, %p1; mov.u32 %r11, 0; {WORK}
+{loop(200, CHAIN.format("%r99")).replace("AGAIN", "MORE")} add.u32 %r100, %r100, %r11;
+"""
 ENTERED = "".join(f"setp.eq.u32 %p1, %r8, {n}; @%p1 bra C{n}; " for n in range(1, 16))
 CASES = " ".join(
     f"C{n}: xor.b32 %r100, %r100, {n * n}; mul.lo.u32 %r100, %r100, 3;" for n in range(15)
@@ -559,7 +571,13 @@ UNTIMED = {
     "async": [kernel(ASYNCHRONOUS, ".reqnctapercluster 2, 1, 1", ROOM)],
     "generic": [kernel(GENERIC, before=ROOM)],
     "reads a clock": [kernel(SPINNING)],
-    "turns between barriers of a loop": [kernel(ROLLED)],
+    "turns between barriers of a loop": [
+        kernel(ROLLED),
+        kernel(ROLLED.replace("bar.sync 0;", "bar.sync 1, 256;")),
+        kernel(ROLLED.replace("bar.sync 0;", MEET)),
+    ],
+    "turns to wait for memory": [kernel(LOADED)],
+    "read from memory what the others find in L1": [kernel(DILUTED)],
     "one by one": [kernel(FALLING)],
 }
 
@@ -573,6 +591,28 @@ def test_there_is_no_time_for_what_cannot_be_foreseen(why: str, text: str) -> No
 def test_a_wait_of_the_host_between_launches_takes_as_long_as_on_an_h100() -> None:
     launches = [honest(), replace(honest(), waited=True), replace(honest(), waited=True)]
     assert us(*launches) - us(*3 * launches[:1]) == pytest.approx(23.6, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("waited", "host", "more_us"),
+    [(True, Host(), 16.2), (False, Host(last_wait=True), 8.1), (False, Host(operators=4), 10)],
+)
+def test_what_the_host_does_at_either_end_takes_time(
+    waited: bool, host: Host, more_us: float
+) -> None:
+    launch = replace(honest(), waited=waited)
+    found = predict(GPUS["B200"], [launch], clean=True, host=host).us
+    assert found - us(honest()) == pytest.approx(more_us, rel=0.1)
+
+
+def test_ptxas_gets_the_submission_s_options() -> None:
+    text = kernel(SHORT)
+    slow, limited = (
+        us(count(f"{text}\n// ptxas: {each}\n", 296, 64)) for each in ("-O0", "-maxrregcount=24 -v")
+    )
+    assert slow > 1.2 * us(count(text, 296, 64)) and limited > 0
+    with pytest.raises(NoPrediction, match="with --anything is not known"):
+        us(count(f"{text}\n// ptxas: --anything\n", 8, 32))
 
 
 def test_there_is_no_time_for_what_runs_beside_launches_in_other_streams() -> None:

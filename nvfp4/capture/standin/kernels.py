@@ -156,7 +156,7 @@ class _CpuKernel:
             cpu_kwargs[name] = torch.empty(0, dtype=kwargs[name].dtype)
         results = self._operator(*cpu_args, **cpu_kwargs)
         if self.computes:
-            stream_order.interrupt()
+            stream_order.operated()
         if host_access.owner.elsewhere:
             for each in self._written:
                 if isinstance(each, str):

@@ -34,7 +34,7 @@ def custom_kernel(data):
         *(asked.Read(address, nbytes, []) for address, nbytes in ((c, -8), (-1, 8), (c, 1 << 40))),
         *(asked.Write(spans) for spans in ([[c]], [[c, -8]], [[c, 8, 8]], [[c, 8], [c, 1 << 30]])),
         asked.Copy(c, c, -8),
-        asked.HandOver(c, 0, 2, [1] * 200, [0] * 200, False, []),
+        asked.HandOver(c, 0, 2, [1] * 200, [0] * 200, False, 0, []),
         asked.SetRegions([["short"]], []),
         asked.SetRegions([["view", far, 4096, True, [[1], [2, 3], 0]]], []),
         asked.Share(far, 4096),
