@@ -332,8 +332,9 @@ def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles:
     for start, each in work.asked.items():
         most, drawn = max(row.get(start, 0) for row in executed), each.sampled
         if drawn:
-            share = drawn.first_requests
-            more = most * (min(1.0, drawn.uneven * share) - share) * (drawn.uneven > _UNEVEN)
+            share, of_cta = drawn.first_requests, each.requests / len(work.of_cta)
+            uneven = drawn.uneven if drawn.uneven > _UNEVEN else 0.0
+            more = min(most, uneven * share * of_cta) - most * share
             missed = each.fresh - drawn.first * each.sectors
             if missed > _MOST_MISSED * each.fresh:
                 more = max(more, min(most, missed))

@@ -531,7 +531,8 @@ ROLLED = f"""shr.u32 %r8, %r0, 5; mov.u32 %r100, 1; mov.u32 %r98, 0;
 NEXT: .pragma "nounroll"; setp.ne.u32 %p1, %r8, %r98; @%p1 bra MEET; {SHORT}
 MEET: bar.sync 0; add.u32 %r98, %r98, 1; setp.lt.u32 %p2, %r98, 8; @%p2 bra NEXT;
 """
-CHAIN = """mad.lo.u32 %r10, {}, 4096, %r11; add.u32 %r10, %r10, 2097152; and.b32 %r10, %r10, %r7; cvt.u64.u32 %d2, %r10;
+CHAIN = """mad.lo.u32 %r10, {}, 4096, %r11; add.u32 %r10, %r10, 2097152; and.b32 %r10, %r10, %r7;
+cvt.u64.u32 %d2, %r10;
 add.u64 %d3, %d0, %d2; ld.global.u32 %r11, [%d3];
 """
 MUCH = 300 * "mad.lo.u32 %r100, %r100, %r98, 7;\n"
