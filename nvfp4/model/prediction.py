@@ -35,7 +35,7 @@ _TENSOR_MEMORY = ("UTC", "LDTM", "STTM")
 _MOST_KERNELS = 8
 _MOST_DIFFERENT = 64
 """Most different kernels of a call: each takes the assembler a tenth of a second."""
-_MOST_KINDS = 256
+_MOST_KINDS = 512
 """Most kinds of warps; each kind has its own trace."""
 _MOST_STEPS = 20_000_000
 """The most instructions of an SM that are simulated, which takes about two seconds."""

@@ -51,6 +51,7 @@ class Scheduler:
         self.runs_of_warps = np.zeros((len(kernel.blocks), batch.grid.ctas * batch.grid.warps), int)
         # Of each warp, the instructions and the loads that follow each other until now.
         self._chained = np.zeros((2, batch.grid.ctas * batch.grid.warps), np.int64)
+        self._arrived = self._chained.copy()
         self._weights = np.stack([kernel.sizes, kernel.loads], axis=1)[:, :, None]
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
@@ -213,11 +214,12 @@ class Scheduler:
         if tally is not None:
             tally.lanes[number] += group.lanes.size
 
-    def _meet(self, warps: Array, came: Array, stayed: Array) -> None:
+    def _meet(self, warps: Array, came: Array, stayed: Array, went_on: Array) -> None:
         """Let what warps execute after a barrier follow the longest chain of those that came; see
         `Signals.met`."""
         chained = self._chained[:, warps]
-        longest = np.where(came, chained, 0).max(axis=2, keepdims=True)
+        told = np.where(went_on, self._arrived[:, warps], chained)
+        longest = np.where(came, told, 0).max(axis=2, keepdims=True)
         self._chained[:, warps] = np.where(stayed, np.maximum(chained, longest), chained)
 
     def _look_for_changes(self, number: int, now: int) -> None:
@@ -225,9 +227,13 @@ class Scheduler:
         it reads."""
         if self._standstill.reads[number]:
             self._read_at = now
-        for each in self.batch.signals.met:
+        signals = self.batch.signals
+        for warps in signals.arrived:
+            self._arrived[:, warps] = self._chained[:, warps]
+        for each in signals.met:
             self._meet(*each)
-        self.batch.signals.met.clear()
+        signals.arrived.clear()
+        signals.met.clear()
         if self.batch.signals.changed:
             self._handle_signals()
             self._changed_at = now

@@ -40,7 +40,7 @@ def bar(site: Site) -> Action:
         if not votes and _everybody(ex, which, count):
             batch.traffic.barriers += batch.grid.ctas
             everybody = np.ones((batch.grid.ctas, batch.grid.warps), np.bool_)
-            batch.met(np.arange(batch.grid.ctas), batch.grid.warps, everybody, everybody)
+            batch.met(np.arange(batch.grid.ctas), everybody, everybody, ~everybody)
             if batch.shared.checked:
                 batch.shared.clocks.meet_all()
             return following
@@ -57,6 +57,8 @@ def bar(site: Site) -> Action:
             barrier.arrive(lanes, expected, yes, waits)
             if waits:
                 barrier.keep(lanes, following)
+            else:
+                batch.arrived(lanes)
             batch.open_barrier(barrier)
         return None if waits else following
 
@@ -160,6 +162,7 @@ def cluster(site: Site) -> Action:
             hint = "each barrier.cluster.arrive is followed by a barrier.cluster.wait"
             _refuse(site, ex, lanes, owes, what, hint)
             barrier.arrive(lanes, releases)
+            batch.arrived(lanes)
             batch.open_barrier(barrier)
             return following
         what = "the thread waits at the barrier of the cluster and has not arrived there"

@@ -213,9 +213,11 @@ class Signals:
 
     released: list[tuple[Array, int]] = field(default_factory=list)
     """Lanes that may run again, and the block where they go on."""
-    met: list[tuple[Array, Array, Array]] = field(default_factory=list)
+    arrived: list[Array] = field(default_factory=list)
+    """Warps that have arrived at barriers and go on."""
+    met: list[tuple[Array, Array, Array, Array]] = field(default_factory=list)
     """Barriers that have opened: numbers of warps in the batch, int64[barriers, warps], and which
-    of them have arrived and waited there."""
+    of them have arrived, waited, and gone on in between."""
     changed: bool = False
     """Whether something has changed that threads may wait for at a gate."""
     ticks: int = 0
@@ -478,18 +480,25 @@ class Batch:
         if opening is None:
             return
         self.traffic.barriers += opening.ctas.size
-        self.met(opening.ctas, barrier.grid.warps, opening.came, opening.stayed)
+        split = isinstance(barrier, ClusterBarrier)
+        self.met(opening.ctas, opening.came, opening.stayed, ~opening.stayed | split)
         if isinstance(barrier, CtaBarrier) and self.shared.checked:
             self.shared.clocks.meet(opening.ctas, opening.came, opening.stayed)
         for waiting in opening.released:
             self.signals.release(waiting.lanes, waiting.block)
 
-    def met(self, ctas: Array, warps: int, came: Array, stayed: Array) -> None:
-        """Record that warps of these CTAs, or clusters, have met. warps: how many each has. came,
-        stayed: those that have arrived and waited, bool[CTAs, warps]."""
+    def arrived(self, lanes: Array) -> None:
+        """Record that the warps of these lanes have arrived at a barrier and go on."""
         if self.launch.work.samples:
+            self.signals.arrived.append(lanes >> 5)
+
+    def met(self, ctas: Array, came: Array, stayed: Array, went_on: Array) -> None:
+        """Record that warps of these CTAs, or clusters, have met: those that have arrived, waited,
+        and gone on in between, each bool[CTAs, warps]."""
+        if self.launch.work.samples:
+            warps = came.shape[1]
             numbers = ctas[:, None] * warps + np.arange(warps)
-            self.signals.met.append((numbers, came, stayed))
+            self.signals.met.append((numbers, came, stayed, went_on))
 
     def exit(self, lanes: Array) -> None:
         """End these lanes. Barriers that expect all living threads may open."""
