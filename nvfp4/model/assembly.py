@@ -60,8 +60,15 @@ def _bare(text: str) -> str:
 
 
 _TARGET = re.compile(r"sm_(\d+)([af]?)")
-_OPTION = re.compile(r"-O\d|-maxrregcount=\d+|-d[ls]cm=\w+")
-_WITHOUT_EFFECT = ("", "-v", "--verbose", "-O3", "-warn-spills", "--warn-on-spills", "-w")
+_OPTION = re.compile(
+    r"--?(O|opt-level|Ofc|Ofast-compile|allow-expensive-optimizations|fmad|[df][ls]cm|"
+    r"(def|force)-(load|store)-cache|maxrregcount|maxntid|minnctapersm|override-directive-values|"
+    r"regUsageLevel|register-usage-level|no-bb-merge|dont-merge-basicblocks)(=?[\w,]+)?"
+)
+_WITHOUT_EFFECT = re.compile(
+    r"--?(v|verbose|w|disable-warnings|warn\S*|Werror|suppress\S*|lineinfo|generate-line-info|"
+    r"arch|gpu-name|m|machine|c|compile-only|preserve-relocs)((=|64)\S*)?"
+)
 
 
 def start_assembling(ptx: str, entry: str, arch: str) -> None:
@@ -147,8 +154,9 @@ def usage(ptx: str, entry: str, arch: str) -> MachineCode | None:
 
 def _options(ptx: str) -> list[str]:
     """Return what the submission asks of ptxas. Raises NoPrediction."""
-    words = ptx.rpartition(PTXAS_OPTIONS)[2].split() if PTXAS_OPTIONS in ptx else []
-    asked = [each for each in words if each not in _WITHOUT_EFFECT]
+    text = ptx.rpartition(PTXAS_OPTIONS)[2] if PTXAS_OPTIONS in ptx else ""
+    words = re.sub(r"\s+(?=[^-\s])", "=", text.replace('"', "").strip()).split()
+    asked = [each for each in words if not _WITHOUT_EFFECT.fullmatch(each)]
     if odd := next((each for each in asked if not _OPTION.fullmatch(each)), None):
         raise NoPrediction(f"what ptxas makes with {odd} is not known")
     return asked

@@ -45,7 +45,7 @@ executed, and of its bytes that the machine code may not fetch."""
 _UNEVEN = 2.0
 """Largest allowed ratio of a thread block's fetches past L1, or of the cycles of its accesses, to
 the mean."""
-_NOTICEABLE = 0.25
+_NOTICEABLE = 0.5
 """The share of the predicted cycles that few warps may wait for memory longer than the others."""
 _IN_TURNS = 1.25
 """Largest allowed ratio of what the warps of a thread block executed one after the other to what
@@ -328,16 +328,16 @@ def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles:
 
     executed: of each kind of warp, how often each statement.
     """
-    latency = gpu.dram_latency_ns * gpu.cycles_per_ns
+    dram_latency = gpu.dram_latency_ns * gpu.cycles_per_ns
     for start, each in work.asked.items():
         most, drawn = max(row.get(start, 0) for row in executed), each.sampled
         if drawn:
-            share, of_cta = drawn.first_requests, each.requests / len(work.of_cta)
-            uneven = drawn.uneven if drawn.uneven > _UNEVEN else 0.0
-            more = min(most, uneven * share * of_cta) - most * share
+            share = drawn.first_requests
+            more = most * (min(1.0, drawn.uneven * share) - share) * (drawn.uneven > _UNEVEN)
             missed = each.fresh - drawn.first * each.sectors
             if missed > _MOST_MISSED * each.fresh:
                 more = max(more, min(most, missed))
+            latency = dram_latency if each.fresh else gpu.l2_latency
             if more * latency > _NOTICEABLE * cycles:
                 raise NoPrediction("few thread blocks read from memory what the others find in L1")
         cost = max(each.turns, each.passes, each.local_lines, each.sectors) / len(work.of_cta)

@@ -182,7 +182,9 @@ class Comparison:
             raise self.state.fault
         what = "the result depends on whether that one has written by then"
         self._try([Order(early=True)], [each.leading_to(what) for each in early[:1]])
-        in_turns = [Order(number) for number in range(1, _ORDERS)]
+        in_turns = [Order(number, late_stores=number > 2) for number in range(1, _ORDERS)]
+        if any("bulk_group" in each.parts for each in self.state.program.code):
+            in_turns += [Order(number, late_stores=True) for number in (1, 2)]
         late = [overwriting] if overwriting is not None and not races else []
         what = "the result depends on the order in which warps and CTAs run"
         causes = [each.leading_to(what) for each in races[:1]]

@@ -24,7 +24,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
-from nvfp4.emulator.state.races import ENGINES
+from nvfp4.emulator.state.races import ENGINES, OF_MBARRIERS
 from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 from nvfp4.emulator.work import SECTOR_BYTES, Asked
 from nvfp4.records.launch import Buffer
@@ -213,9 +213,10 @@ def _note_fault(at: LaneSite, flag: int, byte: int, fault: int, stamp: int) -> N
 def choose(batch: Batch, mbar: Any = None, lane: int = 0) -> None:
     """Choose the engines of the next copies, which complete bytes at mbarriers, or none, and then
     are a lane's. mbar: addresses, or offsets in shared memory."""
-    half = ENGINES // 2
-    number = half + (lane >> 5) % half if mbar is None else np.asarray(mbar, np.int64) // 8 % half
-    batch.engine_at_work = number
+    if mbar is None:
+        batch.engine_at_work = OF_MBARRIERS + (lane >> 5) % (ENGINES - OF_MBARRIERS)
+    else:
+        batch.engine_at_work = np.asarray(mbar, np.int64) // 8 % OF_MBARRIERS
 
 
 def advance(batch: Batch, lanes: Array) -> None:
@@ -306,9 +307,8 @@ class BulkGroups:
     def add(self, at: LaneSite, again: Callable[[], object]) -> None:
         """Record that a lane issues a copy, which has been performed."""
         self.stores.setdefault(at.lane, at)
-        warp = at.lane % self._batch.grid.threads >> 5
-        early = self._batch.launch.order.stores_at_once(warp, self._batch.grid.warps)
-        self._open.setdefault(at.lane, []).extend([] if early else [again])
+        late = [again] if self._batch.launch.order.late_stores else []
+        self._open.setdefault(at.lane, []).extend(late)
         self._committed.setdefault(at.lane, [])
 
     def commit(self, lanes: Array) -> None:

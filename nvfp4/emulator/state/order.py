@@ -33,6 +33,8 @@ class Order:
     overwrites_late: bool = False
     """Whether threads that store or exchange a word that others see at once wait for all others.
     Among several such threads, those that are further on in the program go first."""
+    late_stores: bool = False
+    """Whether bulk stores read shared memory as late as they may, and not when they are issued."""
 
     def ctas(self, numbers: Array) -> Array:
         """Return linear CTA numbers in the order in which their batches run."""
@@ -68,14 +70,6 @@ class Order:
         """Whether tensor cores work as late as they may, and not at once. With each way of copies
         there is an order of both kinds."""
         return self.number in (1, 2)
-
-    def stores_at_once(self, warp: int, warps: int) -> bool:
-        """Whether a warp's bulk stores read shared memory when they are issued, and not as late as
-        they may: those of the first half of the warps, which others may not have written for."""
-        if self.number == 3:
-            return warp == 0 and warps > 1
-        place = warps - 1 - warp if self.number == 2 else warp
-        return self.number == 0 or 2 * place + (self.number == 2) < warps
 
     def bytes(self, nbytes: int, salt: int = 0) -> Array:
         """Return the contents of uninitialised memory: uint8[nbytes]."""

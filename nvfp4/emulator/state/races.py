@@ -521,9 +521,9 @@ def note_landing(offset, nbytes, lanes, threads, at, touched, stamps):  # type: 
             b += size
 
 
-ENGINES = 8
+ENGINES, OF_MBARRIERS = 11, 7
 """The copy engines that a CTA counts as, so that a wait for one copy is none for all. The first
-half complete mbarriers, by their addresses, the others none, by the warps of the threads."""
+complete mbarriers, by their addresses, the others none, by the warps of the threads."""
 
 
 class Clocks:
