@@ -13,7 +13,7 @@ def custom_kernel(data):
     gpu = next(each for each in gc.get_objects() if type(each) is EmulatedGpu)
     line = json.dumps({"kind": "Nonsense"}).encode() + b"\n"
 
-    def flood(tensor, offset):
+    def flood(*_):
         gpu._link._channel._socket.settimeout(2)
         try:
             for _ in range(20000):
