@@ -190,9 +190,7 @@ class EmulatedGpu(Owner):
         """Raise KernelFault if a kernel cannot be emulated."""
         self._ask_of_text(ptx, lambda text: gpu_messages.Examine(text, kernel))
 
-    def hand_over(
-        self, tensor: torch.Tensor, offset: int, waited: bool = False, operators: int = 0
-    ) -> None:
+    def hand_over(self, tensor: torch.Tensor, offset: int, waited: bool, operators: int) -> None:
         """Make a tensor a part of the output, at an offset in its memory. waited, operators: see
         `gpu_messages.HandOver`. Raises KernelFault."""
         if not tensor.numel():

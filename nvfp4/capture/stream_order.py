@@ -49,13 +49,15 @@ number of earlier steps, by stream."""
 _in_capture: dict[int, Clocks] = {}
 """Events that were recorded in them."""
 _operators = 0
+"""Torch's operators that have worked in the call."""
 _waits: list[int | None] = []
 """Streams and events that the host has waited for since a kernel was last launched."""
 
 
 def begin() -> None:
     """Begin a call: the caller's stream has work, all others are idle."""
-    left_behind()
+    global _operators
+    _operators = 0
     for each in (_launches, _last, _early, _before, _recorded, _host, _kernel_last, _waits):
         each.clear()
     _launches[_CALLER] = _before[_CALLER][_CALLER] = 1
@@ -151,12 +153,9 @@ def operated() -> None:
     interrupt()
 
 
-def left_behind() -> tuple[bool, int]:
-    """Return whether the host has waited since the last launch, and how many operators of torch
-    have worked since this was last asked in the call."""
-    global _operators
-    count, _operators = _operators, 0
-    return has_waited(), count
+def operators() -> int:
+    """Return how many operators of torch have worked in the call."""
+    return _operators
 
 
 def runs_alongside(stream: int) -> bool:

@@ -30,7 +30,7 @@ _L1_SECTORS = (256 << 10) // SECTOR_BYTES
 """The sectors that a thread block's L1 holds at most: it is emptied after so many new ones."""
 
 
-def loads(opcode: str) -> bool:
+def is_load(opcode: str) -> bool:
     """Return whether a statement may make its warp wait for memory beyond shared memory."""
     return _LOADS.match(opcode) is not None
 
@@ -75,6 +75,11 @@ class Asked:
     """Cycles, or sectors, of an execution: the most of any thread block, over the mean."""
     sampled: Sampled | None = None
     """None if no thread block that was drawn has executed the statement."""
+
+    @property
+    def cost(self) -> int:
+        """Cycles, or sectors, of all executions; what `uneven` is about."""
+        return max(self.turns, self.passes, self.local_lines, self.sectors)
 
 
 @dataclass

@@ -60,6 +60,7 @@ def _bare(text: str) -> str:
 
 
 _TARGET = re.compile(r"sm_(\d+)([af]?)")
+# Options of ptxas that decide about the machine code, and others, by either of their names.
 _OPTION = re.compile(
     r"--?(O|opt-level|Ofc|Ofast-compile|allow-expensive-optimizations|fmad|[df][ls]cm|"
     r"(def|force)-(load|store)-cache|maxrregcount|maxntid|minnctapersm|override-directive-values|"
@@ -114,6 +115,7 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
             text = rewrite(text, arch).ptx
         except NotRetargetable as error:
             raise NoPrediction(f"the kernel cannot be rewritten for {arch}: {error}") from None
+    options = _options(ptx)
     programs = tools("ptxas"), tools("nvdisasm")
     for name, found in zip(("ptxas", "nvdisasm"), programs, strict=True):
         if not found:
@@ -121,7 +123,7 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder, "kernel.cubin")
         for ptxas in programs[0]:
-            said, made = _cubin(ptxas, text, entry, arch, *_options(ptx))
+            said, made = _cubin(ptxas, text, entry, arch, *options)
             if not made:
                 continue
             cubin.write_bytes(made)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.work import Work, loads
+from nvfp4.emulator.work import Work, is_load
 from nvfp4.model.assembly import Lines, assembled
 from nvfp4.model.atomics import atomics_ns
 from nvfp4.model.b200 import B200
@@ -45,6 +45,8 @@ executed, and of its bytes that the machine code may not fetch."""
 _UNEVEN = 2.0
 """Largest allowed ratio of a thread block's fetches past L1, or of the cycles of its accesses, to
 the mean."""
+_FEW_TAKE_LONGER = "accesses of few thread blocks take longer than those of the others"
+_FEW_READ_MEMORY = "few thread blocks read from memory what the others find in L1"
 _NOTICEABLE = 0.5
 """The share of the predicted cycles that few warps may wait for memory longer than the others."""
 _IN_TURNS = 1.25
@@ -85,7 +87,7 @@ class Counted:
 
 @dataclass
 class Host:
-    """What host code puts between and behind the launches of a call."""
+    """What host code adds to the time of a call's launches."""
 
     copied: list[int] = field(default_factory=list)
     """Bytes of each copy within the device's memory, which are read and written one after the
@@ -299,7 +301,7 @@ def kernel_time(
             spent, cycles, by_code = least, sum(least.values()), np.zeros_like(by_code)
     _check_sampled(gpu, work, executed, cycles)
     if in_loops:
-        mine = [sum(n for at, n in row.items() if loads(opcodes[at])) for row in executed]
+        mine = [sum(n for at, n in row.items() if is_load(opcodes[at])) for row in executed]
         known = max(chained([traces[w] for w in cta], code, GLOBAL_LOADS) for cta in work.ctas)
         turns = max(work.chained_loads.values()) - _IN_TURNS * max(1.0, known) * max(mine)
         if turns * gpu.l2_latency > _NOTICEABLE * cycles:
@@ -339,10 +341,10 @@ def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles:
                 more = max(more, min(most, missed))
             latency = dram_latency if each.fresh else gpu.l2_latency
             if more * latency > _NOTICEABLE * cycles:
-                raise NoPrediction("few thread blocks read from memory what the others find in L1")
-        cost = max(each.turns, each.passes, each.local_lines, each.sectors) / len(work.of_cta)
+                raise NoPrediction(_FEW_READ_MEMORY)
+        cost = each.cost / len(work.of_cta)
         if each.uneven > _UNEVEN and (each.uneven - 1) * cost > _NOTICEABLE * cycles:
-            raise NoPrediction("accesses of few thread blocks take longer than those of the others")
+            raise NoPrediction(_FEW_TAKE_LONGER)
 
 
 @lru_cache(maxsize=16)
@@ -368,11 +370,11 @@ def _accesses(asked: Counted) -> dict[int, Access]:
     ]
     more = sum(max(0.0, fresh - first) for first, _, fresh in rows)
     uneven = sum(first * times for first, times, _ in rows) > _UNEVEN * sum(row[0] for row in rows)
-    costs = [(max(n.turns, n.passes, n.local_lines, n.sectors), n.uneven) for n in counts.values()]
+    costs = [(n.cost, n.uneven) for n in counts.values()]
     if sum(cost * times for cost, times in costs) > _UNEVEN * sum(cost for cost, _ in costs):
-        raise NoPrediction("accesses of few thread blocks take longer than those of the others")
+        raise NoPrediction(_FEW_TAKE_LONGER)
     if uneven or more > _MOST_MISSED * sum(row[2] for row in rows):
-        raise NoPrediction("few thread blocks read from memory what the others find in L1")
+        raise NoPrediction(_FEW_READ_MEMORY)
     return {start: access(each) for start, each in counts.items()}
 
 

@@ -95,7 +95,7 @@ def _continue_inside(writable: dict[Path, Path], private: list[Path], with_pids:
         _wait_outside(child, read_fd, writable)
         return
     os.close(read_fd)
-    _leave_session(outermost)
+    _begin_child(outermost)
     try:
         _unshare(_without_pids | (_new_pids if with_pids else 0))
         if with_pids:
@@ -128,7 +128,7 @@ def _continue_watched(writable: dict[Path, Path]) -> None:
     outermost, files = os.getpid(), open_files()
     child = os.fork()
     if child == 0:
-        _leave_session(outermost)
+        _begin_child(outermost)
         return
     isolation.adopt_orphans()  # or they would not be watched
     close_all_but([2], files)
@@ -138,7 +138,7 @@ def _continue_watched(writable: dict[Path, Path]) -> None:
     _end_as(status)
 
 
-def _leave_session(parent: int) -> None:
+def _begin_child(parent: int) -> None:
     """Begin a child that dies with its parent, in another session than the parent, which watches
     it, as Linux may give each session a share of the cores."""
     isolation.die_with_parent()

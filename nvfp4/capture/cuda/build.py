@@ -201,8 +201,9 @@ class _Compilation:
             with_suffix = [path.name if path.is_file() else "" for path in others]
             asked = flags.of_ptxas(self.request.cuda_cflags)
             for path in (*ptx, *filter(Path.is_file, others)):
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(asked)
+                if asked:
+                    with path.open("a", encoding="utf-8") as file:
+                        file.write(asked)
                 os.replace(path, self.folder / path.name)
             os.replace(library, self.folder / library.name)
         finally:

@@ -13,9 +13,11 @@ ARCHITECTURES = {
 """Options that choose an architecture; see `architectures`."""
 # Options that say what ptxas and the linker of device code do: no machine code is made. Some take
 # the next word.
+_OF_PTXAS = ("-Xptxas", "--ptxas-options")
 _DROPPED_WITH_VALUE = {
     *ARCHITECTURES,
-    *("-Xptxas", "--ptxas-options", "-Xnvlink", "--nvlink-options", "-Xfatbinary"),
+    *_OF_PTXAS,
+    *("-Xnvlink", "--nvlink-options", "-Xfatbinary"),
     *("-ccbin", "--compiler-bindir", "-t", "--threads", "-split-compile", "--split-compile"),
     *("-o", "--output-file", "-odir", "--keep-dir", "-keep-dir", "-cudart", "--cudart"),
 }
@@ -28,7 +30,6 @@ _DROPPED = {
     *("-fPIC", "-shared"),
 }
 _REGISTER_LIMITS = ("-maxrregcount", "--maxrregcount")
-_OF_PTXAS = ("-Xptxas", "--ptxas-options")
 
 
 def single_words(flags: Iterable[str] | str | None) -> list[str]:
@@ -73,10 +74,10 @@ def register_limit(flags: Iterable[str] | str | None) -> list[str]:
 
 def of_ptxas(flags: Iterable[str] | str | None) -> str:
     """Return a line for the end of the PTX that tells `model.assembly` what flags ask of ptxas."""
-    words = register_limit(flags)
-    words += [v for name, value in options(single_words(flags), _OF_PTXAS) if name
-              for v in re.split("[, ]", value)]  # fmt: skip
-    return f"\n{PTXAS_OPTIONS}{' '.join(words)}\n" if words else ""
+    asked = register_limit(flags)
+    asked += [value for name, value in options(single_words(flags), _OF_PTXAS) if name]
+    text = " ".join(asked).replace(",", " ")
+    return f"\n{PTXAS_OPTIONS}{text}\n" if text else ""
 
 
 _LIBRARY_OF_CUDA = re.compile(

@@ -240,8 +240,13 @@ def score_line(verdict: Verdict) -> Text:
     return line
 
 
-styles = {"pass": "green", "fail": "bold red", "skipped": "dim", "unclear": "yellow"}
-styles["sampled"] = styles["unclear"]
+styles = {
+    "pass": "green",
+    "fail": "bold red",
+    "skipped": "dim",
+    "unclear": "yellow",
+    "sampled": "yellow",
+}
 
 
 def status_text(status: str) -> Text:

@@ -24,7 +24,7 @@ from nvfp4.emulator.ptx.syntax import Instruction, Program, Register, Sink, Symb
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.group import register_numbers, select
-from nvfp4.emulator.work import loads
+from nvfp4.emulator.work import is_load
 
 _HEARS = re.compile(r"(?!.*shared)(atom|ld\.(.*\.)?(volatile|relaxed|acquire))\b")
 """Opcodes of statements that may tell a CTA what others have done."""
@@ -81,7 +81,7 @@ class CompiledKernel:
     @cached_property
     def loads(self) -> Array:
         """How many loads each block has that may wait for memory, int64[blocks]."""
-        return np.array([sum(loads(each.opcode) for each in b.code) for b in self.blocks])
+        return np.array([sum(is_load(each.opcode) for each in b.code) for b in self.blocks])
 
     @cached_property
     def cancels(self) -> bool:

@@ -137,9 +137,9 @@ FindOther = Callable[[errors.Seen, list[Buffer]], tuple[errors.Related | None, L
 """Runs the launch once more, given a race and the buffers that are written, to find the race's
 other place."""
 
-_ORDERS, _NOISES = 4, 3
-"""Number of orders, and of contents of uninitialised memory, with which a launch with findings
-runs, the first included."""
+_NOISES = 3
+"""Number of contents of uninitialised memory with which a launch that reads some runs, the first
+included."""
 _NAMED = 3
 
 _OUTPUT = "c"
@@ -182,9 +182,9 @@ class Comparison:
             raise self.state.fault
         what = "the result depends on whether that one has written by then"
         self._try([Order(early=True)], [each.leading_to(what) for each in early[:1]])
-        in_turns = [Order(number, late_stores=number > 2) for number in range(1, _ORDERS)]
+        in_turns = [Order(1), Order(2), Order(3, late_stores=True)]
         if any("bulk_group" in each.parts for each in self.state.program.code):
-            in_turns += [Order(number, late_stores=True) for number in (1, 2)]
+            in_turns += [Order(1, late_stores=True), Order(2, late_stores=True)]
         late = [overwriting] if overwriting is not None and not races else []
         what = "the result depends on the order in which warps and CTAs run"
         causes = [each.leading_to(what) for each in races[:1]]

@@ -32,7 +32,7 @@ from nvfp4.emulator.state.batch import (
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
-from nvfp4.emulator.state.races import ENGINES
+from nvfp4.emulator.state.races import clocks_of
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footprint
 from nvfp4.emulator.state.witness import Witness
@@ -345,7 +345,7 @@ def state_before(
     races = None
     if check:
         x, y, z = block
-        clocks = math.prod(cluster) * (-(-x * y * z // 32) + ENGINES + 1)
+        clocks = clocks_of(math.prod(cluster), -(-x * y * z // 32))
         races = GlobalRaces(memory, math.prod(grid), clocks, list(watch))
     return LaunchState(
         asked,

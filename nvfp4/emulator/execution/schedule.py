@@ -214,6 +214,16 @@ class Scheduler:
         if tally is not None:
             tally.lanes[number] += group.lanes.size
 
+    def _follow_barriers(self) -> None:
+        """Carry the chains of warps over the barriers where they have arrived or met."""
+        signals = self.batch.signals
+        for warps in signals.arrived:
+            self._arrived[:, warps] = self._chained[:, warps]
+        for each in signals.met:
+            self._meet(*each)
+        signals.arrived.clear()
+        signals.met.clear()
+
     def _meet(self, warps: Array, came: Array, stayed: Array, went_on: Array) -> None:
         """Let what warps execute after a barrier follow the longest chain of those that came; see
         `Signals.met`."""
@@ -228,13 +238,9 @@ class Scheduler:
         if self._standstill.reads[number]:
             self._read_at = now
         signals = self.batch.signals
-        for warps in signals.arrived:
-            self._arrived[:, warps] = self._chained[:, warps]
-        for each in signals.met:
-            self._meet(*each)
-        signals.arrived.clear()
-        signals.met.clear()
-        if self.batch.signals.changed:
+        if signals.arrived or signals.met:
+            self._follow_barriers()
+        if signals.changed:
             self._handle_signals()
             self._changed_at = now
         elif self._standstill.changes[number]:

@@ -39,8 +39,7 @@ def bar(site: Site) -> Action:
         count = more[0] if counted else None
         if not votes and _everybody(ex, which, count):
             batch.traffic.barriers += batch.grid.ctas
-            everybody = np.ones((batch.grid.ctas, batch.grid.warps), np.bool_)
-            batch.met(np.arange(batch.grid.ctas), everybody, everybody, ~everybody)
+            batch.all_met()
             if batch.shared.checked:
                 batch.shared.clocks.meet_all()
             return following

@@ -221,8 +221,7 @@ def choose(batch: Batch, mbar: Any = None, lane: int = 0) -> None:
 
 def advance(batch: Batch, lanes: Array) -> None:
     """Advance the clocks of the engines of the lanes' CTAs after their copies."""
-    batch.engine_at_work = np.arange(ENGINES)
-    engine = batch.engine_warps(lanes[:, None])
+    engine = batch.first_engines(lanes[:, None]) + np.arange(ENGINES)
     batch.shared.clocks.known[batch.clusters.cta[lanes[:, None]], engine, engine] += 1
 
 
@@ -246,6 +245,7 @@ class Postponed:
 
 def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
     """Perform a lane's copy later. move: copies and returns how many bytes that is."""
+    choose(at.batch, mbar)
     where = np.array([mbar], np.uint64)
     lanes, abroad = np.array([at.lane]), goes_abroad(at.site)
     offset = mbarrier_objects.locate(at.site, at.batch, where, lanes, abroad, engine=True)

@@ -16,7 +16,6 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch, Origin
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN, in_window
-from nvfp4.emulator.state.races import ENGINES
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
 _NEEDED = "end with a barrier of the cluster (cluster.sync()) that all threads reach"
@@ -90,8 +89,7 @@ class _Visits:
     """
 
     def __init__(self, batch: Batch) -> None:
-        columns = batch.clusters.warps + ENGINES * batch.cluster_size
-        self.clock = np.zeros((batch.grid.ctas, columns), np.int32)
+        self.clock = np.zeros((batch.grid.ctas, batch.first_pipe), np.int32)
         self.last: dict[tuple[int, int], LaneSite] = {}
 
 

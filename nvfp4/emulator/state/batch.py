@@ -410,8 +410,16 @@ class Batch:
     def engine_warps(self, lanes: Any) -> Any:
         """Return the warps, in their clusters, that stand for the copy engines of the lanes' CTAs
         that are at work."""
-        rank = lanes // self.grid.threads % self.cluster_size
-        return self.clusters.warps + ENGINES * rank + self.engine_at_work
+        return self.first_engines(lanes) + self.engine_at_work
+
+    def first_engines(self, lanes: Any) -> Any:
+        """Return the same for the first of each CTA's engines."""
+        return self.clusters.warps + ENGINES * (lanes // self.grid.threads % self.cluster_size)
+
+    @property
+    def first_pipe(self) -> int:
+        """The first warp of a cluster that stands for a CTA's tensor pipe; engines come before."""
+        return self.clusters.warps + ENGINES * self.cluster_size
 
     def by_cta(self, warps: Array, cycles: Array) -> Array:
         """Return the cycles of each CTA, int64[CTAs]. warps: of each request."""
@@ -491,6 +499,12 @@ class Batch:
         """Record that the warps of these lanes have arrived at a barrier and go on."""
         if self.launch.work.samples:
             self.signals.arrived.append(lanes >> 5)
+
+    def all_met(self) -> None:
+        """Record that all warps of each CTA have met."""
+        if self.launch.work.samples:
+            everybody = np.ones((self.grid.ctas, self.grid.warps), np.bool_)
+            self.met(np.arange(self.grid.ctas), everybody, everybody, ~everybody)
 
     def met(self, ctas: Array, came: Array, stayed: Array, went_on: Array) -> None:
         """Record that warps of these CTAs, or clusters, have met: those that have arrived, waited,

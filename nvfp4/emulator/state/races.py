@@ -526,6 +526,11 @@ ENGINES, OF_MBARRIERS = 11, 7
 complete mbarriers, by their addresses, the others none, by the warps of the threads."""
 
 
+def clocks_of(ctas: int, warps: int) -> int:
+    """Return how many clocks a cluster has: of all warps, copy engines and tensor pipes."""
+    return ctas * (warps + ENGINES + 1)
+
+
 class Clocks:
     """The clocks of a batch of clusters: known[cluster, warp, warp], int32; the copy engines and
     then the tensor pipes are the last warps, and CHANNELS more columns follow. touched[cluster,
@@ -537,7 +542,7 @@ class Clocks:
         self._ctas = ctas
         self._warps_of_cta = warps
         self.warps = ctas * warps
-        self.columns = self.warps + (ENGINES + 1) * ctas
+        self.columns = clocks_of(ctas, warps)
         self._told: dict[int, Array] = {}
         self.known = np.zeros((clusters, self.columns, self.columns + CHANNELS), np.int32)
         own = np.arange(self.columns)

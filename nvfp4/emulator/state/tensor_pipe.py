@@ -26,7 +26,6 @@ import numpy as np
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.races import ENGINES
 from nvfp4.emulator.state.tensor_memory import COLUMNS, LANES
 
 
@@ -376,8 +375,7 @@ class TensorPipe:
 
     def column(self, row: Any) -> Any:
         """Return which of its cluster's clocks is that of a CTA's pipe, or of each of several."""
-        rank = self.unit(row) % self.batch.cluster_size
-        return self.batch.clusters.warps + ENGINES * self.batch.cluster_size + rank
+        return self.batch.first_pipe + self.unit(row) % self.batch.cluster_size
 
     def complete_for(self, lane: int, row: int, count: int) -> bool:
         """Return whether a lane's warp knows `count` operations of a CTA's pipe to be complete."""
