@@ -6,6 +6,9 @@ VENV ?= .venv
 SUBMISSION ?= submission.py
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINT),--constraint $(CONSTRAINT))
 
+# Many short processes import the same modules: without bytecode each would parse them anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: eval test tests corpus versions lint style types clean
 
 eval: $(VENV)/installed
@@ -44,6 +47,7 @@ $(VENV)/bin/python:
 
 $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable .
+	$(VENV)/bin/python -m compileall -q nvfp4
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed

@@ -1,6 +1,7 @@
 """tcgen05.mma against products in Python, for all kinds, layouts and block sizes."""
 
 import time
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -127,11 +128,22 @@ def block_sums(operands: Any, scales: Any, c: Array, scale_type: str = "ue4m3") 
     return words[0]
 
 
-def test_sums_of_16_products_of_fp4_are_cut_off_35_bits_below_the_largest_exponent() -> None:
+# Of equal scales and products that are 0, or nearly, what is cut off is all that there is.
+@pytest.mark.parametrize(
+    ("codes", "scale", "powers"),
+    [(range(256), (0, 0x7F), (-30, 30))]
+    + [((0, 1, 9), (0x38, 0x39), (at, at + 1)) for at in (*range(-16, -9), *range(25, 40, 2))],
+)  # fmt: skip
+def test_sums_of_16_products_of_fp4_are_cut_off_35_bits_below_the_largest_exponent(
+    codes: Sequence[int], scale: tuple[int, int], powers: tuple[int, int]
+) -> None:
     rng = np.random.default_rng(4)
-    a, b = (rng.integers(0, 256, (16, 32), np.uint8) for _ in range(2))
-    sa, sb = (rng.integers(0, 0x7F, (16, 4), np.uint8) for _ in range(2))
-    c = (rng.normal(size=(16, 16)) * np.exp2(rng.integers(-30, 30, (16, 16)))).astype(np.float32)
+    a, b = (rng.choice(np.array(codes, np.uint8), (16, 32)) for _ in range(2))
+    sa, sb = (rng.integers(*scale, (16, 4), np.uint8) for _ in range(2))
+    powers_of_two = np.exp2(rng.integers(*powers, (16, 16)))
+    c = (rng.uniform(1, 2, (16, 16)) * rng.choice([-1, 1], (16, 16)) * powers_of_two).astype(
+        np.float32
+    )
     words = c.view(np.uint32)
     found = block_sums((a, b), (sa, sb), words).view(np.float32)
     scale_a, scale_b = (decode(each, FORMATS["e4m3"]) for each in (sa, sb))

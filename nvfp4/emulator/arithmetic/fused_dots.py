@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -36,8 +36,10 @@ _HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np
 """Values of the 16 E2M1 codes, in halves."""
 _NO_SCALE = 1000
 """The exponent of a scale that is NaN."""
-_COLUMNS_AT_ONCE, _VECTOR_BYTES = 4, 128
-"""Sums that `_multiply` keeps in vector registers: so many columns of this many bytes of rows."""
+_COLUMNS_AT_ONCE = 4
+_VECTOR_BYTES = 128 if binding.get_host_cpu_features().get("avx512f") else 64
+"""Sums that `_multiply` keeps in vector registers: so many columns of this many bytes of rows. With
+AVX2 alone there are 16 registers of 32 bytes, and sums that spill take 2.5 times as long."""
 
 
 @lru_cache(maxsize=16)
@@ -320,6 +322,18 @@ def _multiply(typing_context: Any, left: Any, right: Any, n: Any, m: Any, out: A
 
 
 @loop
+def _exponents(words):  # type: ignore[no-untyped-def]
+    """The least exponent of float32 that are not zero, and the largest."""
+    least, largest = np.uint32(0xFFFFFFFF), np.uint32(0)
+    for i in range(words.shape[0]):
+        size = np.uint32(words[i] << np.uint32(1))
+        least = min(least, np.uint32(size - np.uint32(1)))
+        largest = max(largest, size)
+    below_least = np.int64(least) + 1
+    return max(below_least >> 24, 1) - 127, max(np.int64(largest) >> 24, 1) - 127
+
+
+@loop
 def _block_products(  # type: ignore[no-untyped-def]
     a, b, a_codes, b_codes, values, scales, significands, exponents, exact, negate, words, where,
     column, accumulate
@@ -345,18 +359,24 @@ def _block_products(  # type: ignore[no-untyped-def]
         if i == 0 or (b[i] != b[i - 1]).any() or (b_codes[i] != b_codes[i - 1]).any():
             _scaled_elements(b[i], b_codes[i], values, scales, right)
             _exponent_range(b_codes[i], exponents, b_low, b_high)
+        highest, lowest, widest = a_high.max(), a_low.min(), (a_high - a_low).max()
         for n in range(columns):
             sums = words[where[i], column + n]
             some = 0
-            for m in range(rows):
-                bits = sums[m] if accumulate else np.uint32(0)
-                biased = np.int32(bits >> np.uint32(23)) & np.int32(255)
-                exponent = max(biased, np.int32(1)) - np.int32(127)
-                high = a_high[m] + b_high[n]
-                spread = max(high, exponent) - a_low[m] - b_low[n]
-                below = (bits << np.uint32(1) != 0) & (exponent < high - (_BLOCK_FRACTION - 23))
-                cut[m] = below | (spread > _BLOCK_FRACTION - 8) | (biased == 255) | (not exact)
-                some += cut[m]
+            least, largest = _exponents(sums[:rows]) if accumulate else (ZERO, ZERO)
+            above = largest - lowest > b_low[n] + _BLOCK_FRACTION - 8
+            below = least < highest + b_high[n] - (_BLOCK_FRACTION - 23)
+            wide = widest + b_high[n] - b_low[n] > _BLOCK_FRACTION - 8
+            if wide or not exact or (accumulate and (above or below or largest == 128)):
+                for m in range(rows):
+                    bits = sums[m] if accumulate else np.uint32(0)
+                    biased = np.int32(bits >> np.uint32(23)) & np.int32(255)
+                    exponent = max(biased, np.int32(1)) - np.int32(127)
+                    high = a_high[m] + b_high[n]
+                    spread = max(high, exponent) - a_low[m] - b_low[n]
+                    below = (bits << np.uint32(1) != 0) & (exponent < high - (_BLOCK_FRACTION - 23))
+                    cut[m] = below | (spread > _BLOCK_FRACTION - 8) | (biased == 255) | (not exact)
+                    some += cut[m]
             if some:
                 for m in range(rows):
                     if cut[m]:
