@@ -233,6 +233,8 @@ def load_problem(folder: Path | None = None) -> Problem:
     cases = _extra_case(described.get("check_case")), _extra_case(described.get("awkward_case"))
     if not tests:
         raise ProblemError(f"{path} has no tests")
+    if content.get("multi_gpu"):
+        raise ProblemError(f"{path} is for several GPUs (multi_gpu), and nvfp4 judges on one")
     bundled, speed = folder == bundled_folder(), described.get("emulated_per_s")
     if "reference.py" not in files:
         raise ProblemError(f"{path} names no reference.py")
