@@ -376,21 +376,6 @@ class _Flow:
         return {node for node in others if node not in reached}
 
 
-def chained(traces: list[Trace], code: Code, names: frozenset[str] = frozenset()) -> float:
-    """Return how many instructions the warps of a thread block execute one after the other, for
-    each of the longest warp: those of the longest one between two barriers. names: to count these
-    alone."""
-    barriers = [n for n, i in enumerate(code.instructions) if i.name == "BAR"]
-    counts = np.array([not names or i.name in names for i in code.instructions], np.int64)
-    spent = []
-    for steps in {id(each): each.steps for each in traces}.values():
-        sums = np.cumsum(counts[steps])
-        spent.append(np.diff(sums[np.isin(steps, barriers)], prepend=0, append=sums[-1]))
-    most = max(each.size for each in spent)
-    rows = [np.pad(each, (0, most - each.size)) for each in spent]
-    return float(np.max(rows, axis=0).sum() / max(1, *(each.sum() for each in spent)))
-
-
 def _trail(graph: Graph, taken: list[int]) -> list[int]:
     """Return a way that takes each edge as often as asked (Hierholzer's algorithm). Where there is
     a choice, the edge of which the largest part is left goes first, so that turns of loops and ways

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.work import Work, is_load
+from nvfp4.emulator.work import Work
 from nvfp4.model.assembly import Lines, assembled
 from nvfp4.model.atomics import atomics_ns
 from nvfp4.model.b200 import B200
 from nvfp4.model.gpu import Curve, Gpu, NoPrediction
 from nvfp4.model.h100 import H100, H200
-from nvfp4.model.machine import GLOBAL_LOADS, STORE, Access, Use, access, columns, machine
+from nvfp4.model.machine import STORE, Access, Use, access, columns, machine
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, simulate
-from nvfp4.model.paths import MEMORY, Paths, Trace, chained
+from nvfp4.model.paths import MEMORY, Paths, Trace
 from nvfp4.model.sass import Code
+from nvfp4.model.turns import Turns
 from nvfp4.records import prediction as records
 from nvfp4.records.launch import Dim3
 from nvfp4.records.texts import short_name
@@ -49,9 +50,6 @@ _FEW_TAKE_LONGER = "accesses of few thread blocks take longer than those of the 
 _FEW_READ_MEMORY = "few thread blocks read from memory what the others find in L1"
 _NOTICEABLE = 0.5
 """The share of the predicted cycles that few warps may wait for memory longer than the others."""
-_IN_TURNS = 1.25
-"""Largest allowed ratio of what the warps of a thread block executed one after the other to what
-they do in the simulation."""
 _MOST_MEETINGS = 2
 """Most meetings of a cluster whose thread blocks differ: one at the start and one at the end."""
 _LONGEST_NAME = 60
@@ -236,39 +234,16 @@ def kernel_time(
     """Predict one launch, from its first thread block to its last. without: lines of the PTX whose
     machine code is left out. Raises NoPrediction."""
     code, found = _paths(asked.ptx, asked.kernel, gpu.arch)
-    work = asked.work
-    if asked.undefined:
-        raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
-    if work.waits:
-        raise NoPrediction("threads of a launch wait for each other by flags, or do others' work")
-    # Barriers of libcu++ read %globaltimer while they wait.
-    if work.timed and ("%clock" in asked.ptx or not _runs(work, "mbarrier.t")):
-        raise NoPrediction("the kernel reads a clock, by which it can wait")
-    if _runs(work, "nanosleep"):
-        raise NoPrediction("the kernel sleeps")
-    meets = _runs(work, "barrier.cluster.wait")
-    if len(work.ctas) > 1 and meets > _MOST_MEETINGS:
-        raise NoPrediction("thread blocks of a cluster do different things and wait for each other")
-    if len(work.warps) > _MOST_KINDS:
-        raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
-    for block in work.rejoined:
-        if not found.joins(work.starts[block]):
-            line = Lines(asked.ptx).of(min(work.starts[block]))
-            raise NoPrediction(f"parted lanes of a warp come to line {line} of the PTX one by one")
+    work, lines = asked.work, Lines(asked.ptx)
+    _check_followed(asked, found, lines)
     executed = [work.by_statement(kind) for kind in range(len(work.warps))]
     traces = [found.trace(each) for each in executed]
-    opcodes = {start: opcode for block in work.starts for start, opcode in block.items()}
-    barriers = [start for start, opcode in opcodes.items() if opcode.startswith("bar")]
-    in_loops = any(row.get(start, 0) > 1 for start in barriers for row in executed)
-    for kind, cta in enumerate(work.ctas if in_loops else ()):
-        among = {warp for each in work.ctas for warp in each} if meets else set(cta)
-        turns = work.chained.get(kind, 0) / max(sum(executed[warp].values()) for warp in among)
-        if turns > _IN_TURNS and turns > _IN_TURNS * chained([traces[warp] for warp in cta], code):
-            raise NoPrediction("warps take turns between barriers of a loop")
+    turns = Turns(work, executed, traces, code)
+    if turns.are_unlike_simulated():
+        raise NoPrediction("warps take turns between barriers of a loop")
     accesses = _accesses(asked)
     times = _executed(work, traces)
     executions = _memory_executions(code, times)
-    lines = Lines(asked.ptx)
     if without:
         left_out = {n for n, i in enumerate(code.instructions) if lines.of(i.statement) in without}
         traces = [each.without(left_out) for each in traces]
@@ -300,12 +275,8 @@ def kernel_time(
         if sum(least.values()) > cycles:
             spent, cycles, by_code = least, sum(least.values()), np.zeros_like(by_code)
     _check_sampled(gpu, work, executed, cycles)
-    if in_loops:
-        mine = [sum(n for at, n in row.items() if is_load(opcodes[at])) for row in executed]
-        known = max(chained([traces[w] for w in cta], code, GLOBAL_LOADS) for cta in work.ctas)
-        turns = max(work.chained_loads.values()) - _IN_TURNS * max(1.0, known) * max(mine)
-        if turns * gpu.l2_latency > _NOTICEABLE * cycles:
-            raise NoPrediction("warps take turns to wait for memory")
+    if turns.loads() * gpu.l2_latency > _NOTICEABLE * cycles:
+        raise NoPrediction("warps take turns to wait for memory")
     to_us = 1e-3 / gpu.cycles_per_ns
     by_line: dict[int, float] = defaultdict(float)
     for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):
@@ -322,6 +293,28 @@ def kernel_time(
         busiest=of_cta.size,
         sms=min(ctas, gpu.sms),
     )
+
+
+def _check_followed(asked: Counted, found: Paths, lines: Lines) -> None:
+    """Raise NoPrediction for a launch of which the model knows that it cannot follow it."""
+    work = asked.work
+    if asked.undefined:
+        raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
+    if work.waits:
+        raise NoPrediction("threads of a launch wait for each other by flags, or do others' work")
+    # Barriers of libcu++ read %globaltimer while they wait.
+    if work.timed and ("%clock" in asked.ptx or not _runs(work, "mbarrier.t")):
+        raise NoPrediction("the kernel reads a clock, by which it can wait")
+    if _runs(work, "nanosleep"):
+        raise NoPrediction("the kernel sleeps")
+    if len(work.ctas) > 1 and _runs(work, "barrier.cluster.wait") > _MOST_MEETINGS:
+        raise NoPrediction("thread blocks of a cluster do different things and wait for each other")
+    if len(work.warps) > _MOST_KINDS:
+        raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
+    for block in work.rejoined:
+        if not found.joins(work.starts[block]):
+            line = lines.of(min(work.starts[block]))
+            raise NoPrediction(f"parted lanes of a warp come to line {line} of the PTX one by one")
 
 
 def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles: float) -> None:

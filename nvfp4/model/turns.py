@@ -1,0 +1,80 @@
+"""Whether warps that meet at barriers in loops execute one after the other, where the simulation
+has them side by side: in it each turn of a loop is like the next."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from nvfp4.emulator.work import Work, is_load
+from nvfp4.model.machine import GLOBAL_LOADS
+from nvfp4.model.paths import Trace
+from nvfp4.model.sass import Code
+
+_TIMES_AS_MANY = 1.25
+"""Largest allowed ratio of what the warps of a thread block executed one after the other to what
+they do in the simulation."""
+
+
+class Turns:
+    """What the warps of a launch execute one after the other, by the barriers at which they meet.
+
+    executed: of each kind of warp, how often each statement. traces: of the same kinds.
+    """
+
+    def __init__(
+        self, work: Work, executed: list[dict[int, int]], traces: list[Trace], code: Code
+    ) -> None:
+        self.work, self.executed, self.traces, self.code = work, executed, traces, code
+
+    def are_unlike_simulated(self) -> bool:
+        """Return whether a thread block executes far more instructions one after the other."""
+        if not self._in_loops:
+            return False
+        clusters_meet = self._most("barrier.cluster.wait") > 0
+        everyone = {warp for cta in self.work.ctas for warp in cta}
+        for kind, cta in enumerate(self.work.ctas):
+            among = everyone if clusters_meet else set(cta)
+            longest = max(sum(self.executed[warp].values()) for warp in among)
+            turns = self.work.chained.get(kind, 0) / longest
+            if turns > _TIMES_AS_MANY and turns > _TIMES_AS_MANY * self._simulated(cta):
+                return True
+        return False
+
+    def loads(self) -> float:
+        """Return how many loads more than in the simulation a warp waits for in its turn."""
+        if not self._in_loops:
+            return 0
+        loads = {at for at, opcode in self._opcodes.items() if is_load(opcode)}
+        most = max(sum(n for at, n in row.items() if at in loads) for row in self.executed)
+        simulated = max(1.0, *(self._simulated(cta, GLOBAL_LOADS) for cta in self.work.ctas))
+        return max(self.work.chained_loads.values()) - _TIMES_AS_MANY * simulated * most
+
+    @cached_property
+    def _opcodes(self) -> dict[int, str]:
+        return {at: opcode for block in self.work.starts for at, opcode in block.items()}
+
+    @cached_property
+    def _in_loops(self) -> bool:
+        """Whether a warp comes to a barrier again."""
+        return self._most("bar") > 1
+
+    def _most(self, opcode: str) -> int:
+        """Return how often a warp has executed one statement whose opcode begins so, at most."""
+        at = [start for start, each in self._opcodes.items() if each.startswith(opcode)]
+        return max((row.get(start, 0) for start in at for row in self.executed), default=0)
+
+    def _simulated(self, cta: Sequence[int], names: frozenset[str] = frozenset()) -> float:
+        """Return how many instructions the simulated warps of a thread block execute one after the
+        other, for each of the longest warp: those of the longest one between two barriers. names:
+        to count these alone."""
+        code = self.code.instructions
+        barriers = [n for n, each in enumerate(code) if each.name == "BAR"]
+        counts = np.array([not names or each.name in names for each in code], np.int64)
+        spent = []
+        for steps in {id(self.traces[warp]): self.traces[warp].steps for warp in cta}.values():
+            sums = np.cumsum(counts[steps])
+            spent.append(np.diff(sums[np.isin(steps, barriers)], prepend=0, append=sums[-1]))
+        most = max(each.size for each in spent)
+        rows = [np.pad(each, (0, most - each.size)) for each in spent]
+        return float(np.max(rows, axis=0).sum() / max(1, *(each.sum() for each in spent)))
