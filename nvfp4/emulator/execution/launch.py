@@ -68,6 +68,9 @@ _LEAST_SEEN_S = 2.0
 _LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
 """Limits on repeating a launch without a finding, or a kernel that ran out of time before: in
 seconds, or in multiples of the first run if that is longer."""
+_SECOND_S, _MOST_TRIALS = 0.3, 3
+"""The limit of the other orders of a launch once one of them has run out of time, and how many more
+launches of its kernel are tried: a later one may not wait, as where a counter is never set back."""
 
 
 def launch(
@@ -124,6 +127,7 @@ class _Runs:
         self.together = False
         self._limit_s = math.inf
         self._first_s = 0.0
+        self._ran_out = False
 
     def first(self) -> tuple[LaunchState, Array]:
         """Run in the first order; return the state, and how many warps ran each block.
@@ -155,19 +159,20 @@ class _Runs:
         """Return `suspected` and `overwriting` of `Comparison.compare_orders` for a launch that has
         run without a finding."""
         quick = self.check and state.fault is None and self._first_s < _LONGEST_SUSPECTED_S
-        if not quick or self.together or self._waits:
+        if not quick or self.together or self._waits > _MOST_TRIALS:
             return None, None
         found = experiment.order_dependence(self.compiled, counts)
         if found is not None and not state.findings:
-            self._limit_s = self._short_limit_s
+            self._limit_s = _LEAST_SUSPECTED_S if self._waits else self._short_limit_s
         return found, experiment.overwriting(self.compiled, counts)
 
     def again(self, order: Order) -> LaunchState:
         """Run in another order."""
         state, _ = self._run(order)
         if isinstance(state.fault, errors.RunawayKernel):
-            self.module.waiting.add(self.asked.kernel)
-            self._limit_s = min(self._limit_s, _LEAST_SUSPECTED_S)
+            self.module.waiting[self.asked.kernel] += not self._ran_out
+            self._ran_out = True
+            self._limit_s = min(self._limit_s, _SECOND_S)
         return state
 
     def other_place(
@@ -180,8 +185,8 @@ class _Runs:
         return witness.other(), state
 
     @property
-    def _waits(self) -> bool:
-        return self.asked.kernel in self.module.waiting
+    def _waits(self) -> int:
+        return self.module.waiting[self.asked.kernel]
 
     @property
     def _short_limit_s(self) -> float:

@@ -1,5 +1,6 @@
 """A loaded PTX module: its syntax tree, its variables in memory, its compiled kernels."""
 
+from collections import Counter
 from functools import lru_cache
 
 import numpy as np
@@ -22,7 +23,8 @@ class LoadedModule:
     """A loaded module. Its variables keep their values from launch to launch, as on a device.
 
     tracked: kernels that have loaded undefined bytes, and are compiled with `memory` from then on.
-    waiting: kernels whose CTAs or warps wait for each other so long that other orders show nothing.
+    waiting: by kernel, in how many launches its CTAs or warps waited for each other so long that
+    other orders showed nothing.
     """
 
     def __init__(self, text: str) -> None:
@@ -31,7 +33,7 @@ class LoadedModule:
         self.memory: dict[str, Array] = {}
         self.constants: set[str] = set()
         self.tracked: set[str] = set()
-        self.waiting: set[str] = set()
+        self.waiting: Counter[str] = Counter()
         self._declared: dict[str, Variable] = {}
         self._programs: dict[str, Program] = {}
         self._compiled: dict[tuple[str, bool, bool], CompiledKernel] = {}

@@ -62,7 +62,7 @@ def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane:
     if races is not None and races.concerns(address):
         lanes = np.full(address.size, lane)
         site.record_access(batch, "global", address, nbytes, lanes, writes=False)
-        found = races.reads(address, nbytes, _who(batch, lanes), atomic=False)
+        found = races.reads(address, nbytes, _who(batch, lanes))
         _note(batch, site, READ, nbytes, address, lanes, found)
 
 
@@ -118,12 +118,12 @@ def _note_reads(
     if access.strong:
         # A flag that others set: the reader knows what they did before they set it.
         races.exchange(races.channels(address), who, tells=False, acquires=True)
-        races.exchange(np.full(lanes.size, FENCES), who, tells=False, acquires=True)
-        return
     access.site.record_access(batch, "global", address, access.nbytes, lanes, writes=False)
     nc = "nc" in access.site.parts
-    found = races.reads(address, access.nbytes, who, atomic=False, nc=nc)
+    found = races.reads(address, access.nbytes, who, nc=nc, strong=access.strong)
     _note(batch, access.site, READ, access.nbytes, address, lanes, found)
+    if access.strong:  # also where others set it by a plain store behind a fence
+        races.exchange(np.full(lanes.size, FENCES), who, tells=False, acquires=True)
 
 
 def _note(

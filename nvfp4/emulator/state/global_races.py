@@ -158,10 +158,11 @@ def _bytes_of(cell, first, end):  # type: ignore[no-untyped-def]
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
     address, nbytes, number, row, thread, known, starts, ends, shadows, releases, latest, atomic,
-    nc, salt
+    nc, strong, salt
 ):  # fmt: skip
     """Record reads of `nbytes` at each address, or atomics. number: linear CTA numbers. row: places
-    of the CTAs in the batch. nc: by the cache of what is never written. salt: see `is_drawn`.
+    of the CTAs in the batch. nc: by the cache of what is never written. strong: loads that race
+    with weak stores before them, and leave no stamp for those that follow. salt: see `is_drawn`.
     Returns the first (lane, other's stamp) that race and how many do, and the first that may read
     what was there before."""
     first, other, own, count = -1, np.int64(0), np.int64(0), 0
@@ -191,13 +192,13 @@ def note_reads(  # type: ignore[no-untyped-def]
                 if _ordered(writer, cta, t, mine, releases, latest):
                     fine = writer
                     late = nc or not _published(writer, cta, mine, releases, latest)
-                    if early < 0 and late and not atomic:
+                    if early < 0 and late and not atomic and not strong:
                         early, writer_of_early = i, writer
                 else:
                     racing = _worse(writer, racing, stamp)
             placed = False
             before = np.int64(0)
-            for _ in range(2):
+            for _ in range(0 if strong else 2):
                 at += each
                 reader = np.int64(load(at, np.uint64))
                 known_before = reader == 0 or _ordered(reader, cta, t, mine, releases, latest)
@@ -392,10 +393,11 @@ class GlobalRaces:
         return bool(self.starts.size) and watched(address, self.starts, self.ends)
 
     def reads(
-        self, address: Array, nbytes: int, who: "Who", atomic: bool, nc: bool = False
-    ) -> "Found":
+        self, address: Array, nbytes: int, who: "Who", atomic: bool = False, nc: bool = False,
+        strong: bool = False,
+    ) -> "Found":  # fmt: skip
         """Record reads or atomics; see `note_reads`."""
-        return self._note(note_reads, address, nbytes, who, atomic, nc, self._salt)
+        return self._note(note_reads, address, nbytes, who, atomic, nc, strong, self._salt)
 
     def writes(self, address: Array, data: Array, who: "Who") -> "Found":
         """Write data[lane, byte] to watched buffers; see `note_writes`."""
