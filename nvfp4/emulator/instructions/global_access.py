@@ -122,7 +122,7 @@ def _note_reads(
     nc = "nc" in access.site.parts
     found = races.reads(address, access.nbytes, who, nc=nc, strong=access.strong)
     _note(batch, access.site, READ, access.nbytes, address, lanes, found)
-    if access.strong:  # also where others set it by a plain store behind a fence
+    if access.strong and found.first >= 0:  # of a plain store, as some set a flag behind a fence
         races.exchange(np.full(lanes.size, FENCES), who, tells=False, acquires=True)
 
 
