@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 
 from nvfp4.capture import cutedsl, graphs, stream_order
 from nvfp4.capture.cuda import hooks as cuda
@@ -67,7 +66,10 @@ class Interception:
             waited=stream_order.has_waited(),
             alongside=stream_order.runs_alongside(launch.stream),
         )
-        run = partial(self._run, launch)
+
+        def run() -> None:
+            self._run(replace(launch, stream=graphs.stream_now(launch.stream)))
+
         if launch.trial:
             graphs.do(launch.stream, run)
         else:

@@ -25,6 +25,8 @@ TENSOR = 0
 """In place of a statement's position, for the cycles of tensor cores."""
 CHAINED, CHAINED_LOADS, _EMPTIED = -1, -2, -3
 """The same, for instructions and loads that follow each other, and for CTAs whose L1 is emptied."""
+ANYWHERE = -4
+"""The same, for what has parted lanes of a warp."""
 _LOADS = re.compile(r"(?!.*\.(shared|param|local))(ld|ldu|atom)\b")
 _L1_SECTORS = (256 << 10) // SECTOR_BYTES
 """The sectors that a thread block's L1 holds at most: it is emptied after so many new ones."""
@@ -118,8 +120,9 @@ class Work:
     chained_loads: dict[int, int] = field(default_factory=dict)
     """The same, for loads that may wait for memory."""
 
-    rejoined: set[int] = field(default_factory=set)
-    """Blocks at which lanes of a warp met that had gone different ways."""
+    rejoined: dict[int, set[int]] = field(default_factory=dict)
+    """Blocks at which lanes of a warp met that had gone different ways, and the branches that had
+    parted them, by position; ANYWHERE stands for any."""
 
     def by_statement(self, kind: int) -> dict[int, int]:
         """Return how often a warp of a kind executed each statement, by its position in the PTX
@@ -143,7 +146,7 @@ class WorkCounter:
     """See `Work`."""
     drawn: int = 0
     """Number of CTAs drawn so far."""
-    rejoined: set[int] = field(default_factory=set)
+    rejoined: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     """See `Work`."""
     asked: dict[int, Asked] = field(default_factory=lambda: defaultdict(Asked))
     updates: UpdateCounter = field(default_factory=UpdateCounter)
@@ -223,7 +226,7 @@ class WorkCounter:
         return Work(
             warps, ctas, self._of_cta, starts, asked, self.waits, self.timed,
             self.updates.found(), self.updates.requests, tensor_cycles, chained, loaded,
-            self.rejoined,
+            dict(self.rejoined),
         )  # fmt: skip
 
     def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:

@@ -18,6 +18,7 @@ import highspy
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.work import ANYWHERE
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.graph import DIVERGING, PARTED, PLAIN, UNKNOWN, Graph, graph_of
 from nvfp4.model.sass import Code, Instruction
@@ -39,10 +40,18 @@ _SASS_WIDTH = re.compile(r"\.(256|128|64|U16|S16|U8|S8)\b")
 _BITS = {"U16": 16, "S16": 16, "U8": 8, "S8": 8}
 
 _PTX_SUM = re.compile(r"add\.[su](?:32|64)\s+[%\w$]+,\s*[%\w$]+,\s*(-?\d+);")
+_SAME = {"VIADD": "IADD3", "IMAD.IADD": "IADD3", "IMAD.SHL.U32": "SHF"}
+"""Instructions that the compiler takes in turn for the same, by name or opcode."""
+_PTX_PAIR = re.compile(
+    r"(?:add|sub|neg|min|max|sad|and|or|xor|not|sh[lr]|brev|setp\.[\w.]+|m(?:ul|ad)\.hi)\.[sub]64\s"
+    r"|selp\.[subf]64\s|mma\.\S+\.e[45]m[23]\."
+)
+"""Statements of which one becomes two machine instructions of each of its kinds."""
 _SASS_CONSTANT = re.compile(r"\s-?(0x[0-9a-f]+)\b")
 _BLOCK_ENDS = re.compile(r"^\s*[%$\w]+:|\bbra(?:\.uni)?\s", re.MULTILINE)
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_OF_WHOLE_WARPS = re.compile(r"bar\.|barrier\.[\w.]*\.aligned\b")
 _PREDICATE = re.compile(r"@\s*!?\s*[%\w$]+\s*$")
 
 _ANCHOR_WEIGHT, _WEIGHT = 20.0, 1.0
@@ -88,13 +97,24 @@ class Paths:
         self._copies = _copies(code, ptx)
         self._known: dict[tuple[tuple[int, int], ...], Trace] = {}
         self._statements = {each.statement for each in code.instructions}
+        meeting = code.meeting | {
+            n
+            for n, each in enumerate(code.instructions)
+            if each.name == "BAR" and _OF_WHOLE_WARPS.match(ptx, each.statement)
+        }
         self._joined = {
             each.statement
             for block in code.blocks
-            if not code.meeting.isdisjoint(range(block.start, block.end))
+            if not meeting.isdisjoint(range(block.start, block.end))
             for each in code.instructions[block.start : block.end]
         }
         """Statements of machine code where lanes of a warp that have parted meet."""
+        self._parting = {ANYWHERE} | {
+            each.statement
+            for each in code.instructions
+            if each.name == "BRX" or (each.guarded and re.match(r"BRA(?!\.U\b)", each.opcode))
+        }
+        """Branches of the PTX at which lanes may part in machine code, too."""
         self._branched: dict[int, int] = {}
         """Statements of barriers with a predicate, which the compiler makes of a branch."""
         for number, each in enumerate(code.instructions):
@@ -120,13 +140,14 @@ class Paths:
             self._known[key] = Trace(steps, executions).without(absent)
         return self._known[key]
 
-    def joins(self, statements: dict[int, str]) -> bool:
+    def joins(self, statements: dict[int, str], parted_at: set[int]) -> bool:
         """Return whether lanes of a warp that have parted go on together from a block of the PTX:
-        whether they meet in its machine code, or all it does is to end. statements: of the block,
-        by position."""
+        whether they meet in its machine code, have not parted in it, or all it does is to end.
+        statements: of the block, by position. parted_at: the branches that parted them."""
         ends = {opcode.partition(".")[0] for opcode in statements.values()} <= {"ret", "exit"}
         here = self._statements & statements.keys()
-        return ends or not here or not self._joined.isdisjoint(here)
+        stayed = parted_at.isdisjoint(self._parting)
+        return ends or stayed or not here or not self._joined.isdisjoint(here)
 
     def _steps(self, taken: list[int]) -> Array:
         blocks = self._code.blocks
@@ -192,7 +213,8 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
             if each.name in _COMPILERS_OWN or not each.statement:
                 continue
             anchor = each.name in _ANCHORS
-            here = counts[each.statement]["" if anchor else each.name]
+            kind = _SAME.get(each.opcode) or _SAME.get(each.name) or each.name.removeprefix("U")
+            here = counts[each.statement]["" if anchor else kind]
             here[block.index] = here.get(block.index, 0.0) + 1 / _pieces(ptx, each)
             if anchor and each.guarded:
                 guarded.add(each.statement)
@@ -200,16 +222,27 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
                 sums[each.statement, block.index].append(turns)
     ends = [each.start() for each in _BLOCK_ENDS.finditer(ptx)]
     block_of = {statement: bisect(ends, statement) for statement in counts}
+    # Of a loop's turns that are unrolled one compares.
+    computing = {block_of[at] for at in counts if not ptx.startswith("setp", at)}
+    for at in [at for at in counts if ptx.startswith("setp", at) and block_of[at] in computing]:
+        del counts[at]
     beside: dict[tuple[int, int], tuple[list[float], ...]] = defaultdict(lambda: ([], [], []))
     rarest: dict[int, dict[int, float]] = {}
     for statement, names in counts.items():
-        rarest[statement] = names.get("") or min(names.values(), key=lambda at: sum(at.values()))
+        # What stands in few of its blocks is another statement's.
+        kinds = sorted(names.values(), key=lambda at: (-len(at), sum(at.values())))
+        rarest[statement] = names.get("") or kinds[0]
         for index, share in rarest[statement].items():
             anchored, summed, others = beside[index, block_of[statement]]
-            (anchored if "" in names else others).append(share)
-            if (statement, index) in sums:
+            if "" in names:
+                anchored.append(share)
+            elif (statement, index) in sums:
                 added = sums[statement, index]
-                summed.append(max(len(added), *added))
+                rarest[statement][index] = max(len(added), *added)
+                summed.append(rarest[statement][index])
+            else:
+                rarest[statement][index] = max(1.0, share)
+                others.append(rarest[statement][index])
     usual = {
         place: median(anchored) if anchored else min(map(median, filter(None, (summed, others))))
         for place, (anchored, summed, others) in beside.items()
@@ -218,7 +251,7 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
     for statement, shares in rarest.items():
         anchor, own = "" in counts[statement], block_of[statement]
         if not anchor:
-            shares = {at: min(n, max(1.0, usual[at, own])) for at, n in shares.items()}
+            shares = {at: max(1.0, usual[at, own]) for at in shares}
         copies[statement] = _Copies(shares, anchor, statement in guarded)
     return copies
 
@@ -228,15 +261,20 @@ def _added(ptx: str, each: Instruction) -> float:
     one: a loop of which the compiler has unrolled four turns counts by fours. 0 if it adds none."""
     asked = _PTX_SUM.match(ptx, each.statement)
     added = asked and _SASS_CONSTANT.search(each.text)
-    return abs(int(added[1], 16) / int(asked[1])) if asked and added and int(asked[1]) else 0.0
+    if not asked or not added or not int(asked[1]):
+        return 0.0
+    constant = int(added[1], 16)
+    turns = abs(min(constant, (1 << 32) - constant) / int(asked[1]))
+    return turns if turns == int(turns) else 1.0
 
 
 def _pieces(ptx: str, each: Instruction) -> float:
-    """Return how many machine instructions one memory access of the PTX becomes."""
+    """Return how many machine instructions of a kind one statement of the PTX becomes."""
     if ".CAST" in each.opcode:
         return math.inf  # of an atomic on shared memory, whose load is counted
     if each.name not in _WIDE:
-        return 1.0
+        whole = ".64." in f"{each.opcode}." or not _PTX_PAIR.match(ptx, each.statement)
+        return 1.0 if whole else 4.0 if each.name == "FADD" else 2.0
     wide = _PTX_WIDTH.search(ptx, each.statement, each.statement + 200)
     if wide is None:
         return 1.0
@@ -274,6 +312,8 @@ class _Flow:
             for start, stop, kind in graph.edges
         ]
         self._edges = len(costs)
+        kept = (each.shares for each in copies.values() if each.anchor)
+        self._kept = {block for shares in kept for block in shares}
         for node in range(len(graph.blocks)):
             if node == graph.end:
                 continue
@@ -354,10 +394,13 @@ class _Flow:
         return values
 
     def _is_small(self, island: set[int], taken: list[int]) -> bool:
-        """Return whether nodes that nothing leads to are a negligible part of all that is executed.
+        """Return whether nodes that nothing leads to are a negligible part of all that is executed,
+        without a load, store, shuffle or barrier.
 
         An example is the second try of a wait whose first try the compiler moved out of the loop.
         """
+        if any(self._graph.blocks[node] in self._kept for node in island):
+            return False
         executed = [0, 0]
         for (_, stop, _), times in zip(self._graph.edges, taken, strict=True):
             executed[stop in island] += times * self._graph.sizes[stop]

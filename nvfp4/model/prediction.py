@@ -311,8 +311,8 @@ def _check_followed(asked: Counted, found: Paths, lines: Lines) -> None:
         raise NoPrediction("thread blocks of a cluster do different things and wait for each other")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
-    for block in work.rejoined:
-        if not found.joins(work.starts[block]):
+    for block, parted_at in work.rejoined.items():
+        if not found.joins(work.starts[block], parted_at):
             line = lines.of(min(work.starts[block]))
             raise NoPrediction(f"parted lanes of a warp come to line {line} of the PTX one by one")
 

@@ -11,7 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nvfp4.capture import graphs, standin, stream_order  # noqa: E402
-from nvfp4.records.launch import anything_goes  # noqa: E402
+from nvfp4.capture.interception import Interception  # noqa: E402
+from nvfp4.records.launch import Launch, anything_goes  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -197,3 +198,18 @@ def test_a_fill_waits_for_the_replay_and_takes_time_as_a_copy_to_a_symbol_does(
         assert copied == [(address, address, 2), (address, address, 4)]
     finally:
         stop()
+
+
+def test_a_kernel_runs_in_the_stream_of_the_replay_not_in_that_of_the_capture() -> None:
+    ran: list[int] = []
+
+    class Noted(Interception):
+        def _run(self, launch: Launch) -> None:
+            ran.append(launch.stream)
+
+    graphs.begin(7)
+    Noted("sm_100a")._take(Launch("", "k", (1, 1, 1), (1, 1, 1), [], stream=7))
+    graph = graphs.end()
+    for stream in (0, 7, 8):
+        graphs.replay(graph, stream)
+    assert ran == [0, 7, 8]

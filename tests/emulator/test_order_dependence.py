@@ -9,7 +9,7 @@ from ptx_harness import run as run_alone
 from test_worlds import cause_of, run, words
 
 from nvfp4.emulator import Worlds, errors
-from nvfp4.emulator.execution import schedule
+from nvfp4.emulator.execution import launch, schedule
 from nvfp4.emulator.state.order import Order
 
 # The CTA that draws ticket 0 stores 5 to the first word of q1; the others add 1.
@@ -253,3 +253,34 @@ def test_a_wait_that_may_time_out_is_repeated(wait: str, right: bool) -> None:
         run(worlds, TOLD.replace("WAIT", wait), out, block=64, before=".shared .align 8 .b8 s[16];")
     assert out[0] == 5
     assert (cause_of(worlds, out) is None) == right
+
+
+# Each CTA but the first writes its word and waits until all have; then the first adds them up.
+WAITS_FOR_ALL = """
+setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u32 %r1, %ctaid.x; setp.eq.u32 %p2, %r1, 0;
+mul.wide.u32 %d2, %r1, 4; add.u64 %d2, %d2, %q1;
+ld.global.u32 %r2, [%d2]; add.u32 %r2, %r2, 1;
+st.global.u32 [%d2], %r2;
+membar.gl; red.global.add.u32 [%q0], 1;
+WAIT: ld.volatile.global.u32 %r3, [%q0]; setp.lt.u32 %p3, %r3, 8; @%p3 bra WAIT; membar.gl;
+@!%p2 bra END; mov.u32 %r4, 0; mov.u32 %r5, 0; mov.u64 %d3, %q1;
+SUM: ld.global.u32 %r6, [%d3]; add.u32 %r5, %r5, %r6; add.u64 %d3, %d3, 4; add.u32 %r4, %r4, 1;
+setp.lt.u32 %p3, %r4, 8; @%p3 bra SUM; st.global.u32 [%q2], %r5;
+END:
+"""
+
+
+@pytest.mark.parametrize("sets_back", [True, False])
+def test_a_grid_that_no_longer_waits_is_found_out_after_one_that_did(
+    sets_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first launch takes too long in other orders, as where what it needs is compiled."""
+    monkeypatch.setattr(launch, "_LEAST_SUSPECTED_S", 0.0)
+    monkeypatch.setattr(launch, "_MOST_SUSPECTED", 0.0)
+    worlds, counter, parts, out = Worlds(), words(1), words(8), words(1)
+    for _ in range(4):
+        if sets_back:
+            counter[:] = 0
+        run(worlds, WAITS_FOR_ALL, counter, parts, out, grid=8)
+        monkeypatch.undo()
+    assert (cause_of(worlds, out) is None) == sets_back

@@ -414,6 +414,39 @@ def test_what_comes_one_after_the_other_takes_so_long(body: str, warps: int, cyc
     assert us(launch) > cycles / GPUS["B200"].cycles_per_ns / 1e3
 
 
+WIDE = "min.u64 %d20, %d20, %d21; xor.b64 %d20, %d20, 77; max.u64 %d21, %d21, %d20;"
+FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+ON_REGISTERS = (
+    f"{FP8} {{%f1, %f2, %f3, %f4}}, {{%r3, %r3, %r3, %r3}}, {{%r3, %r3}}, {{%f1, %f2, %f3, %f4}};"
+)
+
+
+@pytest.mark.parametrize("turn", [WIDE, ON_REGISTERS], ids=["64 bits", "FP8"])
+def test_a_loop_takes_as_long_whatever_it_counts_by(turn: str) -> None:
+    """There is nothing else in it that a compiler keeps, or adds up where it unrolls it."""
+    counts = "ld.global.u32 %r20, [%d0]; add.u32 %r21, %r20, 1; mov.u32 %r22, 0;"
+    begin = "cvt.u64.u32 %d20, %r3; add.u64 %d21, %d20, 5; cvt.rn.f32.u32 %f1, %r22;"
+    again = f'AGAIN: .pragma "nounroll"; {turn} add.u32 %r22, %r22, STEP;'
+    end = "setp.lt.u32 %p3, %r22, 600; @%p3 bra AGAIN; cvt.rzi.u32.f32 %r23, %f1;"
+    sums = "cvt.u32.u64 %r100, %d20; add.u32 %r100, %r100, %r23; add.u32 %r100, %r100, %r21;"
+    text = "\n".join((counts, begin, again, end, sums))
+    known, unknown = (us(count(kernel(text.replace("STEP", by)), 148, 512)) for by in ("1", "%r21"))
+    assert unknown == pytest.approx(known, rel=0.15)
+
+
+def test_a_loop_of_unknown_length_takes_its_turns_once() -> None:
+    """nvcc has unrolled four turns of s = s * x + i, of which ptxas unrolls four more."""
+    begin = "ld.global.u32 %r20, [%d0]; sub.u32 %r20, %r20, 2000; mov.u32 %r100, %r3;"
+    starts = "".join(f"mov.u32 %r{31 + i}, {i};" for i in range(4))
+    adds = "".join(f"add.u32 %r{each}, %r{each}, 4;" for each in (31, 32, 33, 34, 20))
+    first = "mul.lo.u32 %r40, %r100, %r3; add.u32 %r41, %r31, %r40;"
+    rest = "".join(f"mad.lo.u32 %r{42 + i}, %r3, %r{41 + i}, %r{32 + i};" for i in range(3))
+    again = f"AGAIN: {first} {rest} mov.u32 %r100, %r44; {adds} setp.ne.u32 %p3, %r20, 0;"
+    text = "\n".join((begin, starts, again, "@%p3 bra AGAIN;"))
+    launch = predict(GPUS["B200"], [count(kernel(text), 148, 512)], clean=True).kernels[0]
+    assert 1 < launch.instructions / (148 * 16 * 2000) < 4
+
+
 FEWER = "and.b32 %r9, %r0, 31; setp.eq.u32 %p1, %r9, 0; mov.u32 %r100, 1; @%p1 bra END;"
 GOT = "atom.global.add.u32 %r10, [%d3], %r0; add.u32 %r100, %r100, %r10;"
 

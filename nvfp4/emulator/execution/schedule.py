@@ -22,7 +22,7 @@ from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, RegisterFile
-from nvfp4.emulator.work import CHAINED, CHAINED_LOADS
+from nvfp4.emulator.work import ANYWHERE, CHAINED, CHAINED_LOADS
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256
@@ -310,6 +310,7 @@ class Scheduler:
                 continue
             part = self._group(group.lanes[mask])
             if meeting is None:
+                part.ways = {**group.ways, block.code[-1].start: way}
                 self._place(part, turn + way)
                 continue
             self._count(way, part)
@@ -328,11 +329,14 @@ class Scheduler:
         for others in (self.groups, self.held):
             other = others.pop(place, None)
             if other is not None:
+                ways, others_ways = group.ways.items(), other.ways.items()
                 if work.samples and np.isin(group.each_warp, other.each_warp).any():
-                    work.rejoined.add(place % len(self.kernel.blocks))
+                    parted_at = {branch for branch, _ in ways ^ others_ways} or {ANYWHERE}
+                    work.rejoined[place % len(self.kernel.blocks)] |= parted_at
                 group.write_back(needed)
                 other.write_back(needed)
                 group = self._group(np.sort(np.concatenate((group.lanes, other.lanes))))
+                group.ways = dict(ways & others_ways)
         self.groups[place] = group
 
     def _admit(self, place: int, group: Group) -> Group | None:
@@ -348,8 +352,11 @@ class Scheduler:
         if not ready.any():
             self.held[place] = group
             return None
-        self.held[place] = self._group(group.lanes[~ready])
-        return self._group(group.lanes[ready])
+        parts = [self._group(group.lanes[which]) for which in (ready, ~ready)]
+        for part in parts:
+            part.ways = group.ways
+        self.held[place] = parts[1]
+        return parts[0]
 
     def _wake(self) -> None:
         """Put the held groups back at their places, so that the gates decide again."""

@@ -121,9 +121,10 @@ def _note_reads(
     access.site.record_access(batch, "global", address, access.nbytes, lanes, writes=False)
     nc = "nc" in access.site.parts
     found = races.reads(address, access.nbytes, who, nc=nc, strong=access.strong)
-    _note(batch, access.site, READ, access.nbytes, address, lanes, found)
-    if access.strong and found.first >= 0:  # of a plain store, as some set a flag behind a fence
+    if access.strong and found.early >= 0:  # a plain store behind a fence has set the flag
         races.exchange(np.full(lanes.size, FENCES), who, tells=False, acquires=True)
+        found = found._replace(early=-1)
+    _note(batch, access.site, READ, access.nbytes, address, lanes, found)
 
 
 def _note(

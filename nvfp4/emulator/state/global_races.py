@@ -35,6 +35,8 @@ from nvfp4.emulator.state.races import CHANNELS, Clocks, is_drawn
 from nvfp4.records.launch import Buffer
 
 ATOMIC = 1 << 15
+FENCED = ATOMIC
+"""Of a writer: its warp has executed a fence before, as where a plain store sets a flag."""
 THREAD = (1 << 15) - 1
 _CLOCK, _OWNER, _BYTES = 18, 36, 16
 FENCES = 0
@@ -162,7 +164,8 @@ def note_reads(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Record reads of `nbytes` at each address, or atomics. number: linear CTA numbers. row: places
     of the CTAs in the batch. nc: by the cache of what is never written. strong: loads that race
-    with weak stores before them, and leave no stamp for those that follow. salt: see `is_drawn`.
+    with plain stores before them which are not FENCED, and leave no stamp for those that follow;
+    what they read of FENCED ones is early. salt: see `is_drawn`.
     Returns the first (lane, other's stamp) that race and how many do, and the first that may read
     what was there before."""
     first, other, own, count = -1, np.int64(0), np.int64(0), 0
@@ -194,6 +197,8 @@ def note_reads(  # type: ignore[no-untyped-def]
                     late = nc or not _published(writer, cta, mine, releases, latest)
                     if early < 0 and late and not atomic and not strong:
                         early, writer_of_early = i, writer
+                elif strong and writer & FENCED != 0:
+                    early = i
                 else:
                     racing = _worse(writer, racing, stamp)
             placed = False
@@ -221,7 +226,7 @@ def note_reads(  # type: ignore[no-untyped-def]
 
 @loop
 def note_writes(  # type: ignore[no-untyped-def]
-    address, new, number, row, thread, known, starts, ends, shadows, releases, latest
+    address, new, number, row, thread, known, starts, ends, shadows, releases, latest, published
 ):
     """Write new[lane, byte] at each address, all of them watched, and record that; a value that is
     there already is no race with another writer. Returns as `note_reads`."""
@@ -238,6 +243,8 @@ def note_writes(  # type: ignore[no-untyped-def]
         mine = known[row[i], t >> 5]
         now = min(np.int64(mine[t >> 5]), _LATEST)
         stamp = ((cta + 1) << _OWNER) | (now << _CLOCK) | t
+        if published[row[i], t >> 5] != 0:
+            stamp |= FENCED
         racing = np.int64(0)
         fine = np.int64(0)
         readers = 2 if load(shadows[near] - WORD, np.uint64) else 0
@@ -401,10 +408,10 @@ class GlobalRaces:
 
     def writes(self, address: Array, data: Array, who: "Who") -> "Found":
         """Write data[lane, byte] to watched buffers; see `note_writes`."""
-        return self._note(note_writes, address, data, who)
+        return self._note(note_writes, address, data, who, who[3].published)
 
     def _note(
-        self, note: Callable[..., Any], address: Array, what: Any, who: "Who", *more: int
+        self, note: Callable[..., Any], address: Array, what: Any, who: "Who", *more: Any
     ) -> "Found":
         number, row, thread, clocks = who
         found = note(

@@ -77,7 +77,8 @@ class Group:
 
     lanes: sorted lane numbers. registers: index -> array; a full group uses the file's own.
     dirty: bit set of registers whose values the file does not have yet. excused: a wait that may
-    time out has done so.
+    time out has done so. ways: which way its lanes took, other than more of their warps, by the
+    position of the branch.
     """
 
     def __init__(self, grid: Grid, lanes: Array, file: RegisterFile) -> None:
@@ -87,6 +88,7 @@ class Group:
         self.full = lanes.size == grid.lane.size
         self.dirty = 0
         self.excused = False
+        self.ways: dict[int, int] = {}
         self._warp: Array | None = None
         self._warps: Array | None = None
         if self.full:
