@@ -5,52 +5,40 @@ of executed; a replay executes them in order. Only one capture is possible at a 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from nvfp4.capture import stream_order
 
 Step = Callable[[], object]
 
-
-@dataclass
-class Graph:
-    """What was captured."""
-
-    origin: int = 0
-    """The stream in which the capture began."""
-    steps: list[Step] = field(default_factory=list)
-
-
-_captured = Graph()
-"""What the capture under way has so far."""
-_streams: dict[int, int] = {}
-"""During a replay, the stream that stands for the one of the capture."""
+_steps: list[Step] = []
+"""The steps of the capture so far; empty without one."""
+_replaying_in: int | None = None
+"""The stream of the replay under way."""
 
 
 def begin(stream: int) -> None:
     """Begin a capture in a stream. Raises NotWhileCapturing in a capture."""
     stream_order.begin_capture(stream)
-    _captured.origin = stream
 
 
-def end() -> Graph:
+def end() -> list[Step]:
     """End the capture and return its steps. Raises NotWhileCapturing without a capture, and where
     streams that take part are not joined."""
-    global _captured
-    graph, _captured = _captured, Graph()
+    global _steps
+    steps, _steps = _steps, []
     stream_order.end_capture()
-    return graph
+    return steps
 
 
 def stream_now(stream: int) -> int:
-    """Return the stream in which a step runs that was asked for in this one."""
-    return _streams.get(stream, stream)
+    """Return the stream in which a step runs that was asked for in this one: in a replay, its."""
+    return stream if _replaying_in is None else _replaying_in
 
 
 def keep(stream: int, step: Step) -> None:
     """Add a step to the graph that a stream takes part in."""
     stream_order.captured(stream)
-    _captured.steps.append(step)
+    _steps.append(step)
 
 
 def do(stream: int, step: Step) -> None:
@@ -68,14 +56,15 @@ def do_in(stream: int, what: str, step: Step, reads: bool = True) -> None:
     do(stream, step)
 
 
-def replay(graph: Graph, stream: int) -> None:
+def replay(steps: list[Step], stream: int) -> None:
     """Perform the steps of a graph in a stream. During a capture they are added to the graph that
     is captured."""
     if not stream_order.captures(stream):
         stream_order.launched(stream, "a CUDA graph")
-    _streams[graph.origin] = stream
+    global _replaying_in
+    _replaying_in = stream
     try:
-        for step in graph.steps:
+        for step in steps:
             do(stream, step)
     finally:
-        _streams.clear()
+        _replaying_in = None

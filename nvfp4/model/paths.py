@@ -230,8 +230,8 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
     rarest: dict[int, dict[int, float]] = {}
     for statement, names in counts.items():
         # What stands in few of its blocks is another statement's.
-        kinds = sorted(names.values(), key=lambda at: (-len(at), sum(at.values())))
-        rarest[statement] = names.get("") or kinds[0]
+        kept = min(names.values(), key=lambda at: (-len(at), sum(at.values())))
+        rarest[statement] = names.get("") or kept
         for index, share in rarest[statement].items():
             anchored, summed, others = beside[index, block_of[statement]]
             if "" in names:

@@ -58,6 +58,7 @@ _BULK_FORM = "this form of a bulk copy starts with sm_100"
 _ENGINE = "copies by the engine (TMA) start with sm_90"
 _ATOMICS = "atomics on vectors, on bf16 and on 128 bits start with sm_90"
 _BF16 = "before sm_90 bf16 converts from and to f32 only"
+_SM_90, _SM_100 = "it starts with sm_90", "it starts with sm_100"
 
 
 def _from(number: int) -> Having:
@@ -83,23 +84,17 @@ _ONLY: tuple[tuple[str, Having, str], ...] = (
     (r"cp\.async\.bulk\..*(gather4|scatter4|im2col::w|cta_group::2)", _tensor_memory, _BULK_FORM),
     (r"(cp\.async\.bulk|cp\.reduce\.async|st\.async|red\.async|tensormap)\b", _from(90), _ENGINE),
     (r"(atom|red)\..*(b128|\.v[248]\b|add\..*bf16)", _from(90), _ATOMICS),
-    (r"(st|red)\.async\..*mmio", _from(100), "it starts with sm_100"),
-    (r"st\.bulk", _from(100), "it starts with sm_100"),
-    (r"multimem\.", _from(90), "it starts with sm_90"),
+    (r"(st|red)\.async\..*mmio|st\.bulk|cvt\.rn\.(\w+\.)*satfinite\.tf32", _from(100), _SM_100),
+    (r"(ldmatrix|stmatrix)\..*(m16n16|m8n16|m16n8)", _from(100), _SM_100),
+    (r"multimem\.|stmatrix\.|elect\.|fma\..*oob|cvt\.(rn|rz)\.(\w+\.)*tf32", _from(90), _SM_90),
+    (r"mbarrier\..*(expect_tx|complete_tx|cluster)", _from(90), _SM_90),
     (r"barrier\.cluster", _from(90), "clusters start with sm_90"),
-    (r"mbarrier\..*(expect_tx|complete_tx|cluster)", _from(90), "it starts with sm_90"),
     (r"(add|sub|min|max)\..*[us]16x2", _from(90), "pairs of integers start with sm_90"),
     (r"(setp|set|tanh|ex2)\..*bf16", _from(90), "bf16 has it from sm_90 on"),
     (r"cvt\.(?!f32\.)(\w+\.)*bf16\.(?!f32$)\w+$", _from(90), _BF16),
     (r"cvt\.(?!f32\.bf16$)(\w+\.)*bf16$", _from(90), _BF16),
-    (r"cvt\.(rn|rz)\.(\w+\.)*tf32", _from(90), "it starts with sm_90"),
-    (r"cvt\.rn\.(\w+\.)*satfinite\.tf32", _from(100), "it starts with sm_100"),
-    (r"fma\..*oob", _from(90), "it starts with sm_90"),
     (r"(min|max)\..*xorsign", _from(86), "it starts with sm_86"),
-    (r"stmatrix\.", _from(90), "it starts with sm_90"),
-    (r"(ldmatrix|stmatrix)\..*(m16n16|m8n16|m16n8)", _from(100), "it starts with sm_100"),
     (r"(mapa|getctarank|.*shared::cluster)", _from(90), "clusters start with sm_90"),
-    (r"elect\.", _from(90), "it starts with sm_90"),
 )
 
 

@@ -31,7 +31,7 @@ class CUDAGraph:
     """torch.cuda.CUDAGraph. It keeps the tensors that captured operators made."""
 
     def __init__(self, keep_graph: bool = False) -> None:
-        self._captured: graphs.Graph | None = None
+        self._steps: list[graphs.Step] | None = None
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         """Begin to capture. Raises RuntimeError during another capture, and in the default stream,
@@ -44,20 +44,20 @@ class CUDAGraph:
     def capture_end(self) -> None:
         """End the capture and keep its steps. Raises RuntimeError if there is none, or a stream
         that takes part is not joined."""
-        self._captured = graphs.end()
+        self._steps = graphs.end()
 
     def instantiate(self) -> None:
         """Do nothing: a captured graph can be replayed as it is."""
 
     def replay(self) -> None:
         """Perform the captured steps. Raises RuntimeError for a graph without any."""
-        if self._captured is None:
+        if self._steps is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        graphs.replay(self._captured, current_stream().cuda_stream)
+        graphs.replay(self._steps, current_stream().cuda_stream)
 
     def reset(self) -> None:
         """Forget what was captured."""
-        self._captured = None
+        self._steps = None
 
     def pool(self) -> tuple[int, int]:
         """Return an identity of the graph's memory pool, which is not used."""

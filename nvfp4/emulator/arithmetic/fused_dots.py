@@ -329,8 +329,7 @@ def _exponents(words):  # type: ignore[no-untyped-def]
         size = np.uint32(words[i] << np.uint32(1))
         least = min(least, np.uint32(size - np.uint32(1)))
         largest = max(largest, size)
-    below_least = np.int64(least) + 1
-    return max(below_least >> 24, 1) - 127, max(np.int64(largest) >> 24, 1) - 127
+    return max(np.int64(least) + 1 >> 24, 1) - 127, max(np.int64(largest) >> 24, 1) - 127
 
 
 @loop

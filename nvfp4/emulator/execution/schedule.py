@@ -273,8 +273,8 @@ class Scheduler:
 
     # --- groups ---------------------------------------------------------------------------
 
-    def _group(self, lanes: Array) -> Group:
-        return Group(self.batch.grid, lanes, self.file)
+    def _group(self, lanes: Array, ways: dict[int, int] | None = None) -> Group:
+        return Group(self.batch.grid, lanes, self.file, ways or {})
 
     def _block(self, place: int) -> CompiledBlock:
         return self.kernel.blocks[place % len(self.kernel.blocks)]
@@ -308,9 +308,8 @@ class Scheduler:
         for mask, way in sorted(divergence.ways, key=lambda each: each[1]):
             if way == meeting:
                 continue
-            part = self._group(group.lanes[mask])
+            part = self._group(group.lanes[mask], {**group.ways, block.code[-1].start: way})
             if meeting is None:
-                part.ways = {**group.ways, block.code[-1].start: way}
                 self._place(part, turn + way)
                 continue
             self._count(way, part)
@@ -335,8 +334,8 @@ class Scheduler:
                     work.rejoined[place % len(self.kernel.blocks)] |= parted_at
                 group.write_back(needed)
                 other.write_back(needed)
-                group = self._group(np.sort(np.concatenate((group.lanes, other.lanes))))
-                group.ways = dict(ways & others_ways)
+                lanes = np.sort(np.concatenate((group.lanes, other.lanes)))
+                group = self._group(lanes, dict(ways & others_ways))
         self.groups[place] = group
 
     def _admit(self, place: int, group: Group) -> Group | None:
@@ -352,11 +351,8 @@ class Scheduler:
         if not ready.any():
             self.held[place] = group
             return None
-        parts = [self._group(group.lanes[which]) for which in (ready, ~ready)]
-        for part in parts:
-            part.ways = group.ways
-        self.held[place] = parts[1]
-        return parts[0]
+        self.held[place] = self._group(group.lanes[~ready], group.ways)
+        return self._group(group.lanes[ready], group.ways)
 
     def _wake(self) -> None:
         """Put the held groups back at their places, so that the gates decide again."""

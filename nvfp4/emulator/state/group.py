@@ -81,14 +81,11 @@ class Group:
     position of the branch.
     """
 
-    def __init__(self, grid: Grid, lanes: Array, file: RegisterFile) -> None:
-        self.grid = grid
-        self.lanes = lanes
-        self.file = file
+    def __init__(self, grid: Grid, lanes: Array, file: RegisterFile, ways: dict[int, int]) -> None:
+        self.grid, self.lanes, self.file, self.ways = grid, lanes, file, ways
         self.full = lanes.size == grid.lane.size
         self.dirty = 0
         self.excused = False
-        self.ways: dict[int, int] = {}
         self._warp: Array | None = None
         self._warps: Array | None = None
         if self.full:
