@@ -159,6 +159,12 @@ def test_sums_of_16_products_of_fp4_are_cut_off_35_bits_below_the_largest_expone
             assert found[n, m] == cut_to_f32(truncated(terms, 35))
 
 
+def test_large_scales_of_one_side_do_not_overflow_before_small_ones_of_the_other() -> None:
+    ones, start = np.full((1, 32), 0x22, np.uint8), np.zeros((1, 1), np.uint32)
+    scales = np.full((1, 2), 254, np.uint8), np.full((1, 2), 2, np.uint8)
+    assert block_sums((7 * ones // 2, ones), scales, start, "ue8m0").view(np.float32) == 64 * 6 * 4
+
+
 def test_infinities_and_nans_come_out_as_such() -> None:
     one, infinity, nan = 0x3C00, 0x7C00, 0x7E00
     a = np.array([[one, one], [infinity, one], [infinity, 0xFC00], [nan, one]], np.uint16)

@@ -504,13 +504,14 @@ def add_block_products(
     used = np.zeros((2, 256), np.bool_)
     for each, codes in zip(used, scales, strict=True):
         _mark(codes.reshape(-1), each)
-    most = float(np.prod([6 * values[each].max(initial=0) for each in used]))
+    sides = [6 * values[each].max(initial=0) for each in used]
+    most = float(np.prod(sides))
     some = [units[each] for each in used]
     least = float(np.prod([0.5 * each[each > 0].min(initial=np.inf) for each in some]))
     depth = 2 * operands[0].shape[2]
     bits = 0.0 if np.isinf(least) else np.log2(depth * most / least)
     exact = bits < 53 and (bits == 0 or (least > 2.0**-100 and most < 2.0**100))
-    dtype = np.float32 if exact and bits < 24 else np.float64
+    dtype = np.float32 if exact and bits < 24 and max(sides) < 2.0**127 else np.float64
     halves, factors = (_HALVES / 2).astype(dtype), values.astype(dtype)
 
     _block_products(

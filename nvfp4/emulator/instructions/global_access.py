@@ -121,9 +121,8 @@ def _note_reads(
     access.site.record_access(batch, "global", address, access.nbytes, lanes, writes=False)
     nc = "nc" in access.site.parts
     found = races.reads(address, access.nbytes, who, nc=nc, strong=access.strong)
-    if access.strong and found.early >= 0:  # a plain store behind a fence has set the flag
+    if found.of_fenced:
         races.exchange(np.full(lanes.size, FENCES), who, tells=False, acquires=True)
-        found = found._replace(early=-1)
     _note(batch, access.site, READ, access.nbytes, address, lanes, found)
 
 

@@ -164,12 +164,11 @@ def note_reads(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Record reads of `nbytes` at each address, or atomics. number: linear CTA numbers. row: places
     of the CTAs in the batch. nc: by the cache of what is never written. strong: loads that race
-    with plain stores before them which are not FENCED, and leave no stamp for those that follow;
-    what they read of FENCED ones is early. salt: see `is_drawn`.
-    Returns the first (lane, other's stamp) that race and how many do, and the first that may read
-    what was there before."""
+    with plain stores before them which are not FENCED, and leave no stamp for those that follow.
+    salt: see `is_drawn`. Returns the first (lane, other's stamp) that race and how many do, the
+    first that may read what was there before, and whether a strong one reads of a FENCED store."""
     first, other, own, count = -1, np.int64(0), np.int64(0), 0
-    early, writer_of_early = -1, np.int64(0)
+    early, writer_of_early, of_fenced = -1, np.int64(0), False
     near = -1
     for i in range(address.shape[0]):
         begin = np.int64(address[i])
@@ -195,10 +194,10 @@ def note_reads(  # type: ignore[no-untyped-def]
                 if _ordered(writer, cta, t, mine, releases, latest):
                     fine = writer
                     late = nc or not _published(writer, cta, mine, releases, latest)
-                    if early < 0 and late and not atomic and not strong:
+                    if early < 0 and late and not atomic:
                         early, writer_of_early = i, writer
                 elif strong and writer & FENCED != 0:
-                    early = i
+                    of_fenced = True
                 else:
                     racing = _worse(writer, racing, stamp)
             placed = False
@@ -221,7 +220,7 @@ def note_reads(  # type: ignore[no-untyped-def]
             count += 1
             if first < 0 or (_near(other, own) and not _near(racing, stamp)):
                 first, other, own = i, racing, stamp
-    return first, other, count, early, writer_of_early
+    return first, other, count, early, writer_of_early, of_fenced
 
 
 @loop
@@ -461,6 +460,8 @@ class Found(NamedTuple):
     early: int = -1
     """The first lane that reads what its writer has not published."""
     writer_of_early: int = 0
+    of_fenced: int = 0
+    """Whether a strong load reads what a plain store behind a fence wrote, as some set a flag."""
 
 
 _MOST_RUNS = 1024
