@@ -31,7 +31,7 @@ def end() -> list[Step]:
 
 
 def stream_now(stream: int) -> int:
-    """Return the stream in which a step runs that was asked for in this one: in a replay, its."""
+    """Return the stream in which a step asked for in this one runs: in a replay, the replay's."""
     return stream if _replaying_in is None else _replaying_in
 
 

@@ -41,7 +41,7 @@ _BITS = {"U16": 16, "S16": 16, "U8": 8, "S8": 8}
 
 _PTX_SUM = re.compile(r"add\.[su](?:32|64)\s+[%\w$]+,\s*[%\w$]+,\s*(-?\d+);")
 _SAME = {"VIADD": "IADD3", "IMAD.IADD": "IADD3", "IMAD.SHL.U32": "SHF"}
-"""Instructions that the compiler takes in turn for the same, by name or opcode."""
+"""Names and opcodes of what the compiler uses now and then in place of another instruction."""
 _PTX_PAIR = re.compile(
     r"(?:add|sub|neg|min|max|sad|and|or|xor|not|sh[lr]|brev|setp\.[\w.]+|m(?:ul|ad)\.hi)\.[sub]64\s"
     r"|selp\.[subf]64\s|mma\.\S+\.e[45]m[23]\."
@@ -100,7 +100,8 @@ class Paths:
         meeting = code.meeting | {
             n
             for n, each in enumerate(code.instructions)
-            if each.name == "BAR" and _OF_WHOLE_WARPS.match(ptx, each.statement)
+            if each.opcode == "WARPSYNC.ALL"
+            or (each.name == "BAR" and _OF_WHOLE_WARPS.match(ptx, each.statement))
         }
         self._joined = {
             each.statement
@@ -222,27 +223,24 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
                 sums[each.statement, block.index].append(turns)
     ends = [each.start() for each in _BLOCK_ENDS.finditer(ptx)]
     block_of = {statement: bisect(ends, statement) for statement in counts}
-    # Of a loop's turns that are unrolled one compares.
+    # Only one of the turns of a loop that are unrolled compares.
     computing = {block_of[at] for at in counts if not ptx.startswith("setp", at)}
     for at in [at for at in counts if ptx.startswith("setp", at) and block_of[at] in computing]:
         del counts[at]
     beside: dict[tuple[int, int], tuple[list[float], ...]] = defaultdict(lambda: ([], [], []))
     rarest: dict[int, dict[int, float]] = {}
     for statement, names in counts.items():
-        # What stands in few of its blocks is another statement's.
+        # A kind that is missing in some of its blocks belongs to another statement.
         kept = min(names.values(), key=lambda at: (-len(at), sum(at.values())))
         rarest[statement] = names.get("") or kept
         for index, share in rarest[statement].items():
             anchored, summed, others = beside[index, block_of[statement]]
             if "" in names:
                 anchored.append(share)
-            elif (statement, index) in sums:
-                added = sums[statement, index]
-                rarest[statement][index] = max(len(added), *added)
-                summed.append(rarest[statement][index])
+            elif added := sums.get((statement, index)):
+                summed.append(max(len(added), *added))
             else:
-                rarest[statement][index] = max(1.0, share)
-                others.append(rarest[statement][index])
+                others.append(max(1.0, share))
     usual = {
         place: median(anchored) if anchored else min(map(median, filter(None, (summed, others))))
         for place, (anchored, summed, others) in beside.items()

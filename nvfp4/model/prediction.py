@@ -85,7 +85,7 @@ class Counted:
 
 @dataclass
 class Host:
-    """What host code adds to the time of a call's launches."""
+    """Copies, operators and the wait that host code adds to a call's launches."""
 
     copied: list[int] = field(default_factory=list)
     """Bytes of each copy within the device's memory, which are read and written one after the

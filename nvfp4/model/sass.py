@@ -111,9 +111,8 @@ def read(text: str, entry: str) -> Code:
         elif pending and (control := _CONTROL.match(line)):
             found.append(_decoded(*pending, int(control[1], 16)))
             pending = None
-    meeting = {labels[i.label] for i in found if i.name == "BSSY" and i.label in labels}
-    meeting |= {n for n, each in enumerate(found) if each.opcode == "WARPSYNC.ALL"}
-    return Code(found, _blocks(found, labels), meeting=frozenset(meeting))
+    meeting = frozenset(labels[i.label] for i in found if i.name == "BSSY" and i.label in labels)
+    return Code(found, _blocks(found, labels), meeting=meeting)
 
 
 def _decoded(text: str, statement: int, high: int) -> Instruction:

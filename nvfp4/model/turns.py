@@ -17,7 +17,7 @@ they do in the simulation."""
 
 
 class Turns:
-    """What the warps of a launch execute one after the other, by the barriers at which they meet.
+    """What the warps of a launch execute one after the other because they meet at barriers.
 
     executed: of each kind of warp, how often each statement. traces: of the same kinds.
     """

@@ -323,7 +323,7 @@ def _multiply(typing_context: Any, left: Any, right: Any, n: Any, m: Any, out: A
 
 @loop
 def _exponents(words):  # type: ignore[no-untyped-def]
-    """The least exponent of float32 that are not zero, and the largest."""
+    """The least exponent of the float32 words that are not zero, and the largest of all."""
     least, largest = np.uint32(0xFFFFFFFF), np.uint32(0)
     for i in range(words.shape[0]):
         size = np.uint32(words[i] << np.uint32(1))
@@ -362,6 +362,7 @@ def _block_products(  # type: ignore[no-untyped-def]
         for n in range(columns):
             sums = words[where[i], column + n]
             some = 0
+            # Where the whole column has no extremes, nothing in it is cut off.
             least, largest = _exponents(sums[:rows]) if accumulate else (ZERO, ZERO)
             above = largest - lowest > b_low[n] + _BLOCK_FRACTION - 8
             below = least < highest + b_high[n] - (_BLOCK_FRACTION - 23)

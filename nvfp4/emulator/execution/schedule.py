@@ -308,10 +308,11 @@ class Scheduler:
         for mask, way in sorted(divergence.ways, key=lambda each: each[1]):
             if way == meeting:
                 continue
-            part = self._group(group.lanes[mask], {**group.ways, block.code[-1].start: way})
             if meeting is None:
-                self._place(part, turn + way)
+                ways = {**group.ways, block.code[-1].start: way}
+                self._place(self._group(group.lanes[mask], ways), turn + way)
                 continue
+            part = self._group(group.lanes[mask])
             self._count(way, part)
             blocks[way].run(self.batch, part, part.registers)
             part.dirty = blocks[way].writes

@@ -36,7 +36,7 @@ from nvfp4.records.launch import Buffer
 
 ATOMIC = 1 << 15
 FENCED = ATOMIC
-"""Of a writer: its warp has executed a fence before, as where a plain store sets a flag."""
+"""Set in a writer's stamp if its warp executed a fence before the store, as to raise a flag."""
 THREAD = (1 << 15) - 1
 _CLOCK, _OWNER, _BYTES = 18, 36, 16
 FENCES = 0

@@ -77,8 +77,8 @@ class Group:
 
     lanes: sorted lane numbers. registers: index -> array; a full group uses the file's own.
     dirty: bit set of registers whose values the file does not have yet. excused: a wait that may
-    time out has done so. ways: which way its lanes took, other than more of their warps, by the
-    position of the branch.
+    time out has done so. ways: the block that its lanes went to at each branch where they left
+    others of their warps, by the position of the branch.
     """
 
     def __init__(self, grid: Grid, lanes: Array, file: RegisterFile, ways: dict[int, int]) -> None:
