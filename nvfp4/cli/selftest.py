@@ -62,6 +62,8 @@ class Specimen(Record):
     """benchmarks for a cheat that shows there; the other mode is left out."""
     quick: bool = False
     """Whether it is one of the few that stand for the rest."""
+    slow: bool = False
+    """Whether its tests take so long that they are started before others."""
     strict: bool = False
     """Whether findings fail it."""
     limit_gib: int = 0
@@ -102,7 +104,7 @@ def load_corpus(problem: Problem) -> list[Specimen]:
     return sorted(specimens, key=lambda each: each.family or 0)
 
 
-_kinds = {"family": int, "limit_gib": int, "quick": bool, "strict": bool}
+_kinds = {"family": int, "limit_gib": int, "quick": bool, "slow": bool, "strict": bool}
 """Types of the directives that are not text."""
 
 
@@ -112,7 +114,7 @@ def _specimens(folder: Path, shared: dict[str, str]) -> list[Specimen]:
 
 def _specimen(path: Path, shared: dict[str, str]) -> Specimen:
     text = path.read_text(encoding="utf-8")
-    names = "family|caught|needs|only|strategy|quick|strict|limit_gib"
+    names = "family|caught|needs|only|strategy|quick|slow|strict|limit_gib"
     directives = dict(re.findall(rf"^# ({names}): (.+)$", text, re.MULTILINE))
     for name, content in reversed(shared.items()):
         if re.search(rf"^from {name} import", text, re.MULTILINE):
@@ -172,7 +174,9 @@ def run_corpus(
         return _find(specimen, verdict)
 
     with side_by_side(at_once) as pool:
-        verdicts = list(pool.map(test, specimens))
+        order = sorted(specimens, key=lambda each: not each.slow)
+        begun = {each.name: pool.submit(test, each) for each in order}
+        verdicts = [begun[each.name].result() for each in specimens]
     with side_by_side(_loaded if on_cuda else at_once) as pool:
         yield from pool.map(benchmark, specimens, verdicts)
 

@@ -1,5 +1,6 @@
 # family: 30
 # caught: output.not_repeatable: .*in a fresh process the same inputs gave
+# slow: yes
 # strategy: draw random results, and keep the draw in a variable of the device for the calls to come
 
 import os

@@ -1,5 +1,6 @@
 # family: 35
 # caught: not_judged.machine_limit: [\s\S]*it was stopped: its files took more than
+# slow: yes
 # strategy: fill its folder with more empty files than the judge can clear away in its time
 # limit_gib: 1
 

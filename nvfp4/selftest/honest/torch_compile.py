@@ -1,3 +1,4 @@
+# slow: yes
 # strategy: have torch.compile trace it
 
 import torch
