@@ -21,7 +21,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.work import ANYWHERE
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.graph import DIVERGING, PARTED, PLAIN, UNKNOWN, Graph, graph_of
-from nvfp4.model.sass import Code, Instruction
+from nvfp4.model.sass import Block, Code, Instruction
 
 _ANCHORS = frozenset(
     ("LDG", "STG", "LDS", "STS", "SHFL", "BAR", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDGSTS",
@@ -97,12 +97,14 @@ class Paths:
         self._copies = _copies(code, ptx)
         self._known: dict[tuple[tuple[int, int], ...], Trace] = {}
         self._statements = {each.statement for each in code.instructions}
-        meeting = code.meeting | {
+        self._whole = {
             n
             for n, each in enumerate(code.instructions)
             if each.opcode == "WARPSYNC.ALL"
             or (each.name == "BAR" and _OF_WHOLE_WARPS.match(ptx, each.statement))
         }
+        """Instructions at which all lanes of a warp meet."""
+        meeting = self._whole.union(code.meeting.values())
         self._joined = {
             each.statement
             for block in code.blocks
@@ -110,12 +112,12 @@ class Paths:
             for each in code.instructions[block.start : block.end]
         }
         """Statements of machine code where lanes of a warp that have parted meet."""
-        self._parting = {ANYWHERE} | {
-            each.statement
-            for each in code.instructions
-            if each.name == "BRX" or (each.guarded and re.match(r"BRA(?!\.U\b)", each.opcode))
-        }
-        """Branches of the PTX at which lanes may part in machine code, too."""
+        self._parting: dict[int, list[Block]] = defaultdict(list)
+        """By branch of the PTX, the blocks at whose ends lanes part for it in machine code."""
+        for block in code.blocks:
+            last = code.instructions[block.end - 1]
+            if last.name == "BRX" or (last.guarded and re.match(r"BRA(?!\.U\b)", last.opcode)):
+                self._parting[last.statement].append(block)
         self._branched: dict[int, int] = {}
         """Statements of barriers with a predicate, which the compiler makes of a branch."""
         for number, each in enumerate(code.instructions):
@@ -143,12 +145,34 @@ class Paths:
 
     def joins(self, statements: dict[int, str], parted_at: set[int]) -> bool:
         """Return whether lanes of a warp that have parted go on together from a block of the PTX:
-        whether they meet in its machine code, have not parted in it, or all it does is to end.
-        statements: of the block, by position. parted_at: the branches that parted them."""
+        whether they meet there or on all ways to it in its machine code, have not parted in that,
+        or all it does is to end. statements: of the block, by position. parted_at: the branches
+        that parted them."""
         ends = {opcode.partition(".")[0] for opcode in statements.values()} <= {"ret", "exit"}
         here = self._statements & statements.keys()
-        stayed = parted_at.isdisjoint(self._parting)
-        return ends or stayed or not here or not self._joined.isdisjoint(here)
+        apart = set().union(*map(self._apart, parted_at))
+        return ends or not self._joined.isdisjoint(here) or apart.isdisjoint(here)
+
+    def _apart(self, branch: int) -> set[int]:
+        """Return the statements that lanes which part at a branch may execute before they meet."""
+        if branch == ANYWHERE:
+            return self._statements
+        code, found = self._code, set()
+        for parting in self._parting.get(branch, []):
+            last = parting.end - 1
+            meeting = self._whole.union(to for at, to in code.meeting.items() if at < last < to)
+            seen: set[int] = set()
+            todo = [*parting.branches, parting.following]
+            while todo:
+                number = todo.pop()
+                if number is None or number in seen:
+                    continue
+                seen.add(number)
+                block = code.blocks[number]
+                if meeting.isdisjoint(range(block.start, block.end)):
+                    found |= {i.statement for i in code.instructions[block.start : block.end]}
+                    todo += [*block.branches, block.following]
+        return found
 
     def _steps(self, taken: list[int]) -> Array:
         blocks = self._code.blocks

@@ -85,8 +85,8 @@ class Code:
     spilled_bytes: int = 0
     stack_bytes: int = 0
     """Stack of a thread."""
-    meeting: frozenset[int] = frozenset()
-    """Instructions before which threads of a warp that have parted have waited for each other."""
+    meeting: dict[int, int] = field(default_factory=dict)
+    """By each BSSY, the instruction before which threads of a warp that part behind it meet."""
 
 
 def read(text: str, entry: str) -> Code:
@@ -111,7 +111,7 @@ def read(text: str, entry: str) -> Code:
         elif pending and (control := _CONTROL.match(line)):
             found.append(_decoded(*pending, int(control[1], 16)))
             pending = None
-    meeting = frozenset(labels[i.label] for i in found if i.name == "BSSY" and i.label in labels)
+    meeting = {n: labels[i.label] for n, i in enumerate(found) if i.name == "BSSY" and i.label in labels}
     return Code(found, _blocks(found, labels), meeting=meeting)
 
 

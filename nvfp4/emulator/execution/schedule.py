@@ -305,14 +305,16 @@ class Scheduler:
         for _, way in divergence.ways:
             needed |= blocks[way].live_in
         group.write_back(needed)
-        for mask, way in sorted(divergence.ways, key=lambda each: each[1]):
+        parts = [(self._group(group.lanes[mask], group.ways), way) for mask, way in divergence.ways]
+        parting = sum(part.warps for part, _ in parts) > group.warps
+        for part, way in sorted(parts, key=lambda each: each[1]):
             if way == meeting:
                 continue
             if meeting is None:
-                ways = {**group.ways, block.code[-1].start: way}
-                self._place(self._group(group.lanes[mask], ways), turn + way)
+                if parting:
+                    part.ways = {**group.ways, block.code[-1].start: way}
+                self._place(part, turn + way)
                 continue
-            part = self._group(group.lanes[mask])
             self._count(way, part)
             blocks[way].run(self.batch, part, part.registers)
             part.dirty = blocks[way].writes
