@@ -133,6 +133,15 @@ class Work:
                 runs[start] += times
         return dict(runs)
 
+    def opcodes(self) -> dict[int, str]:
+        """Return the opcode of each statement, by its position in the PTX text."""
+        return {start: opcode for block in self.starts for start, opcode in block.items()}
+
+    def runs(self, opcode: str) -> int:
+        """Return how often a warp has executed instructions with this in their opcodes, at most."""
+        counts = [sum(opcode in each for each in block.values()) for block in self.starts]
+        return int((self.warps @ np.array(counts, np.int64)).max(initial=0))
+
 
 @dataclass
 class WorkCounter:

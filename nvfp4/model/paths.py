@@ -10,7 +10,8 @@ and barriers weigh most: a compiler neither invents nor joins them.
 import math
 import re
 from bisect import bisect
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -18,10 +19,9 @@ import highspy
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.work import ANYWHERE
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.graph import DIVERGING, PARTED, PLAIN, UNKNOWN, Graph, graph_of
-from nvfp4.model.sass import Block, Code, Instruction
+from nvfp4.model.sass import Code, Instruction
 
 _ANCHORS = frozenset(
     ("LDG", "STG", "LDS", "STS", "SHFL", "BAR", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDGSTS",
@@ -51,7 +51,6 @@ _SASS_CONSTANT = re.compile(r"\s-?(0x[0-9a-f]+)\b")
 _BLOCK_ENDS = re.compile(r"^\s*[%$\w]+:|\bbra(?:\.uni)?\s", re.MULTILINE)
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_OF_WHOLE_WARPS = re.compile(r"bar\.|barrier\.[\w.]*\.aligned\b")
 _PREDICATE = re.compile(r"@\s*!?\s*[%\w$]+\s*$")
 
 _ANCHOR_WEIGHT, _WEIGHT = 20.0, 1.0
@@ -96,28 +95,6 @@ class Paths:
         self._graph = graph_of(code)
         self._copies = _copies(code, ptx)
         self._known: dict[tuple[tuple[int, int], ...], Trace] = {}
-        self._statements = {each.statement for each in code.instructions}
-        self._whole = {
-            n
-            for n, each in enumerate(code.instructions)
-            if each.opcode == "WARPSYNC.ALL"
-            or (each.name == "BAR" and _OF_WHOLE_WARPS.match(ptx, each.statement))
-        }
-        """Instructions at which all lanes of a warp meet."""
-        meeting = self._whole.union(code.meeting.values())
-        self._joined = {
-            each.statement
-            for block in code.blocks
-            if not meeting.isdisjoint(range(block.start, block.end))
-            for each in code.instructions[block.start : block.end]
-        }
-        """Statements of machine code where lanes of a warp that have parted meet."""
-        self._parting: dict[int, list[Block]] = defaultdict(list)
-        """By branch of the PTX, the blocks at whose ends lanes part for it in machine code."""
-        for block in code.blocks:
-            last = code.instructions[block.end - 1]
-            if last.name == "BRX" or (last.guarded and re.match(r"BRA(?!\.U\b)", last.opcode)):
-                self._parting[last.statement].append(block)
         self._branched: dict[int, int] = {}
         """Statements of barriers with a predicate, which the compiler makes of a branch."""
         for number, each in enumerate(code.instructions):
@@ -142,37 +119,6 @@ class Paths:
             absent = {n for n, statement in self._branched.items() if not runs.get(statement)}
             self._known[key] = Trace(steps, executions).without(absent)
         return self._known[key]
-
-    def joins(self, statements: dict[int, str], parted_at: set[int]) -> bool:
-        """Return whether lanes of a warp that have parted go on together from a block of the PTX:
-        whether they meet there or on all ways to it in its machine code, have not parted in that,
-        or all it does is to end. statements: of the block, by position. parted_at: the branches
-        that parted them."""
-        ends = {opcode.partition(".")[0] for opcode in statements.values()} <= {"ret", "exit"}
-        here = self._statements & statements.keys()
-        apart = set().union(*map(self._apart, parted_at))
-        return ends or not self._joined.isdisjoint(here) or apart.isdisjoint(here)
-
-    def _apart(self, branch: int) -> set[int]:
-        """Return the statements that lanes which part at a branch may execute before they meet."""
-        if branch == ANYWHERE:
-            return self._statements
-        code, found = self._code, set()
-        for parting in self._parting.get(branch, []):
-            last = parting.end - 1
-            meeting = self._whole.union(to for at, to in code.meeting.items() if at < last < to)
-            seen: set[int] = set()
-            todo = [*parting.branches, parting.following]
-            while todo:
-                number = todo.pop()
-                if number is None or number in seen:
-                    continue
-                seen.add(number)
-                block = code.blocks[number]
-                if meeting.isdisjoint(range(block.start, block.end)):
-                    found |= {i.statement for i in code.instructions[block.start : block.end]}
-                    todo += [*block.branches, block.following]
-        return found
 
     def _steps(self, taken: list[int]) -> Array:
         blocks = self._code.blocks
@@ -311,11 +257,11 @@ class _Flow:
 
     def __init__(self, graph: Graph, copies: dict[int, _Copies], runs: dict[int, int]) -> None:
         self._graph = graph
-        rows: dict[tuple[tuple[tuple[int, float], ...], int, bool], float] = defaultdict(float)
+        asked: dict[tuple[tuple[tuple[int, float], ...], int, bool], float] = defaultdict(float)
         for statement, each in copies.items():
             if statement in runs:
                 key = (tuple(sorted(each.shares.items())), runs[statement], each.guarded)
-                rows[key] += _ANCHOR_WEIGHT if each.anchor else _WEIGHT
+                asked[key] += _ANCHOR_WEIGHT if each.anchor else _WEIGHT
         nodes_of: dict[int, list[int]] = defaultdict(list)
         for node, block in enumerate(graph.blocks):
             nodes_of[block].append(node)
@@ -328,7 +274,7 @@ class _Flow:
         self._highs.setOptionValue("output_flag", False)
         self._highs.setOptionValue("threads", 1)
         self._highs.setOptionValue("time_limit", _LIMIT_S)
-        self._rows: list[tuple[float, dict[int, float]]] = []
+        rows: list[tuple[float, Mapping[int, float]]] = []
         costs = [
             _EDGE_COSTS[kind] + _BACKWARDS * (0 <= graph.blocks[stop] <= graph.blocks[start])
             for start, stop, kind in graph.edges
@@ -339,14 +285,11 @@ class _Flow:
         for node in range(len(graph.blocks)):
             if node == graph.end:
                 continue
-            row: dict[int, float] = defaultdict(float)
-            for edge in self._leaving[node]:
-                row[edge] += 1.0
-            for edge in self._entering[node]:
-                row[edge] -= 1.0
-            self._rows.append((1.0 if node == 0 else 0.0, row))
-        for (shares, wanted, guarded), weight in rows.items():
-            row = defaultdict(float)
+            row: Counter[int] = Counter(self._leaving[node])
+            row.subtract(self._entering[node])
+            rows.append((float(node == 0), row))
+        for (shares, wanted, guarded), weight in asked.items():
+            weighed: dict[int, float] = defaultdict(float)
             more, fewer = len(costs), len(costs) + 1
             # More executions than counted are no contradiction where a predicate decides.
             costs += [weight * (0.01 if guarded else 1.0), weight]
@@ -355,29 +298,17 @@ class _Flow:
                 for node in nodes_of[block]:
                     offset += share if node == 0 else 0.0
                     for edge in self._entering[node]:
-                        row[edge] += share
-            row[more], row[fewer] = -1.0, 1.0
-            self._rows.append((wanted - offset, row))
-        self._pass(costs)
-
-    def _pass(self, costs: list[float]) -> None:
-        problem = highspy.HighsLp()
-        problem.num_col_, problem.num_row_ = len(costs), len(self._rows)
-        problem.col_cost_ = np.array(costs)
-        problem.col_lower_ = np.zeros(len(costs))
-        problem.col_upper_ = np.full(len(costs), highspy.kHighsInf)
-        problem.row_lower_ = problem.row_upper_ = np.array([bound for bound, _ in self._rows])
-        starts, index, value = [0], [], []
-        for _, row in self._rows:
-            index += list(row)
-            value += list(row.values())
-            starts.append(len(index))
-        matrix = problem.a_matrix_
-        matrix.format_ = highspy.MatrixFormat.kRowwise
-        matrix.start_ = np.array(starts, np.int32)
-        matrix.index_ = np.array(index, np.int32)
-        matrix.value_ = np.array(value, np.float64)
-        self._highs.passModel(problem)
+                        weighed[edge] += share
+            weighed[more], weighed[fewer] = -1.0, 1.0
+            rows.append((wanted - offset, weighed))
+        count, none = len(costs), np.array([], np.int32)
+        least, most = np.zeros(count), np.full(count, highspy.kHighsInf)
+        self._highs.addCols(count, np.array(costs), least, most, 0, none, none, least[:0])
+        bounds = np.array([bound for bound, _ in rows])
+        starts = np.cumsum([0, *(len(row) for _, row in rows[:-1])], dtype=np.int32)
+        index = np.array([edge for _, row in rows for edge in row], np.int32)
+        value = np.array([each for _, row in rows for each in row.values()], np.float64)
+        self._highs.addRows(len(rows), bounds, bounds, index.size, starts, index, value)
 
     def taken(self) -> list[int]:
         """Return how often each edge is taken. Raises NoPrediction."""

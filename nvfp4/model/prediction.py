@@ -18,6 +18,7 @@ from nvfp4.model.b200 import B200
 from nvfp4.model.gpu import Curve, Gpu, NoPrediction
 from nvfp4.model.h100 import H100, H200
 from nvfp4.model.machine import STORE, Access, Use, access, columns, machine
+from nvfp4.model.meetings import Meetings
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, simulate
 from nvfp4.model.paths import MEMORY, Paths, Trace
 from nvfp4.model.sass import Code
@@ -233,9 +234,9 @@ def kernel_time(
 ) -> KernelTime:
     """Predict one launch, from its first thread block to its last. without: lines of the PTX whose
     machine code is left out. Raises NoPrediction."""
-    code, found = _paths(asked.ptx, asked.kernel, gpu.arch)
+    code, found, meetings = _paths(asked.ptx, asked.kernel, gpu.arch)
     work, lines = asked.work, Lines(asked.ptx)
-    _check_followed(asked, found, lines)
+    _check_followed(asked, meetings, lines)
     executed = [work.by_statement(kind) for kind in range(len(work.warps))]
     traces = [found.trace(each) for each in executed]
     turns = Turns(work, executed, traces, code)
@@ -295,7 +296,7 @@ def kernel_time(
     )
 
 
-def _check_followed(asked: Counted, found: Paths, lines: Lines) -> None:
+def _check_followed(asked: Counted, meetings: Meetings, lines: Lines) -> None:
     """Raise NoPrediction for a launch of which the model knows that it cannot follow it."""
     work = asked.work
     if asked.undefined:
@@ -303,16 +304,16 @@ def _check_followed(asked: Counted, found: Paths, lines: Lines) -> None:
     if work.waits:
         raise NoPrediction("threads of a launch wait for each other by flags, or do others' work")
     # Barriers of libcu++ read %globaltimer while they wait.
-    if work.timed and ("%clock" in asked.ptx or not _runs(work, "mbarrier.t")):
+    if work.timed and ("%clock" in asked.ptx or not work.runs("mbarrier.t")):
         raise NoPrediction("the kernel reads a clock, by which it can wait")
-    if _runs(work, "nanosleep"):
+    if work.runs("nanosleep"):
         raise NoPrediction("the kernel sleeps")
-    if len(work.ctas) > 1 and _runs(work, "barrier.cluster.wait") > _MOST_MEETINGS:
+    if len(work.ctas) > 1 and work.runs("barrier.cluster.wait") > _MOST_MEETINGS:
         raise NoPrediction("thread blocks of a cluster do different things and wait for each other")
     if len(work.warps) > _MOST_KINDS:
         raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
     for block, parted_at in work.rejoined.items():
-        if not found.joins(work.starts[block], parted_at):
+        if not meetings.join(work.starts[block], parted_at):
             line = lines.of(min(work.starts[block]))
             raise NoPrediction(f"parted lanes of a warp come to line {line} of the PTX one by one")
 
@@ -341,10 +342,11 @@ def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles:
 
 
 @lru_cache(maxsize=16)
-def _paths(ptx: str, entry: str, arch: str) -> tuple[Code, Paths]:
-    """Return the machine code of a kernel, and a finder of its traces, which remembers them."""
+def _paths(ptx: str, entry: str, arch: str) -> tuple[Code, Paths, Meetings]:
+    """Return the machine code of a kernel, a finder of its traces, which remembers them, and where
+    lanes of a warp meet."""
     code = assembled(ptx, entry, arch)
-    return code, Paths(code, ptx)
+    return code, Paths(code, ptx), Meetings(code, ptx)
 
 
 def _accesses(asked: Counted) -> dict[int, Access]:
@@ -422,12 +424,6 @@ def busiest_sms(
         taken[sm].append(kind)
     most = [max(taken, key=lambda sm: sum(load[k] for k in sm)) for load in (cycles, sizes)]
     return [np.array(sm, np.int64) for sm in most[: 1 + (most[0] != most[1])]]
-
-
-def _runs(work: Work, opcode: str) -> int:
-    """Return how often a warp has executed instructions with this in their opcodes, at most."""
-    counts = [sum(opcode in each for each in block.values()) for block in work.starts]
-    return int((work.warps @ np.array(counts, np.int64)).max(initial=0))
 
 
 def pipelined(

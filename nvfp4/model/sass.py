@@ -73,6 +73,11 @@ class Block:
     diverging: bool = False
     """Whether its branch is taken only by warps whose threads have diverged."""
 
+    @property
+    def numbers(self) -> range:
+        """Those of its instructions."""
+        return range(self.start, self.end)
+
 
 @dataclass
 class Code:
@@ -111,7 +116,9 @@ def read(text: str, entry: str) -> Code:
         elif pending and (control := _CONTROL.match(line)):
             found.append(_decoded(*pending, int(control[1], 16)))
             pending = None
-    meeting = {n: labels[i.label] for n, i in enumerate(found) if i.name == "BSSY" and i.label in labels}
+    meeting = {
+        n: labels[i.label] for n, i in enumerate(found) if i.name == "BSSY" and i.label in labels
+    }
     return Code(found, _blocks(found, labels), meeting=meeting)
 
 

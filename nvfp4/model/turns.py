@@ -31,7 +31,7 @@ class Turns:
         """Return whether a thread block executes far more instructions one after the other."""
         if not self._in_loops:
             return False
-        clusters_meet = self._most("barrier.cluster.wait") > 0
+        clusters_meet = self.work.runs("barrier.cluster.wait") > 0
         everyone = {warp for cta in self.work.ctas for warp in cta}
         for kind, cta in enumerate(self.work.ctas):
             among = everyone if clusters_meet else set(cta)
@@ -45,24 +45,16 @@ class Turns:
         """Return how many loads more than in the simulation a warp waits for in its turn."""
         if not self._in_loops:
             return 0
-        loads = {at for at, opcode in self._opcodes.items() if is_load(opcode)}
+        loads = {at for at, opcode in self.work.opcodes().items() if is_load(opcode)}
         most = max(sum(n for at, n in row.items() if at in loads) for row in self.executed)
         simulated = max(1.0, *(self._simulated(cta, GLOBAL_LOADS) for cta in self.work.ctas))
         return max(self.work.chained_loads.values()) - _TIMES_AS_MANY * simulated * most
 
     @cached_property
-    def _opcodes(self) -> dict[int, str]:
-        return {at: opcode for block in self.work.starts for at, opcode in block.items()}
-
-    @cached_property
     def _in_loops(self) -> bool:
         """Whether a warp comes to a barrier again."""
-        return self._most("bar") > 1
-
-    def _most(self, opcode: str) -> int:
-        """Return how often a warp has executed one statement whose opcode begins so, at most."""
-        at = [start for start, each in self._opcodes.items() if each.startswith(opcode)]
-        return max((row.get(start, 0) for start in at for row in self.executed), default=0)
+        bars = [at for at, opcode in self.work.opcodes().items() if opcode.startswith("bar")]
+        return any(row.get(at, 0) > 1 for at in bars for row in self.executed)
 
     def _simulated(self, cta: Sequence[int], names: frozenset[str] = frozenset()) -> float:
         """Return how many instructions the simulated warps of a thread block execute one after the

@@ -1,0 +1,63 @@
+"""Where lanes of a warp that have parted meet again in machine code."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from nvfp4.emulator.work import ANYWHERE
+from nvfp4.model.sass import Block, Code
+
+_OF_WHOLE_WARPS = re.compile(r"bar\.|barrier\.[\w.]*\.aligned\b")
+_DIVERGENT = re.compile(r"BRA(?!\.U\b)")
+
+
+class Meetings:
+    """The branches and the meeting places of a kernel's machine code."""
+
+    def __init__(self, code: Code, ptx: str) -> None:
+        self._code = code
+        self._of_all = {
+            n
+            for n, each in enumerate(code.instructions)
+            if each.opcode == "WARPSYNC.ALL"
+            or (each.name == "BAR" and _OF_WHOLE_WARPS.match(ptx, each.statement))
+        }
+        """Instructions at which all lanes of a warp meet."""
+        self._parting: dict[int, list[Block]] = defaultdict(list)
+        """By branch of the PTX, the blocks at whose ends lanes part for it in machine code."""
+        for block in code.blocks:
+            last = code.instructions[block.end - 1]
+            if last.name == "BRX" or (last.guarded and _DIVERGENT.match(last.opcode)):
+                self._parting[last.statement].append(block)
+
+    def join(self, statements: dict[int, str], parted_at: set[int]) -> bool:
+        """Return whether lanes of a warp that have parted go on together from a block of the PTX:
+        whether they meet there or on all ways to it, have not parted in the machine code, or all
+        it does is to end. statements: of the block, by position. parted_at: the branches that
+        parted them."""
+        if {opcode.partition(".")[0] for opcode in statements.values()} <= {"ret", "exit"}:
+            return True
+        return all(self._before(branch).isdisjoint(statements) for branch in parted_at)
+
+    def _before(self, branch: int) -> set[int]:
+        """Return the statements that lanes which part at a branch may execute before they meet."""
+        code = self._code
+        if branch == ANYWHERE:
+            meeting = self._of_all.union(code.meeting.values())
+            return self._statements(b for b in code.blocks if meeting.isdisjoint(b.numbers))
+        found: dict[int, Block] = {}
+        for parting in self._parting[branch]:
+            last = parting.end - 1
+            meeting = self._of_all.union(to for at, to in code.meeting.items() if at < last < to)
+            todo = [*parting.branches, parting.following]
+            while todo:
+                number = todo.pop()
+                if number is not None and number not in found:
+                    block = code.blocks[number]
+                    if meeting.isdisjoint(block.numbers):
+                        found[number] = block
+                        todo += [*block.branches, block.following]
+        return self._statements(found.values())
+
+    def _statements(self, blocks: Iterable[Block]) -> set[int]:
+        return {self._code.instructions[n].statement for block in blocks for n in block.numbers}
