@@ -38,6 +38,8 @@ class CompiledBlock:
     """run(batch, group, R)."""
     gate: Callable[..., Any] | None
     """The gate, with the same arguments, if threads may have to wait here."""
+    start: int
+    """The number of its first instruction in the program."""
     code: list[Instruction]
     """Its instructions."""
     site: Site
@@ -58,7 +60,7 @@ class CompiledBlock:
 
 @dataclass
 class CompiledKernel:
-    """A kernel compiled to Python, with its blocks in program order."""
+    """A kernel compiled to Python, with its blocks in the order of `flow.blocks`."""
 
     program: Program
     blocks: list[CompiledBlock]
@@ -72,6 +74,10 @@ class CompiledKernel:
     """For a register, the one that tells which of its bits are undefined."""
     tracks_memory: bool
     """Whether undefined bits in shared and local memory are tracked, too."""
+
+    def site_before(self, block: int) -> Site:
+        """Return the instruction in front of a block."""
+        return Site(self.program.kernel, self.program.code[self.blocks[block].start - 1])
 
     @cached_property
     def sizes(self) -> Array:
@@ -176,6 +182,7 @@ class _Writer:
         return CompiledBlock(
             self.values.names[f"block_{block.index}"],
             self.values.names.get(f"gate_{block.index}"),
+            block.start,
             block.code,
             self.site(block.code[0]),
             self.site(block.code[-1]),
@@ -229,7 +236,7 @@ class _Writer:
         """Generate a block's last instruction, the stores of what later blocks need, and the next
         block's number."""
         values = self.values
-        following = block.index + 1
+        following = block.successors[-1] if block.falls_through else 0
         kept = register_numbers(block.writes & block.live_out)
         keeps = [f"R[{register}] = r{register}" for register in kept]
         guard = guard_of(instruction)

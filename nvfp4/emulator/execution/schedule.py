@@ -367,4 +367,4 @@ class Scheduler:
     def _deadlock(self, held: list[tuple[Site, Array]]) -> Deadlock:
         # A barrier ends its block; the threads that it keeps go on with the one behind.
         arrivals = self._standstill.arrivals(self.runs)
-        return deadlock(self.batch, held, lambda b: self.kernel.blocks[b - 1].end, arrivals)
+        return deadlock(self.batch, held, self.kernel.site_before, arrivals)

@@ -44,7 +44,30 @@ def blocks(program: syntax.Program, first: set[int], last: set[int]) -> list[Blo
     found = [Block(n, start, code[start:stop]) for n, (start, stop) in enumerate(pairwise(cuts))]
     for block in found:
         _connect(block, program, number, len(found))
-    return found
+    order = _order(found)
+    place = {index: n for n, index in enumerate(order)}
+    for block in found:
+        block.index = place[block.index]
+        block.successors = [place[each] for each in block.successors]
+    return [found[index] for index in order]
+
+
+def _order(found: list[Block]) -> list[int]:
+    """Return the blocks, each behind those that lead to it, but for loops, and otherwise as in the
+    text: if the first ones run first, threads that part go on together where their ways meet. Last
+    come blocks that nothing leads to."""
+    left: list[int] = []
+    seen: set[int] = set()
+    todo = [(0, False)]
+    while todo:
+        index, done = todo.pop()
+        if done:
+            left.append(index)
+        elif index not in seen:
+            seen.add(index)
+            todo.append((index, True))
+            todo += [(each, False) for each in sorted(found[index].successors)]
+    return [*reversed(left), *(each.index for each in found if each.index not in seen)]
 
 
 def _connect(block: Block, program: syntax.Program, number: dict[int, int], count: int) -> None:
