@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from itertools import chain
 
 from nvfp4.emulator.work import ANYWHERE
 from nvfp4.model.sass import Block, Code
@@ -41,14 +41,12 @@ class Meetings:
 
     def _before(self, branch: int) -> set[int]:
         """Return the statements that lanes which part at a branch may execute before they meet."""
-        code = self._code
-        if branch == ANYWHERE:
-            meeting = self._of_all.union(code.meeting.values())
-            return self._statements(b for b in code.blocks if meeting.isdisjoint(b.numbers))
+        code, any_ = self._code, branch == ANYWHERE
         found: dict[int, Block] = {}
-        for parting in self._parting[branch]:
+        for parting in chain(*self._parting.values()) if any_ else self._parting[branch]:
             last = parting.end - 1
-            meeting = self._of_all.union(to for at, to in code.meeting.items() if at < last < to)
+            waits = (to for at, to in code.meeting.items() if any_ or at < last < to)
+            meeting = self._of_all.union(waits)
             todo = [*parting.branches, parting.following]
             while todo:
                 number = todo.pop()
@@ -57,7 +55,4 @@ class Meetings:
                     if meeting.isdisjoint(block.numbers):
                         found[number] = block
                         todo += [*block.branches, block.following]
-        return self._statements(found.values())
-
-    def _statements(self, blocks: Iterable[Block]) -> set[int]:
-        return {self._code.instructions[n].statement for block in blocks for n in block.numbers}
+        return {code.instructions[n].statement for each in found.values() for n in each.numbers}

@@ -14,6 +14,7 @@ from nvfp4.capture.standin.functions import indexed
 from nvfp4.records.launch_errors import NeedsGpu
 
 CUDA_VERSION = "13.0"
+_STREAMS = ("Stream", "ExternalStream", "Event", "current_stream", "default_stream", "set_stream")
 
 
 def properties_of(device: Device) -> SimpleNamespace:
@@ -58,12 +59,7 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
         torch.cuda: {
             **initialized,
             **_about_the_device(device),
-            "Stream": streams.Stream,
-            "ExternalStream": streams.ExternalStream,
-            "Event": streams.Event,
-            "current_stream": streams.current_stream,
-            "default_stream": streams.default_stream,
-            "set_stream": streams.set_stream,
+            **{name: getattr(streams, name) for name in _STREAMS},
             "get_stream_from_external": streams.ExternalStream,
             **of_graphs,
             "is_current_stream_capturing": lambda: streams.current_stream().is_capturing(),

@@ -7,6 +7,7 @@ them bits 4-5 and 29-30 select bytes of the scales of b and a, 23 is the scales'
 """
 
 from dataclasses import dataclass
+from itertools import compress
 
 _FLOAT = {0: "f16", 1: "bf16"}
 _NARROW = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
@@ -73,14 +74,9 @@ class InstructionDescriptor:
         text += f"{self.a} x {self.b} -> {self.d}"
         if self.scale_type:
             text += f", scales {self.scale_type}"
-        flags = {
-            "-a": self.negate_a,
-            "-b": self.negate_b,
-            "a transposed": self.transpose_a,
-            "b transposed": self.transpose_b,
-            "saturating": self.saturates,
-        }
-        return ", ".join([text, *(name for name, on in flags.items() if on)])
+        names = ("-a", "-b", "a transposed", "b transposed", "saturating")
+        flags = (self.negate_a, self.negate_b, self.transpose_a, self.transpose_b, self.saturates)
+        return ", ".join([text, *compress(names, flags)])
 
 
 class Contradiction(Exception):
