@@ -270,19 +270,9 @@ def _support(holds: bool, message: str) -> None:
 
 
 def encode_tensor_map(
-    target: int,
-    data_type: int,
-    rank: int,
-    address: int,
-    shape: int,
-    strides: int,
-    box: int,
-    element_strides: int,
-    interleave: int,
-    swizzle: int,
-    promotion: int,
-    fill: int,
-) -> None:
+    target: int, data_type: int, rank: int, address: int, shape: int, strides: int, box: int,
+    element_strides: int, interleave: int, swizzle: int, promotion: int, fill: int
+) -> None:  # fmt: skip
     """Do what cuTensorMapEncodeTiled does: write the descriptor to `target` (128 bytes).
 
     shape, strides, box, element_strides: addresses of u64[rank], u64[rank - 1], u32[rank],

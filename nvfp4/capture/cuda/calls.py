@@ -77,17 +77,9 @@ def grid_barrier(
 
 @entry()
 def launch(
-    runtime: CudaRuntime,
-    function: int,
-    grid: int,
-    block: int,
-    cluster: int,
-    arguments: int,
-    shared_bytes: int,
-    stream: int,
-    programmatic: int,
-    cooperative: int,
-) -> None:
+    runtime: CudaRuntime, function: int, grid: int, block: int, cluster: int, arguments: int,
+    shared_bytes: int, stream: int, programmatic: int, cooperative: int
+) -> None:  # fmt: skip
     dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     registers = grid_barrier(runtime, function, *dims, shared_bytes, stream) if cooperative else {}
     early = bool(programmatic and not cooperative)

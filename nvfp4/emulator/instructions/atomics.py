@@ -106,15 +106,9 @@ def atomic(site: Site) -> Action:
 
 
 def apply(
-    batch: Batch,
-    what: access_shape.Access,
-    space: str,
-    update: Update,
-    address: Array,
-    lanes: Array,
-    b: list[Array],
-    c: list[Array],
-) -> Array:
+    batch: Batch, what: access_shape.Access, space: str, update: Update, address: Array,
+    lanes: Array, b: list[Array], c: list[Array]
+) -> Array:  # fmt: skip
     """Update memory and return the old values, [elements, lanes]."""
     batch.traffic.atomics += address.size
     if space == "shared":

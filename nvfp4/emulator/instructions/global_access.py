@@ -206,18 +206,9 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
     mark = flag | READ_LATE if flag == READ and batch.triggered else flag
     spent = np.zeros(batch.grid.ctas, np.int64)
     bad, sectors, fresh = native.visit_global(
-        address,
-        requests.request,
-        nbytes,
-        access.alignment,
-        memory.starts,
-        memory.ends,
-        memory.sector0,
-        memory.touched,
-        mark if access.counted else 0,
-        batch.grid.warps,
-        spent,
-    )
+        address, requests.request, nbytes, access.alignment, memory.starts, memory.ends,
+        memory.sector0, memory.touched, mark if access.counted else 0, batch.grid.warps, spent
+    )  # fmt: skip
     if bad >= 0:
         _fault(batch, access, int(address[bad]), requests.lane(bad), flag)
     if access.only is not None:

@@ -286,15 +286,9 @@ def stores_flags(site: Site) -> bool:
 
 
 def note_writes(
-    batch: Batch,
-    site: Site,
-    nbytes: int,
-    offset: Array,
-    lanes: Array,
-    data: Array,
-    atomic: bool = False,
-    issued: bool = False,
-) -> None:
+    batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array, data: Array,
+    atomic: bool = False, issued: bool = False
+) -> None:  # fmt: skip
     """Write data[element, i], and note it if it is a race. Atomics are recorded only, and so are
     issued copies, which the copy engine writes later."""
     shared, team, clocks = batch.shared, batch.clusters, batch.shared.clocks
@@ -392,15 +386,9 @@ def _who_left(at: LaneSite, stamp: int) -> tuple[int, int]:
 
 
 def _note(
-    at: LaneSite,
-    flag: int,
-    nbytes: int,
-    offset: int,
-    fault: int,
-    stamp: int,
-    count: int,
-    engine: bool = False,
-) -> None:
+    at: LaneSite, flag: int, nbytes: int, offset: int, fault: int, stamp: int, count: int,
+    engine: bool = False
+) -> None:  # fmt: skip
     address = at.batch.shared.address(offset)
     other = stamped_by(at, stamp, _COPY)
     where = f"shared address {address:#x}{owner(at, offset)}"

@@ -160,15 +160,9 @@ def passing(batch: Batch, index: int, shadows: tuple[Array, ...]) -> tuple[Array
 
 
 def merge(
-    batch: Batch,
-    index: int,
-    unsure: Array,
-    when: Array,
-    value: Array,
-    old: Array,
-    shadow: Array,
-    old_shadow: Array,
-) -> Array:
+    batch: Batch, index: int, unsure: Array, when: Array, value: Array, old: Array, shadow: Array,
+    old_shadow: Array
+) -> Array:  # fmt: skip
     """Return the shadow of a register that was set under a guard which may be undefined.
 
     If the guard is undefined, a bit is defined only if it has the same defined value with and

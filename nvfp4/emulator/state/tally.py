@@ -113,15 +113,9 @@ class Tally:
         return self._sites[id(instruction)]
 
     def global_access(
-        self,
-        instruction: Instruction,
-        nbytes: int,
-        memory: GlobalMemory,
-        asked: Requests,
-        sectors: int,
-        batch: int,
-        reads: bool,
-    ) -> None:
+        self, instruction: Instruction, nbytes: int, memory: GlobalMemory, asked: Requests,
+        sectors: int, batch: int, reads: bool
+    ) -> None:  # fmt: skip
         """Record accesses of `nbytes` each. sectors: of all requests together. batch: identifies
         the batch."""
         address, request, copies = asked.address, asked.request, asked.copies
