@@ -221,8 +221,8 @@ class PredictingBench(Bench):
 
 def neighbours(space: Space, name: str) -> list[str]:
     """Return the names of configurations that differ from one in one field."""
-    own = dataclasses.astuple(space[name])
-    fields = {each: dataclasses.astuple(other) for each, other in space.items()}
+    fields = {each: [*map(str, dataclasses.astuple(other))] for each, other in space.items()}
+    own = fields[name]
     return [
         each
         for each, theirs in fields.items()

@@ -27,8 +27,13 @@ def name_of(configuration: Any) -> str:
 
 
 def sentence(error: BaseException) -> str:
-    """Return an exception's type and message on one line of at most 200 characters."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    """Return an exception's type and message on one line of at most 200 characters, in ASCII with
+    escapes for all else."""
+    try:
+        said = f"{type(error).__name__}: {error}"
+    except Exception:  # a class of the submission's own may fail at whatever is asked of it
+        said = type(error).__name__
+    return " ".join(said.split())[:200].encode("unicode_escape").decode()
 
 
 def load_submission(path: pathlib.Path) -> Any:

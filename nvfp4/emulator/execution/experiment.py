@@ -400,6 +400,6 @@ def _orders_arrivals(instruction: Instruction) -> bool:
     head = instruction.parts[0]
     if head in ("bar", "barrier"):  # of some threads of a CTA
         return "cluster" not in instruction.parts and len(instruction.operands) > 1
-    if head == "st":  # a flag
+    if head in ("st", "ld"):  # a flag
         return not {"volatile", "relaxed", "release"}.isdisjoint(instruction.parts)
     return head in ("atom", "red", "mbarrier")

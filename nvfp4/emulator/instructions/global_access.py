@@ -121,8 +121,6 @@ def _note_reads(
     access.site.record_access(batch, "global", address, access.nbytes, lanes, writes=False)
     nc = "nc" in access.site.parts
     found = races.reads(address, access.nbytes, who, nc=nc, strong=access.strong)
-    if found.of_fenced:
-        races.exchange(np.full(lanes.size, FENCES), who, tells=False, acquires=True)
     _note(batch, access.site, READ, access.nbytes, address, lanes, found)
 
 

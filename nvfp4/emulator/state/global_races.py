@@ -160,15 +160,16 @@ def _bytes_of(cell, first, end):  # type: ignore[no-untyped-def]
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
     address, nbytes, number, row, thread, known, starts, ends, shadows, releases, latest, atomic,
-    nc, strong, salt
+    nc, strong, flagged, salt
 ):  # fmt: skip
     """Record reads of `nbytes` at each address, or atomics. number: linear CTA numbers. row: places
     of the CTAs in the batch. nc: by the cache of what is never written. strong: loads that race
     with plain stores before them which are not FENCED, and leave no stamp for those that follow.
-    salt: see `is_drawn`. Returns the first (lane, other's stamp) that race and how many do, the
-    first that may read what was there before, and whether a strong one reads of a FENCED store."""
+    flagged: gets for each strong load the CTA of the FENCED store that it reads of. salt: see
+    `is_drawn`. Returns the first (lane, other's stamp) that race and how many do, the first that
+    may read what was there before."""
     first, other, own, count = -1, np.int64(0), np.int64(0), 0
-    early, writer_of_early, of_fenced = -1, np.int64(0), False
+    early, writer_of_early = -1, np.int64(0)
     near = -1
     for i in range(address.shape[0]):
         begin = np.int64(address[i])
@@ -197,7 +198,7 @@ def note_reads(  # type: ignore[no-untyped-def]
                     if early < 0 and late and not atomic:
                         early, writer_of_early = i, writer
                 elif strong and writer & FENCED != 0:
-                    of_fenced = True
+                    flagged[i] = (writer >> _OWNER) - 1
                 else:
                     racing = _worse(writer, racing, stamp)
             placed = False
@@ -220,7 +221,7 @@ def note_reads(  # type: ignore[no-untyped-def]
             count += 1
             if first < 0 or (_near(other, own) and not _near(racing, stamp)):
                 first, other, own = i, racing, stamp
-    return first, other, count, early, writer_of_early, of_fenced
+    return first, other, count, early, writer_of_early
 
 
 @loop
@@ -277,6 +278,40 @@ def note_writes(  # type: ignore[no-untyped-def]
 
 
 @loop
+def _row(channel, cta, releases, latest, epochs, used):  # type: ignore[no-untyped-def]
+    """Return a CTA's row of `releases` for a channel's epoch, and how many rows are in use then."""
+    k = latest[cta]
+    if k >= 0 and releases[k, 1] == epochs[channel] and releases[k, 2] == channel:
+        return k, used
+    releases[used, 0], releases[used, 1], releases[used, 2] = k, epochs[channel], channel
+    releases[used, 3:] = 0
+    latest[cta] = used
+    return used, used + 1
+
+
+@loop
+def pass_on(  # type: ignore[no-untyped-def]
+    channel, owner, releases, latest, heard, epochs, used
+):
+    """Release to channels what CTAs have released by fences, where a reader has found the flag that
+    a plain store behind one of these has set. owner: their numbers, or -1. Returns as `exchange`.
+    """
+    for i in range(channel.shape[0]):
+        fence = latest[owner[i]] if owner[i] >= 0 else -1
+        if fence >= 0:
+            k, used = _row(channel[i], owner[i], releases, latest, epochs, used)
+        while fence >= 0:
+            if releases[fence, 2] == FENCES:
+                for v in range(3, releases.shape[1]):
+                    releases[k, v] = max(releases[k, v], releases[fence, v])
+                for c in range(CHANNELS):
+                    known = releases[fence, releases.shape[1] - CHANNELS + c]
+                    heard[channel[i], c] = max(heard[channel[i], c], known)
+            fence = releases[fence, 0]
+    return used
+
+
+@loop
 def exchange(  # type: ignore[no-untyped-def]
     channel, number, row, warp, known, published, releases, latest, heard, epochs, used, tells,
     publishes, acquires
@@ -295,21 +330,15 @@ def exchange(  # type: ignore[no-untyped-def]
             continue
         mine = known[row[i], w]
         if tells:
-            k = latest[cta]
-            if k < 0 or releases[k, 1] != epochs[b] or releases[k, 2] != b:
-                releases[used, 0] = k
-                releases[used, 1] = epochs[b]
-                releases[used, 2] = b
-                releases[used, 3:] = 0
-                k = used
-                latest[cta] = k
-                used += 1
+            k, used = _row(b, cta, releases, latest, epochs, used)
             for v in range(warps):
                 releases[k, 3 + v] = max(releases[k, 3 + v], mine[v])
                 seen = mine[v] if publishes else min(mine[v], published[row[i], v])
                 releases[k, 3 + warps + v] = max(releases[k, 3 + warps + v], seen)
             for c in range(CHANNELS):
                 heard[b, c] = max(heard[b, c], mine[warps + c])
+                known_then = releases[k, 3 + 2 * warps + c]
+                releases[k, 3 + 2 * warps + c] = max(known_then, mine[warps + c])
             mine[w] += 1
         if acquires:
             for c in range(CHANNELS):
@@ -324,8 +353,8 @@ class GlobalRaces:
 
     starts, ends: uint64[buffers]. shadows: uint64[buffers], host addresses of the stamps: the last
     writers of all cells, then their first readers, then their second ones. The word before them is
-    0 while there are no readers. releases: int32[n, 3 +
-    2 * clocks]: the CTA's previous row or -1, epoch, channel, clocks, published ones. latest:
+    0 while there are no readers. releases: int32[n, 3 + 2 * clocks + CHANNELS]: the CTA's previous
+    row or -1, epoch, channel, clocks, published ones, and the epochs it had heard of. latest:
     int32[CTAs of the grid], a CTA's last row or -1. heard: as of `exchange`. epochs:
     int32[CHANNELS], how often each channel was listened to, and 1.
     """
@@ -336,7 +365,7 @@ class GlobalRaces:
         self.starts = self.ends = np.zeros(0, np.uint64)
         self.shadows = np.zeros(0, np.uint64)
         self._stamps: list[Array] = []
-        self.releases = np.zeros((64, 3 + 2 * clocks), np.int32)
+        self.releases = np.zeros((64, 3 + 2 * clocks + CHANNELS), np.int32)
         self.latest = np.full(ctas, -1, np.int32)
         self.heard = np.zeros((CHANNELS, CHANNELS), np.int32)
         self.epochs = np.ones(CHANNELS, np.int32)
@@ -402,8 +431,20 @@ class GlobalRaces:
         self, address: Array, nbytes: int, who: "Who", atomic: bool = False, nc: bool = False,
         strong: bool = False,
     ) -> "Found":  # fmt: skip
-        """Record reads or atomics; see `note_reads`."""
-        return self._note(note_reads, address, nbytes, who, atomic, nc, strong, self._salt)
+        """Record reads or atomics; see `note_reads`. A strong load of a flag that a plain store has
+        set behind a fence acquires what that fence has released."""
+        flagged = np.full(address.size if strong else 0, -1)
+        found = self._note(
+            note_reads, address, nbytes, who, atomic, nc, strong, flagged, self._salt
+        )
+        if (flagged >= 0).any():
+            channel = self.channels(address)
+            self._make_room(channel.size)
+            self._used = pass_on(
+                channel, flagged, self.releases, self.latest, self.heard, self.epochs, self._used
+            )
+            self.exchange(channel, who, tells=False, acquires=True)
+        return found
 
     def writes(self, address: Array, data: Array, who: "Who") -> "Found":
         """Write data[lane, byte] to watched buffers; see `note_writes`."""
@@ -430,12 +471,15 @@ class GlobalRaces:
     ) -> None:
         """Let these lanes release to channels, acquire from them, or both, one after the other."""
         number, row, thread, clocks = who
-        while self._used + channel.size > self.releases.shape[0]:
-            self.releases = np.concatenate((self.releases, np.zeros_like(self.releases)))
+        self._make_room(channel.size)
         self._used = exchange(
             channel, number, row, thread >> 5, clocks.known, clocks.published, self.releases,
             self.latest, self.heard, self.epochs, self._used, tells, publishes, acquires
         )  # fmt: skip
+
+    def _make_room(self, rows: int) -> None:
+        while self._used + rows > self.releases.shape[0]:
+            self.releases = np.concatenate((self.releases, np.zeros_like(self.releases)))
 
 
 Who = tuple[Array, Array, Array, Clocks]
@@ -460,8 +504,6 @@ class Found(NamedTuple):
     early: int = -1
     """The first lane that reads what its writer has not published."""
     writer_of_early: int = 0
-    of_fenced: int = 0
-    """Whether a strong load reads what a plain store behind a fence wrote, as some set a flag."""
 
 
 _MOST_RUNS = 1024
