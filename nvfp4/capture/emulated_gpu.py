@@ -386,7 +386,7 @@ def _listed(note: Note) -> gpu_messages.Told:
 
 def _described(region: Buffer) -> gpu_messages.Region:
     view = region.view
-    seen = None if view is None else (list(view.shape), list(view.strides), view.offset)
+    seen = None if view is None else (list(view.shape), list(view.strides), view.offset, view.dtype)
     return region.name, region.address, region.nbytes, region.writable, seen
 
 

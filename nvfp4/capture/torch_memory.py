@@ -67,11 +67,12 @@ class LiveTensors:
             address, nbytes = storage.data_ptr(), storage.nbytes()
             width = tensor.element_size()
             strides = tuple(each * width for each in tensor.stride())
-            view = View(tuple(tensor.shape), strides, tensor.storage_offset() * width)
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            view = View(tuple(tensor.shape), strides, tensor.storage_offset() * width, dtype=dtype)
         except (RuntimeError, NotImplementedError, AttributeError, TypeError):
             return  # fake, functional and other tensors without storage
         shape = "x".join(map(str, tensor.shape)) or "scalar"
-        name = f"the {shape} {str(tensor.dtype).removeprefix('torch.')} tensor"
+        name = f"the {shape} {dtype} tensor"
         seen = self._known.get(id(tensor))
         if seen is not None and seen[0]() is None:  # another object had this id
             self._freed.append(seen[1])

@@ -169,9 +169,9 @@ class Gpu:
                 request.base + offset,
                 nbytes,
                 writable,
-                View(tuple(shape), tuple(strides), at, tuple((a, b) for a, b in dimensions)),
+                View(tuple(shape), tuple(strides), at, tuple((a, b) for a, b in words), dtype),
             )
-            for name, offset, nbytes, writable, shape, strides, at, dimensions in request.buffers
+            for name, offset, nbytes, writable, shape, strides, at, words, dtype in request.buffers
         ]
         self._place_of_output = request.base + request.place
         self._room_for_output = min(request.room_bytes, request.mapped_bytes - request.place)
@@ -449,7 +449,7 @@ def _buffer(name: str, address: int, nbytes: int, writable: bool, view: Any) -> 
         raise Malformed("a region has no such addresses")
     if view and len(view[0]) != len(view[1]):
         raise Malformed("a region has no such elements")
-    seen = View(tuple(view[0]), tuple(view[1]), view[2]) if view else None
+    seen = View(tuple(view[0]), tuple(view[1]), view[2], dtype=view[3]) if view else None
     return Buffer(name, address, nbytes, writable, seen)
 
 

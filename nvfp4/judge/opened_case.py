@@ -435,6 +435,7 @@ def described(plan: CasePlan, places: dict[str, int]) -> list[Any]:
             [each * leaf.itemsize for each in leaf.strides],
             leaf.offset * leaf.itemsize,
             leaf.dimensions,
+            leaf.dtype,
         ]
         for number, (leaf, storage) in enumerate(held)
         if leaf.path in places

@@ -13,8 +13,8 @@ from nvfp4.records.messages import Done
 
 window_bytes = 16 << 20
 
-Region = tuple[str, int, int, bool, tuple[list[int], list[int], int] | None]
-"""Name, address, bytes, whether it may be written, and shape, strides and offset of its view."""
+Region = tuple[str, int, int, bool, tuple[list[int], list[int], int, str] | None]
+"""Name, address, bytes, whether it may be written; shape, strides, offset, dtype of its view."""
 
 Told = tuple[str, str, str | None, str | None, int | None]
 """A note: code, message, hint, file and line."""

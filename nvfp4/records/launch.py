@@ -25,7 +25,7 @@ def resident_ctas(multiprocessors: int, each: int, cluster: int) -> int:
 
 
 class View(Record):
-    """The layout of a tensor in a buffer, for messages."""
+    """The layout of a tensor in a buffer, and what its elements are."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -34,6 +34,8 @@ class View(Record):
     """The offset of the first element."""
     dimensions: tuple[tuple[str, str], ...] = ()
     """The words for an index and for the extent of each dimension: ("row", "m")."""
+    dtype: str = ""
+    """Such as float16; "" if nothing is known of it."""
 
     def outermost_first(self) -> list[int]:
         """Return the dimensions of more than one element, by falling stride."""

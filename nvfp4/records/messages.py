@@ -199,8 +199,8 @@ class Begin(Record):
     base: int
     """Address of the buffers in the worker."""
     buffers: list[Any]
-    """Name, offset, nbytes, writable, shape, strides in bytes and dimensions of each buffer that
-    launches may touch."""
+    """Name, offset, nbytes, writable, shape, strides in bytes, dimensions and dtype of each buffer
+    that launches may touch."""
     mapped_bytes: int
     place: int
     """Offset of the output."""
