@@ -313,16 +313,10 @@ def _spread(clusters: Array, size: int, seed: int) -> Array:
 
 
 def state_before(
-    module: LoadedModule,
-    compiled: CompiledKernel,
-    asked: Launch,
-    *,
-    check: bool = False,
-    order: Order | None = None,
-    watch: Sequence[Buffer] = (),
-    tally: Tally | None = None,
-    met: Sequence[Footprint] = (),
-) -> LaunchState:
+    module: LoadedModule, compiled: CompiledKernel, asked: Launch, *, check: bool = False,
+    order: Order | None = None, watch: Sequence[Buffer] = (), tally: Tally | None = None,
+    met: Sequence[Footprint] = ()
+) -> LaunchState:  # fmt: skip
     """A launch before its first batch. Raises LaunchError."""
     order = order or Order()
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes

@@ -72,6 +72,7 @@ class Scheduler:
         self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
         late = batch.launch.order.overwrites_late
         self._late = overwriting_blocks(kernel) if late else frozenset()
+        self._waiting: set[int] = set()
         self._favoured = False
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
@@ -144,10 +145,16 @@ class Scheduler:
     def _polls_in_vain(self, place: int) -> bool:
         """Return whether this group has polled memory since the last change, so that other groups
         run first."""
-        in_vain = self._last_run.get(place, -1) > self._changed_at
-        in_vain = in_vain and self._vain_polls > self._patience
+        in_vain = self._last_run.get(place, -1) > self._changed_at and self._is_long(place)
         polls = place == self._left or self._standstill.polls(place % len(self.kernel.blocks))
+        if in_vain and polls:
+            self._waiting.add(place)
         return in_vain and polls
+
+    def _is_long(self, place: int) -> bool:
+        """Return whether memory has been polled in vain for longer than a group at a place may
+        go on: one that has waited there before is to wait no longer than others need to run."""
+        return self._vain_polls > (0 if place in self._waiting else self._patience)
 
     def _advance(self, place: int, group: Group) -> None:
         """Run an admitted group from `place` until it diverges, meets others or waits."""
@@ -179,7 +186,7 @@ class Scheduler:
             changed = self._changed_at == now
             polled = bool(self.groups) and not changed and self._standstill.polls(number)
             self._vain_polls = self._vain_polls + polled if not changed else 0
-            polled = polled and self._vain_polls > self._patience
+            polled = polled and self._is_long(turn + number)
             number = following
             place = turn + number
             alone = not self.groups or self._rank(place) < self._rank(self._first())

@@ -134,14 +134,9 @@ def invalidate(batch: Batch, offset: Array) -> None:
 
 
 def change(
-    site: Site,
-    batch: Batch,
-    offset: Array,
-    lanes: Array,
-    arrivals: Array,
-    expect: Array,
-    drop: bool = False,
-) -> Array:
+    site: Site, batch: Batch, offset: Array, lanes: Array, arrivals: Array, expect: Array,
+    drop: bool = False
+) -> Array:  # fmt: skip
     """Count arrivals and expected bytes at mbarriers (negative: bytes that came), and return their
     states from before."""
     _check_live(site, batch, offset, lanes)
