@@ -280,14 +280,9 @@ def test_a_missing_submission_ends_with_2(stage: Stage) -> None:
 on_cuda = torch.cuda.is_available()
 
 rights = [
-    "returns_c",
-    "returns_a_fresh_tensor",
-    "returns_a_strided_tensor",
-    "prints_megabytes",
-    "computes_in_threads",
-    "leaves_a_fork_behind",
-    "closes_standard_streams",
-]
+    "returns_c", "returns_a_fresh_tensor", "returns_a_strided_tensor", "prints_megabytes",
+    "computes_in_threads", "leaves_a_fork_behind", "closes_standard_streams"
+]  # fmt: skip
 
 wrongs = {
     "computes_wrong_values": r"^1 of \d+ elements are wrong\n"

@@ -119,7 +119,7 @@ class Fuzzer:
         parameters = [base + self._parts["a"], scratch, c]
         requests = [
             gpu_messages.AddText(len(text.encode("utf-8", "replace"))),
-            gpu_messages.SetRegions([("a tensor", scratch, 256, True, ([64], [4], 0))], []),
+            gpu_messages.SetRegions([("a tensor", scratch, 256, True, ([64], [4], 0, "int8"))], []),
             gpu_messages.Write([(scratch, 256), (c, 32)]),
             gpu_messages.FindVariable(0, "counter"),
             gpu_messages.Examine(0, "work"),

@@ -53,15 +53,11 @@ def mapped(data: Array, box: tuple[int, int]) -> tuple[Array, Array]:
 
 
 NAMES: dict[str, Any] = {
-    "np": np,
-    "json": json,
-    "aligned": aligned,
+    "np": np, "json": json, "aligned": aligned,
     "words": lambda n=64: np.arange(n, dtype=np.uint32),
-    "zeros": lambda n=64: np.zeros(n, np.uint32),
-    "ones": lambda n=64: np.ones(n, np.uint32),
-    "mapped": mapped,
-    **vars(tensor),
-}
+    "zeros": lambda n=64: np.zeros(n, np.uint32), "ones": lambda n=64: np.ones(n, np.uint32),
+    "mapped": mapped, **vars(tensor)
+}  # fmt: skip
 
 
 class Kernel(NamedTuple):

@@ -9,8 +9,9 @@ from ptx_harness import run as run_alone
 from test_worlds import cause_of, run, words
 
 from nvfp4.emulator import Worlds, errors
-from nvfp4.emulator.execution import launch, schedule
+from nvfp4.emulator.execution import experiment, launch, schedule
 from nvfp4.emulator.state.order import Order
+from nvfp4.records.launch import View
 
 # The CTA that draws ticket 0 stores 5 to the first word of q1; the others add 1.
 FIRST_STORES = """
@@ -284,3 +285,25 @@ def test_a_grid_that_no_longer_waits_is_found_out_after_one_that_did(
         run(worlds, WAITS_FOR_ALL, counter, parts, out, grid=8)
         monkeypatch.undo()
     assert (cause_of(worlds, out) is None) == sets_back
+
+
+def test_a_barrier_of_a_grid_that_some_need_not_reach_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Warps that wait take few steps of those that others need, so that an order ends."""
+    monkeypatch.setattr(schedule, "STEP_LIMIT", 3_000)
+    before = "mov.u32 %r7, 0; mov.u32 %r8, s; M: bar.sync 0; st.shared.u32 [%r8], 1;"
+    before += "add.u32 %r7, %r7, 1; setp.lt.u32 %p4, %r7, 10; @%p4 bra M;"
+    text = before + WAITS_FOR_ALL.replace("%r3, 8", "%r3, 14").replace("%r4, 8", "%r4, 16")
+    worlds, arrays, room = Worlds(), (words(1), words(16), words(1)), ".shared .align 4 .b8 s[4];"
+    for _ in range(2):
+        arrays[0][:] = 0
+        run(worlds, text, *arrays, grid=16, block=128, before=room)
+    out = arrays[2]
+    assert cause_of(worlds, out) is not None
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", ""])
+def test_other_integers_are_not_the_same_but_for_rounding(dtype: str) -> None:
+    one, other = (np.array([n], np.int32).view(np.uint8) for n in (819_652_826, 815_807_708))
+    assert not experiment._same(one, other, True, View((1,), (4,), dtype=dtype))

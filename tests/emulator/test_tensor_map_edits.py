@@ -8,15 +8,10 @@ from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 
 MAP = TensorMap(
-    data_type=DataType.BFLOAT16,
-    address=0x7F1234567800,
-    shape=(640, 48, 3, 2),
-    strides_bytes=(1 << 37, 96, 1 << 36),
-    box=(32, 200, 1, 2),
-    element_strides=(1,) * 4,
-    swizzle=Swizzle.BYTES_64,
-    fill=Fill.NAN,
-)
+    data_type=DataType.BFLOAT16, address=0x7F1234567800, shape=(640, 48, 3, 2),
+    strides_bytes=(1 << 37, 96, 1 << 36), box=(32, 200, 1, 2), element_strides=(1,) * 4,
+    swizzle=Swizzle.BYTES_64, fill=Fill.NAN
+)  # fmt: skip
 
 
 def edit(field: str, value: str, ordinal: int | None = None, where: str = "shared::cta") -> str:

@@ -447,6 +447,17 @@ def test_a_loop_of_unknown_length_takes_its_turns_once() -> None:
     assert 1 < launch.instructions / (148 * 16 * 2000) < 4
 
 
+def test_lanes_whose_code_stands_behind_the_rest_meet_the_others_where_they_come_back() -> None:
+    begin = "and.b32 %r9, %r0, 31; setp.lt.u32 %p1, %r9, 16; mov.u32 %r100, %r3;"
+    few = loop(100, "mad.lo.u32 %r100, %r100, %r3, %r99;").replace("AGAIN", "FEW")
+    rest, end = loop(100, "mad.lo.u32 %r100, %r3, %r100, %r0;"), "xor.b32 %r100, %r100, %r0;"
+    near = f"{begin} @!%p1 bra HERE; {few} HERE: {rest} {end}"
+    far = f"{begin} @%p1 bra FAR; HERE: {rest} bra.uni DONE; FAR: {few} bra HERE; DONE: {end}"
+    assert us(count(kernel(far), 148, 256)) == pytest.approx(
+        us(count(kernel(near), 148, 256)), 0.02
+    )
+
+
 FEWER = "and.b32 %r9, %r0, 31; setp.eq.u32 %p1, %r9, 0; mov.u32 %r100, 1; @%p1 bra END;"
 GOT = "atom.global.add.u32 %r10, [%d3], %r0; add.u32 %r100, %r100, %r10;"
 

@@ -71,22 +71,11 @@ def timed(line: str) -> BenchmarkResult:
     least = elements(line) * 9 // 16
     floor_us = least / 7e6 + 2
     return BenchmarkResult(
-        line,
-        "pass",
-        timed=True,
-        runs=100,
-        mean_us=floor_us * 1.1,
-        median_us=floor_us * 1.09,
-        std_us=0.5,
-        err_us=0.05,
-        best_us=floor_us * 1.05,
-        worst_us=floor_us * 62.5,
-        batched_us=floor_us * 1.02,
-        bytes=least,
-        floor_us=floor_us,
-        sol_us=least / 8e6,
-        b200_floor_us=14.9,
-    )
+        line, "pass", timed=True, runs=100, mean_us=floor_us * 1.1, median_us=floor_us * 1.09,
+        std_us=0.5, err_us=0.05, best_us=floor_us * 1.05, worst_us=floor_us * 62.5,
+        batched_us=floor_us * 1.02, bytes=least, floor_us=floor_us, sol_us=least / 8e6,
+        b200_floor_us=14.9
+    )  # fmt: skip
 
 
 def verdict(
