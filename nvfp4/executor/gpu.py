@@ -194,17 +194,10 @@ class Gpu:
                 counting.advise(reports, us, call.with_suffix, asked.model, clean, call.host)
         fault = call.fault or Fault("")
         return messages.Ended(
-            reports,
-            call.notes,
-            call.why,
-            fault.text,
-            _short(fault.failure),
-            predicted,
-            compiled_since(told),
-            call.fatal,
-            _short(call.sampled),
-            [_short(asdict(each)) for each in call.alone],
-        )
+            reports, call.notes, call.why, fault.text, _short(fault.failure), predicted,
+            compiled_since(told), call.fatal, _short(call.sampled),
+            [_short(asdict(each)) for each in call.alone]
+        )  # fmt: skip
 
     def _write_costs(self, call: _Call, asked: messages.Begin) -> None:
         kernels, clean = [], asked.flush == "clean"

@@ -42,17 +42,20 @@ class Meetings:
     def _before(self, branch: int) -> set[int]:
         """Return the statements that lanes which part at a branch may execute before they meet."""
         code, any_ = self._code, branch == ANYWHERE
-        found: dict[int, Block] = {}
+        found: set[int] = set()
         for parting in chain(*self._parting.values()) if any_ else self._parting[branch]:
             last = parting.end - 1
             waits = (to for at, to in code.meeting.items() if any_ or at < last < to)
             meeting = self._of_all.union(waits)
+            reached: set[int] = set()
             todo = [*parting.branches, parting.following]
             while todo:
                 number = todo.pop()
-                if number is not None and number not in found:
+                if number is not None and number not in reached:
                     block = code.blocks[number]
                     if meeting.isdisjoint(block.numbers):
-                        found[number] = block
+                        reached.add(number)
                         todo += [*block.branches, block.following]
-        return {code.instructions[n].statement for each in found.values() for n in each.numbers}
+            found |= reached
+        blocks = (code.blocks[number] for number in found)
+        return {code.instructions[n].statement for block in blocks for n in block.numbers}

@@ -47,15 +47,9 @@ def start_session(
 ) -> subprocess.Popen[bytes]:
     """Start a process that leads a session and reads nothing. fds: descriptors that it inherits."""
     return subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        pass_fds=fds,
-        start_new_session=True,
-    )
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout,
+        stderr=stderr, pass_fds=fds, start_new_session=True
+    )  # fmt: skip
 
 
 class ForkServer:

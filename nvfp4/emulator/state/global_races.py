@@ -279,8 +279,11 @@ def note_writes(  # type: ignore[no-untyped-def]
 
 @loop
 def _row(channel, cta, releases, latest, epochs, used):  # type: ignore[no-untyped-def]
-    """Return a CTA's row of `releases` for a channel's epoch, and how many rows are in use then."""
+    """Return a CTA's row of `releases` for a channel's epoch, and how many rows are in use then.
+    Its fences have one row."""
     k = latest[cta]
+    while k >= 0 and channel == FENCES and releases[k, 2] != FENCES:
+        k = releases[k, 0]
     if k >= 0 and releases[k, 1] == epochs[channel] and releases[k, 2] == channel:
         return k, used
     releases[used, 0], releases[used, 1], releases[used, 2] = k, epochs[channel], channel
@@ -290,24 +293,40 @@ def _row(channel, cta, releases, latest, epochs, used):  # type: ignore[no-untyp
 
 
 @loop
+def _heard(fence, owner, mine, releases, latest):  # type: ignore[no-untyped-def]
+    """Return whether a warp has heard of all that a CTA has released by fences, in that row."""
+    warps = mine.shape[0] - CHANNELS
+    i = latest[owner]
+    while i >= 0:
+        newer = releases[i, 2] != FENCES and releases[i, 1] <= mine[warps + releases[i, 2]]
+        for v in range(3, 3 + 2 * warps):
+            newer = newer and releases[i, v] >= releases[fence, v]
+        if newer:
+            return True
+        i = releases[i, 0]
+    return False
+
+
+@loop
 def pass_on(  # type: ignore[no-untyped-def]
-    channel, owner, releases, latest, heard, epochs, used
+    channel, owner, row, warp, known, releases, latest, heard, epochs, used
 ):
-    """Release to channels what CTAs have released by fences, where a reader has found the flag that
-    a plain store behind one of these has set. owner: their numbers, or -1. Returns as `exchange`.
-    """
+    """Release to channels what CTAs have released by fences, where a reader that has not heard of
+    it has found the flag that a plain store behind one of these has set. owner: the number of each
+    lane's CTA, or -1, which it becomes where nothing is passed on. Returns as `exchange`."""
     for i in range(channel.shape[0]):
         fence = latest[owner[i]] if owner[i] >= 0 else -1
-        if fence >= 0:
-            k, used = _row(channel[i], owner[i], releases, latest, epochs, used)
-        while fence >= 0:
-            if releases[fence, 2] == FENCES:
-                for v in range(3, releases.shape[1]):
-                    releases[k, v] = max(releases[k, v], releases[fence, v])
-                for c in range(CHANNELS):
-                    known = releases[fence, releases.shape[1] - CHANNELS + c]
-                    heard[channel[i], c] = max(heard[channel[i], c], known)
+        while fence >= 0 and releases[fence, 2] != FENCES:
             fence = releases[fence, 0]
+        if fence < 0 or _heard(fence, owner[i], known[row[i], warp[i]], releases, latest):
+            owner[i] = -1
+            continue
+        k, used = _row(channel[i], owner[i], releases, latest, epochs, used)
+        for v in range(3, releases.shape[1]):
+            releases[k, v] = max(releases[k, v], releases[fence, v])
+        for c in range(CHANNELS):
+            told = releases[fence, releases.shape[1] - CHANNELS + c]
+            heard[channel[i], c] = max(heard[channel[i], c], told)
     return used
 
 
@@ -438,12 +457,14 @@ class GlobalRaces:
             note_reads, address, nbytes, who, atomic, nc, strong, flagged, self._salt
         )
         if (flagged >= 0).any():
-            channel = self.channels(address)
+            channel, (_, row, thread, clocks) = self.channels(address), who
             self._make_room(channel.size)
             self._used = pass_on(
-                channel, flagged, self.releases, self.latest, self.heard, self.epochs, self._used
-            )
-            self.exchange(channel, who, tells=False, acquires=True)
+                channel, flagged, row, thread >> 5, clocks.known, self.releases, self.latest,
+                self.heard, self.epochs, self._used
+            )  # fmt: skip
+            if (flagged >= 0).any():
+                self.exchange(channel, who, tells=False, acquires=True)
         return found
 
     def writes(self, address: Array, data: Array, who: "Who") -> "Found":
