@@ -383,7 +383,7 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
         session = OpenSession([], "", "", "", True)
         gpu = Gpu(session, HostMemory(), window)  # type: ignore[arg-type]
         gpu.answer(gpu_messages.AddText(len(ptx)), None)
-        place = [0, 4 * ctas, True, [ctas], [4], 0, []]
+        place = [0, 4 * ctas, True, [ctas], [4], 0, [], "int32"]
         late, far = time.monotonic() + 60, marks.data_ptr()
         begin = Begin(far, [["a", *place]], 4 * ctas, 0, 0, late, "B200", longest_s=1e-9)
         gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
