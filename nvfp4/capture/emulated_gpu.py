@@ -151,25 +151,14 @@ class EmulatedGpu(Owner):
             other = self._text(launch.with_suffix) if launch.with_suffix else None
             self._send_what_was_set(self._look_for_regions())
             self._fresh.clear()
-            started = self._link.ask(
-                gpu_messages.Start(
-                    text,
-                    launch.kernel,
-                    _three(launch.grid),
-                    _three(launch.block),
-                    _three(launch.cluster),
-                    int(launch.shared_bytes),
-                    int(launch.stream),
-                    bool(launch.programmatic),
-                    bool(launch.waited),
-                    bool(launch.alongside),
-                    bool(launch.trial),
-                    [bytes(each).hex() for each in launch.parameters],
-                    [_listed(each) for each in launch.notes],
-                    self._place(),
-                    other,
-                )
-            )
+            start = gpu_messages.Start(
+                text, launch.kernel, _three(launch.grid), _three(launch.block),
+                _three(launch.cluster), int(launch.shared_bytes), int(launch.stream),
+                bool(launch.programmatic), bool(launch.waited), bool(launch.alongside),
+                bool(launch.trial), [bytes(each).hex() for each in launch.parameters],
+                [_listed(each) for each in launch.notes], self._place(), other
+            )  # fmt: skip
+            started = self._link.ask(start)
         assert isinstance(started, gpu_messages.Started)
         sys.stdout.write(started.output)
 

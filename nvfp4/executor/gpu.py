@@ -356,24 +356,15 @@ class Gpu:
         call, session, asked = self._call, self._session, self._call.request
         predicts = bool(asked.model) and not request.trial
         launch = Launch(
-            self._text(request.text),
-            request.kernel,
-            request.grid,
-            request.block,
-            list(map(_bytes, request.parameters)),
-            request.shared_bytes,
-            request.cluster,
+            self._text(request.text), request.kernel, request.grid, request.block,
+            list(map(_bytes, request.parameters)), request.shared_bytes, request.cluster,
             ListedMemory(self._buffers(), self._freed),
             tuple(map(_note, request.notes[: _most_told - len(call.notes)])),
-            deadline=asked.deadline,
-            stream=request.stream,
-            programmatic=request.programmatic,
-            waited=request.waited,
-            alongside=request.alongside,
+            deadline=asked.deadline, stream=request.stream, programmatic=request.programmatic,
+            waited=request.waited, alongside=request.alongside,
             with_suffix="" if request.with_suffix is None else self._text(request.with_suffix),
-            samples=predicts,
-            progress=self._progress,
-        )
+            samples=predicts, progress=self._progress
+        )  # fmt: skip
         arch = GPUS[asked.model].arch if predicts else ""
         call.also = self._admission.require(launch, arch) or call.also
         launch = replace(launch, registers=self._admission.registers(launch))

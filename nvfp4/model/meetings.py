@@ -5,6 +5,7 @@ from collections import defaultdict
 from itertools import chain
 
 from nvfp4.emulator.work import ANYWHERE
+from nvfp4.model.paths import COMPILERS_OWN
 from nvfp4.model.sass import Block, Code
 
 _OF_WHOLE_WARPS = re.compile(r"bar\.|barrier\.[\w.]*\.aligned\b")
@@ -57,5 +58,5 @@ class Meetings:
                         reached.add(number)
                         todo += [*block.branches, block.following]
             found |= reached
-        blocks = (code.blocks[number] for number in found)
-        return {code.instructions[n].statement for block in blocks for n in block.numbers}
+        executed = (code.instructions[n] for number in found for n in code.blocks[number].numbers)
+        return {each.statement for each in executed if each.name not in COMPILERS_OWN}

@@ -32,7 +32,7 @@ MEMORY = frozenset(
      "LDSM", "STSM", "UBLKCP", "UTMALDG", "UTMASTG", "UTMAREDG", "UBLKPF")
 )  # fmt: skip
 """Instructions that access memory which the emulator has counted."""
-_COMPILERS_OWN = frozenset(("LDL", "STL", "MOV", "BRA", "BSSY", "BSYNC", "NOP", "WARPSYNC"))
+COMPILERS_OWN = frozenset(("LDL", "STL", "MOV", "BRA", "BSSY", "BSYNC", "NOP", "WARPSYNC"))
 """Instructions that a compiler adds, which say little about how often a statement is executed."""
 _WIDE = frozenset(("LDG", "STG", "LDS", "STS", "LD", "ST"))
 _PTX_WIDTH = re.compile(r"(?:\.v([248]))?\.[busf](8|16|32|64|128)(?=\s|\{)")
@@ -181,7 +181,7 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
     sums: dict[tuple[int, int], list[float]] = defaultdict(list)
     for block in code.blocks:
         for each in code.instructions[block.start : block.end]:
-            if each.name in _COMPILERS_OWN or not each.statement:
+            if each.name in COMPILERS_OWN or not each.statement:
                 continue
             anchor = each.name in _ANCHORS
             kind = _SAME.get(each.opcode) or _SAME.get(each.name) or each.name.removeprefix("U")

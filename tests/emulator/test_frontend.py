@@ -11,6 +11,7 @@ from ptx_runs import run_ptx
 
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions.action import BUILDERS
+from nvfp4.emulator.ptx import flow
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
 
@@ -61,3 +62,8 @@ def test_addresses_of_parameters_and_constants_may_have_32_bits() -> None:
     params = [struct.pack("<Q", out.ctypes.data), many.tobytes()]
     run_ptx(HEADER + text, "k", (1,), (32,), params, buffers=[("a", out.ctypes.data, out.nbytes)])
     assert out.tolist() == [101, 130, 7]
+
+
+def test_blocks_of_a_loop_stand_before_what_follows_it() -> None:
+    ways = {0: [1], 1: [3, 2], 2: [4], 3: [1], 4: []}  # 1 begins the loop, 2 leaves it
+    assert flow._order(ways, 0) == [0, 1, 3, 2, 4]

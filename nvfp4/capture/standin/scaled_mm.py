@@ -36,15 +36,10 @@ _DEPTH_OF_DIGITS = 1 << 17
 
 
 def scaled_mm(
-    mat1: torch.Tensor,
-    mat2: torch.Tensor,
-    scale_a: torch.Tensor,
-    scale_b: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    scale_result: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    use_fast_accum: bool = False,
-) -> torch.Tensor:
+    mat1: torch.Tensor, mat2: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None, scale_result: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None, use_fast_accum: bool = False
+) -> torch.Tensor:  # fmt: skip
     """mat1 [m, k] @ mat2 [k, n], scaled, plus bias [n]: [m, n] in `out_dtype`.
 
     FP4 operands are packed, [m, k//2] and [k//2, n]. mat1 is row-major, mat2 column-major.

@@ -1,5 +1,6 @@
 """Basic blocks of a flat kernel, what is live where, and what may be unset where."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -44,7 +45,8 @@ def blocks(program: syntax.Program, first: set[int], last: set[int]) -> list[Blo
     found = [Block(n, start, code[start:stop]) for n, (start, stop) in enumerate(pairwise(cuts))]
     for block in found:
         _connect(block, program, number, len(found))
-    order = _order(found)
+    order = _order({each.index: each.successors for each in found}, 0)
+    order += sorted({*range(len(found))}.difference(order))  # nothing leads to these
     place = {index: n for n, index in enumerate(order)}
     for block in found:
         block.index = place[block.index]
@@ -52,13 +54,31 @@ def blocks(program: syntax.Program, first: set[int], last: set[int]) -> list[Blo
     return [found[index] for index in order]
 
 
-def _order(found: list[Block]) -> list[int]:
-    """Return the blocks, each behind those that lead to it, but for loops, and otherwise as in the
-    text: if the first ones run first, threads that part go on together where their ways meet. Last
-    come blocks that nothing leads to."""
+def _order(ways: Mapping[int, list[int]], first: int) -> list[int]:
+    """Return the blocks that the first one leads to: each behind those that lead to it, but for
+    loops, whose blocks stand together, and otherwise as in the text. If those in front run first,
+    threads that part go on together where their ways meet. ways: successors, among these alone."""
+    found: list[int] = []
+    todo = [(ways, first)]
+    while todo:
+        ways, first = todo.pop()
+        if len(ways) == 1:
+            found.append(first)
+            continue
+        loops = _loops({each: [to for to in ways[each] if to != first] for each in ways}, first)
+        for loop in map(dict.fromkeys, reversed(loops)):
+            inside = {each: [to for to in ways[each] if to in loop] for each in loop}
+            todo.append((inside, next(iter(loop))))
+    return found
+
+
+def _loops(ways: Mapping[int, list[int]], first: int) -> list[list[int]]:
+    """Return the strongly connected parts of a graph, each behind those that lead to it, with the
+    block that it is entered by in front (Kosaraju's algorithm)."""
     left: list[int] = []
+    before: dict[int, list[int]] = defaultdict(list)
+    todo = [(first, False)]
     seen: set[int] = set()
-    todo = [(0, False)]
     while todo:
         index, done = todo.pop()
         if done:
@@ -66,8 +86,19 @@ def _order(found: list[Block]) -> list[int]:
         elif index not in seen:
             seen.add(index)
             todo.append((index, True))
-            todo += [(each, False) for each in sorted(found[index].successors)]
-    return [*reversed(left), *(each.index for each in found if each.index not in seen)]
+            for each in sorted(ways[index]):
+                before[each].append(index)
+                todo.append((each, False))
+    parts: list[list[int]] = []
+    for index in (each for each in reversed(left) if each in seen):
+        part = [index]
+        seen.discard(index)
+        for each in part:  # which grows
+            fresh = dict.fromkeys(other for other in before[each] if other in seen)
+            seen.difference_update(fresh)
+            part += fresh
+        parts.append(part)
+    return parts
 
 
 def _connect(block: Block, program: syntax.Program, number: dict[int, int], count: int) -> None:

@@ -47,14 +47,9 @@ def summarise(samples: Sequence[float]) -> Stats:
     runs = len(samples)
     std = statistics.stdev(samples) if runs > 1 else 0.0
     return Stats(
-        runs=runs,
-        mean=statistics.fmean(samples),
-        median=statistics.median(samples),
-        std=std,
-        err=std / math.sqrt(runs),
-        best=min(samples),
-        worst=max(samples),
-    )
+        runs=runs, mean=statistics.fmean(samples), median=statistics.median(samples), std=std,
+        err=std / math.sqrt(runs), best=min(samples), worst=max(samples)
+    )  # fmt: skip
 
 
 class Estimate(Record):
