@@ -9,6 +9,7 @@ import re
 import secrets
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -133,8 +134,9 @@ class Work:
                 runs[start] += times
         return dict(runs)
 
+    @cached_property
     def opcodes(self) -> dict[int, str]:
-        """Return the opcode of each statement, by its position in the PTX text."""
+        """The opcode of each statement, by its position in the PTX text."""
         return {start: opcode for block in self.starts for start, opcode in block.items()}
 
     def runs(self, opcode: str) -> int:

@@ -25,7 +25,7 @@ def atomics_ns(gpu: Gpu, code: Code, work: Work, ctas: int) -> float:
     if pieces is None:
         return 0.0
     scale = ctas / len(work.of_cta)
-    opcodes = work.opcodes()
+    opcodes = work.opcodes
     votes = {each.statement for each in code.instructions if each.name in _VOTES}
     scans = {each.statement for each in code.instructions if each.opcode.startswith("SHFL.UP")}
     taken = []

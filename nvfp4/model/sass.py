@@ -75,7 +75,7 @@ class Block:
 
     @property
     def numbers(self) -> range:
-        """Those of its instructions."""
+        """The numbers of its instructions."""
         return range(self.start, self.end)
 
 

@@ -17,7 +17,7 @@ they do in the simulation."""
 
 
 class Turns:
-    """What the warps of a launch execute one after the other because they meet at barriers.
+    """The instructions that warps execute one after the other, as they wait at barriers.
 
     executed: of each kind of warp, how often each statement. traces: of the same kinds.
     """
@@ -45,7 +45,7 @@ class Turns:
         """Return how many loads more than in the simulation a warp waits for in its turn."""
         if not self._in_loops:
             return 0
-        loads = {at for at, opcode in self.work.opcodes().items() if is_load(opcode)}
+        loads = {at for at, opcode in self.work.opcodes.items() if is_load(opcode)}
         most = max(sum(n for at, n in row.items() if at in loads) for row in self.executed)
         simulated = max(1.0, *(self._simulated(cta, GLOBAL_LOADS) for cta in self.work.ctas))
         return max(self.work.chained_loads.values()) - _TIMES_AS_MANY * simulated * most
@@ -53,7 +53,7 @@ class Turns:
     @cached_property
     def _in_loops(self) -> bool:
         """Whether a warp comes to a barrier again."""
-        bars = [at for at, opcode in self.work.opcodes().items() if opcode.startswith("bar")]
+        bars = [at for at, opcode in self.work.opcodes.items() if opcode.startswith("bar")]
         return any(row.get(at, 0) > 1 for at in bars for row in self.executed)
 
     def _simulated(self, cta: Sequence[int], names: frozenset[str] = frozenset()) -> float:

@@ -299,7 +299,9 @@ _WHOLE = re.compile("u?int|bool")
 def _dtypes(view: View | None) -> list[str]:
     """Return the floating-point types that the elements of a buffer may have."""
     dtype = view.dtype if view else ""
-    return [dtype] if dtype in _FLOATS else [] if _WHOLE.match(dtype) else [*_FLOATS]
+    if dtype in _FLOATS:
+        return [dtype]
+    return [] if _WHOLE.match(dtype) else [*_FLOATS]
 
 
 def _floats(raw: Array, dtype: str) -> Array:
@@ -316,7 +318,7 @@ def _close(a: Array, b: Array) -> bool:
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         return False
     if a.dtype.itemsize > 2 and ((x != 0) & (np.abs(x) < np.finfo(a.dtype).tiny)).any():
-        return False  # integers of which nobody knows that they are
+        return False  # denormal: these bits are those of integers
     scale = np.abs(a[np.isfinite(a)].astype(np.float64))
     return bool((np.abs(x - y) <= 1e-2 * np.maximum(np.abs(x), 1e-2 * scale.max(initial=0))).all())
 

@@ -152,8 +152,8 @@ class Scheduler:
         return in_vain and polls
 
     def _is_long(self, place: int) -> bool:
-        """Return whether memory has been polled in vain for longer than a group at a place may
-        go on: one that has waited there before is to wait no longer than others need to run."""
+        """Return whether memory has been polled in vain more often than a group at a place may
+        poll it: where one has given up its turn before, the next time is enough."""
         return self._vain_polls > (0 if place in self._waiting else self._patience)
 
     def _advance(self, place: int, group: Group) -> None:
@@ -312,16 +312,19 @@ class Scheduler:
         for _, way in divergence.ways:
             needed |= blocks[way].live_in
         group.write_back(needed)
-        parts = [(self._group(group.lanes[mask], group.ways), way) for mask, way in divergence.ways]
-        parting = sum(part.warps for part, _ in parts) > group.warps
-        for part, way in sorted(parts, key=lambda each: each[1]):
-            if way == meeting:
-                continue
-            if meeting is None:
+        sides = sorted(divergence.ways, key=lambda each: each[1])
+        if meeting is None:
+            parts = [(self._group(group.lanes[mask], group.ways), way) for mask, way in sides]
+            parting = sum(part.warps for part, _ in parts) > group.warps
+            for part, way in parts:
                 if parting:
                     part.ways = {**group.ways, block.code[-1].start: way}
                 self._place(part, turn + way)
+            return None
+        for mask, way in sides:
+            if way == meeting:
                 continue
+            part = self._group(group.lanes[mask])
             self._count(way, part)
             blocks[way].run(self.batch, part, part.registers)
             part.dirty = blocks[way].writes

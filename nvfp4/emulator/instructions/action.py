@@ -186,14 +186,9 @@ class LaneSite(NamedTuple):
         raise error
 
     def note(
-        self,
-        kind: type[errors.EmulatorError],
-        message: str,
-        hint: str | None = None,
-        count: int = 1,
-        seen: errors.Seen | None = None,
-        related: Sequence[errors.Related] = (),
-    ) -> None:
+        self, kind: type[errors.EmulatorError], message: str, hint: str | None = None,
+        count: int = 1, seen: errors.Seen | None = None, related: Sequence[errors.Related] = ()
+    ) -> None:  # fmt: skip
         """Note a finding that hardware tolerates, if the launch is checked, and go on.
 
         count: the number of threads that caused it. seen, related: see EmulatorError.

@@ -66,9 +66,10 @@ def _order(ways: Mapping[int, list[int]], first: int) -> list[int]:
             found.append(first)
             continue
         loops = _loops({each: [to for to in ways[each] if to != first] for each in ways}, first)
-        for loop in map(dict.fromkeys, reversed(loops)):
-            inside = {each: [to for to in ways[each] if to in loop] for each in loop}
-            todo.append((inside, next(iter(loop))))
+        for loop in reversed(loops):
+            among = set(loop)
+            inside = {each: [to for to in ways[each] if to in among] for each in loop}
+            todo.append((inside, loop[0]))
     return found
 
 

@@ -456,7 +456,7 @@ class GlobalRaces:
         found = self._note(
             note_reads, address, nbytes, who, atomic, nc, strong, flagged, self._salt
         )
-        if (flagged >= 0).any():
+        if strong and (flagged >= 0).any():
             channel, (_, row, thread, clocks) = self.channels(address), who
             self._make_room(channel.size)
             self._used = pass_on(
