@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,18 +30,15 @@ def invoke(*arguments: str, **environment: str) -> Result:
     return CliRunner().invoke(main, [*arguments], env=environment)
 
 
-def succeeds(*arguments: str) -> str:
-    """What a command prints that ends with 0."""
+def succeeds(*arguments: str, code: int = 0) -> str:
+    """What a command prints that ends with `code`."""
     done = invoke(*arguments)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == code, done.output
     return done.output
 
 
-def refused(*arguments: str) -> str:
-    """What a command prints that cannot do what it is asked for."""
-    done = invoke(*arguments)
-    assert done.exit_code == 2, done.output
-    return done.output
+refused = partial(succeeds, code=2)
+"""What a command prints that cannot do what it is asked for."""
 
 
 class Outcome(NamedTuple):

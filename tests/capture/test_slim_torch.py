@@ -191,11 +191,11 @@ def test_references_are_not_leaked(built: Any, x: torch.Tensor) -> None:
 
     use()
     before = counts()
-    for _ in range(5):
+    for _ in range(60):
         use()
     after = counts()
-    assert after[:2] == before[:2]
-    assert abs(after[2] - before[2]) < 50
+    # Fewer of None are no leak: what other tests left behind is freed meanwhile, too.
+    assert after[:2] == before[:2] and after[2] - before[2] < 50
 
 
 def test_threads_share_a_tensor(built: Any, x: torch.Tensor) -> None:

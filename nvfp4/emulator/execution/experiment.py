@@ -400,5 +400,5 @@ def _orders_arrivals(instruction: Instruction) -> bool:
     if head in ("bar", "barrier"):  # of some threads of a CTA
         return "cluster" not in instruction.parts and len(instruction.operands) > 1
     if head in ("st", "ld"):  # a flag
-        return not {"volatile", "relaxed", "release"}.isdisjoint(instruction.parts)
+        return not {"volatile", "relaxed", "acquire", "release"}.isdisjoint(instruction.parts)
     return head in ("atom", "red", "mbarrier")
