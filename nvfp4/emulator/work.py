@@ -113,6 +113,8 @@ class Work:
     """Requests of sectors by atomics."""
     tensor_cycles: int = 0
     """The most that any CTA keeps a tensor core busy."""
+    spread: float = 1.0
+    """Sectors that memory delivers, in pairs, over those that the launch touched."""
 
     chained: dict[int, int] = field(default_factory=dict)
     """For each kind of CTA, the most instructions that warps execute one after the other until one

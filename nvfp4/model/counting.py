@@ -37,7 +37,7 @@ def counted(launch: Launch, report: LaunchReport) -> Counted:
         block=launch.block,
         shared_bytes=report.shared_bytes,
         work=report.work,
-        read_bytes=SECTOR_BYTES * report.sectors_read,
+        read_bytes=round(SECTOR_BYTES * report.sectors_read * report.work.spread),
         tensor_cycles=report.tensor_cycles,
         waited=launch.waited,
         alongside=launch.alongside,

@@ -81,21 +81,21 @@ class Access:
     """Passes of shared memory, all together."""
     copied: int = 0
     """Bytes that the copy engine moves."""
-    copied_fresh: int = 0
+    copied_fresh: float = 0.0
     """Those of `copied` that come from memory."""
 
 
-def access(asked: Asked) -> Access:
-    """Return the accesses of a statement."""
+def access(asked: Asked, spread: float) -> Access:
+    """Return the accesses of a statement of a launch; see `Work.spread`."""
     if asked.copied:
-        fresh = min(asked.copied, asked.fresh * SECTOR_BYTES)
+        fresh = min(asked.copied, asked.fresh * SECTOR_BYTES * spread)
         return Access(requests=asked.requests, copied=asked.copied, copied_fresh=fresh)
     sampled = asked.sampled or Sampled(asked.sectors / 4 / max(asked.requests, 1), 1.0, 1.0)
     first = max(sampled.first * asked.sectors, asked.fresh)
     fetching = sampled.first_requests * asked.requests
     return Access(
         requests=asked.requests,
-        memory=asked.fresh * SECTOR_BYTES,
+        memory=asked.fresh * SECTOR_BYTES * spread,
         l2=(first - asked.fresh) * SECTOR_BYTES,
         memory_requests=fetching * asked.fresh / first if first else 0.0,
         l2_requests=fetching * (1 - asked.fresh / first) if first else 0.0,

@@ -370,7 +370,7 @@ def _accesses(asked: Counted) -> dict[int, Access]:
         raise NoPrediction(_FEW_TAKE_LONGER)
     if uneven or more > _MOST_MISSED * sum(row[2] for row in rows):
         raise NoPrediction(_FEW_READ_MEMORY)
-    return {start: access(each) for start, each in counts.items()}
+    return {start: access(each, asked.work.spread) for start, each in counts.items()}
 
 
 def _executed(work: Work, traces: list[Trace]) -> Array:

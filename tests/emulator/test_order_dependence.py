@@ -317,4 +317,4 @@ def test_a_barrier_of_a_grid_that_some_need_not_reach_is_found_out(
 @pytest.mark.parametrize("dtype", ["int32", "float32", ""])
 def test_other_integers_are_not_the_same_but_for_rounding(dtype: str) -> None:
     one, other = (np.array([n], np.int32).view(np.uint8) for n in (819_652_826, 815_807_708))
-    assert not experiment._same(one, other, True, View((1,), (4,), dtype=dtype))
+    assert not experiment._same(one, other, True, True, View((1,), (4,), dtype=dtype))

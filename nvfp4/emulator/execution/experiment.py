@@ -273,7 +273,7 @@ class Comparison:
         return [
             Difference(order, buffer, expected, left[address], cause)
             for address, (buffer, expected) in first.items()
-            if not _same(expected, left[address], rounds, buffer.view)
+            if not _same(expected, left[address], rounds, state.rounds, buffer.view)
         ]
 
 
@@ -281,15 +281,18 @@ def _place_of(fault: errors.EmulatorError | None) -> object:
     return fault and (fault.message, fault.where)
 
 
-def _same(a: Array, b: Array, rounds: bool, view: View | None) -> bool:
-    """Return whether two uint8[nbytes] are equal, except for rounding if `rounds`. view: what is
-    known of their elements."""
+def _same(a: Array, b: Array, rounds: bool, atomics: bool, view: View | None) -> bool:
+    """Return whether two uint8[nbytes] are equal, except for rounding if `rounds`. atomics: whether
+    floats were added by atomics, maybe narrow ones. view: what is known of their elements."""
     if np.array_equal(a, b):
         return True
     if not rounds:
         return False
     a, b = (np.pad(each, (0, -each.size % 8)) for each in (a, b))
-    return any(_close(_floats(a, dtype), _floats(b, dtype)) for dtype in _dtypes(view))
+    return any(
+        _close(_floats(a, dtype), _floats(b, dtype), atomics or "16" in dtype)
+        for dtype in _dtypes(view)
+    )
 
 
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -310,17 +313,19 @@ def _floats(raw: Array, dtype: str) -> Array:
     return raw.view(dtype)
 
 
-def _close(a: Array, b: Array) -> bool:
-    """Return whether numbers differ by no more than sums of different order may: 1 % of the
-    largest."""
+def _close(a: Array, b: Array, narrow: bool) -> bool:
+    """Return whether numbers differ by no more than sums of different order may. narrow: whether
+    they may have been rounded to 16 bits. Numbers that change places differ by less than 1 %, too,
+    where all are alike."""
     differ = np.flatnonzero(a != b)
     x, y = a[differ].astype(np.float64), b[differ].astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         return False
     if a.dtype.itemsize > 2 and ((x != 0) & (np.abs(x) < np.finfo(a.dtype).tiny)).any():
         return False  # denormal: these bits are those of integers
-    scale = np.abs(a[np.isfinite(a)].astype(np.float64))
-    return bool((np.abs(x - y) <= 1e-2 * np.maximum(np.abs(x), 1e-2 * scale.max(initial=0))).all())
+    largest = np.abs(a[np.isfinite(a)].astype(np.float64)).max(initial=0)
+    most = np.maximum(1e-2 * np.abs(x), 1e-4 * largest) if narrow else 2e-5 * largest
+    return bool((np.abs(x - y) <= most).all())
 
 
 def restore(kept: Kept) -> None:

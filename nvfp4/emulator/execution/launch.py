@@ -423,6 +423,8 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
                 kinds[kind] += each * count
     touched = state.memory.touched
     ctas = math.prod(state.asked.grid)
+    work = state.work.work(statements(compiled))
+    work.spread = state.memory.delivered() / max(1, np.count_nonzero(touched))
     return LaunchReport(
         kernel=state.asked.kernel,
         grid=state.asked.grid,
@@ -437,7 +439,7 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
         **vars(state.traffic),
         output="".join(state.output),
         findings=state.findings.records(state.asked.kernel),
-        work=state.work.work(statements(compiled)),
+        work=work,
     )
 
 
