@@ -179,11 +179,17 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
     counts: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     guarded: set[int] = set()
     sums: dict[tuple[int, int], list[float]] = defaultdict(list)
+    # Lanes of a warp that add theirs up before an atomic vote on it once for each execution.
+    shuffling, voting = (
+        {each.statement for each in code.instructions if each.name == name}
+        for name in ("SHFL", "VOTE")
+    )
     for block in code.blocks:
         for each in code.instructions[block.start : block.end]:
             if each.name in COMPILERS_OWN or not each.statement:
                 continue
-            anchor = each.name in _ANCHORS
+            scans = each.statement in shuffling & voting
+            anchor = each.name == "VOTE" if scans else each.name in _ANCHORS
             kind = _SAME.get(each.opcode) or _SAME.get(each.name) or each.name.removeprefix("U")
             here = counts[each.statement]["" if anchor else kind]
             here[block.index] = here.get(block.index, 0.0) + 1 / _pieces(ptx, each)

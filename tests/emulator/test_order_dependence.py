@@ -314,7 +314,19 @@ def test_a_barrier_of_a_grid_that_some_need_not_reach_is_found_out(
     assert cause_of(worlds, out) is not None
 
 
-@pytest.mark.parametrize("dtype", ["int32", "float32", ""])
-def test_other_integers_are_not_the_same_but_for_rounding(dtype: str) -> None:
-    one, other = (np.array([n], np.int32).view(np.uint8) for n in (819_652_826, 815_807_708))
-    assert not experiment._same(one, other, True, True, View((1,), (4,), dtype=dtype))
+@pytest.mark.parametrize(
+    ("one", "other", "dtypes"),
+    [
+        (np.int32(819_652_826), np.int32(815_807_708), ()),
+        (np.float32(5236.25), np.float32(5238.5), ("",)),  # as pairs of halves
+        (np.float32(5236.25), np.float32(5236.251), ("float32", "")),
+    ],
+)
+def test_other_numbers_are_the_same_but_for_rounding(
+    one: Any, other: Any, dtypes: tuple[str, ...]
+) -> None:
+    """Without atomics on floats, and whether or not their type is known."""
+    left, right = (np.full(2, n).view(np.uint8) for n in (one, other))
+    for dtype in ("int32", "float32", ""):
+        same = experiment._same(left, right, True, False, View((2,), (4,), dtype=dtype))
+        assert same == (dtype in dtypes)

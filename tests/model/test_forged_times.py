@@ -15,7 +15,7 @@ from nvfp4.model.assembly import assembled
 from nvfp4.model.atomics import atomics_ns
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.multiprocessor import simulate
-from nvfp4.model.prediction import GPUS, Counted, Host, predict
+from nvfp4.model.prediction import GPUS, Counted, Host, _accesses, predict
 
 pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 
@@ -241,6 +241,23 @@ def test_there_is_no_time_where_few_blocks_read_what_the_others_find_in_l1(every
 def test_a_warp_that_works_alone_takes_as_long_beside_idle_ones() -> None:
     alone = count(kernel(BEGIN + loop(16 * TURNS, TURN)), 148, 32)
     assert us(count(kernel(IDLE), 148, 1024)) > 0.9 * us(alone)
+
+
+def test_memory_delivers_two_sectors_for_one() -> None:
+    begin = "cvt.u64.u32 %d2, %r3; mad.lo.u64 %d3, %d2, {}, %d0; ld.global.u32 %r100, [%d3];"
+    runs = [count(kernel(begin.format(nbytes)), (1 << 14) // nbytes, 256) for nbytes in (32, 64)]
+    every, every_other = (max(n.memory for n in _accesses(run).values()) for run in runs)
+    assert every_other == pytest.approx(every, rel=0.1)
+    assert runs[1].read_bytes == pytest.approx(runs[0].read_bytes, rel=0.1)
+
+
+def test_lanes_of_a_whole_warp_add_theirs_up_before_an_atomic_that_returns() -> None:
+    """Six shuffles one after the other, behind a branch that the PTX does not have."""
+    room, begin = ".shared .align 4 .b8 s[512];", "add.u32 %r100, %r0, 1;\nmov.u32 %r9, s;\n"
+    turn = loop(100, "atom.shared.add.u32 %r11, [%r9], %r100;\nadd.u32 %r100, %r11, 1;")
+    texts = (begin + own + turn for own in ("", "mad.lo.u32 %r9, %r0, 4, %r9;\n"))
+    of_all, own = (us(count(kernel(text, before=room), 148, 128)) for text in texts)
+    assert of_all > 2 * own
 
 
 def test_comments_do_not_hide_work_from_the_assembler() -> None:
