@@ -113,8 +113,6 @@ class Work:
     """Requests of sectors by atomics."""
     tensor_cycles: int = 0
     """The most that any CTA keeps a tensor core busy."""
-    spread: float = 1.0
-    """Sectors that memory delivers, in pairs, over those that the launch touched."""
 
     chained: dict[int, int] = field(default_factory=dict)
     """For each kind of CTA, the most instructions that warps execute one after the other until one
@@ -126,6 +124,9 @@ class Work:
     rejoined: dict[int, set[int]] = field(default_factory=dict)
     """Blocks at which lanes of a warp met that had gone different ways, and the branches that had
     parted them, by position; ANYWHERE stands for any."""
+
+    spread: float = 1.0
+    """Sectors that memory delivers, in pairs, over those that the launch touched."""
 
     def by_statement(self, kind: int) -> dict[int, int]:
         """Return how often a warp of a kind executed each statement, by its position in the PTX

@@ -99,9 +99,7 @@ def access(asked: Asked, spread: float) -> Access:
         l2=(first - asked.fresh) * SECTOR_BYTES,
         memory_requests=fetching * asked.fresh / first if first else 0.0,
         l2_requests=fetching * (1 - asked.fresh / first) if first else 0.0,
-        again=min(1.0, sampled.again * asked.sectors / (first - asked.fresh))
-        if first > asked.fresh
-        else 0.0,
+        again=min(1.0, sampled.again * asked.sectors / max(first - asked.fresh, 1.0)),
         asked=asked.sectors * SECTOR_BYTES,
         lines=sampled.lines,
         turns=max(1.0, asked.turns / max(asked.shared_requests, 1)),

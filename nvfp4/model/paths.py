@@ -180,16 +180,13 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
     guarded: set[int] = set()
     sums: dict[tuple[int, int], list[float]] = defaultdict(list)
     # Lanes of a warp that add theirs up before an atomic vote on it once for each execution.
-    shuffling, voting = (
-        {each.statement for each in code.instructions if each.name == name}
-        for name in ("SHFL", "VOTE")
-    )
+    voting = {each.statement for each in code.instructions if each.name == "VOTE"}
+    scans = voting & {each.statement for each in code.instructions if each.name == "SHFL"}
     for block in code.blocks:
         for each in code.instructions[block.start : block.end]:
             if each.name in COMPILERS_OWN or not each.statement:
                 continue
-            scans = each.statement in shuffling & voting
-            anchor = each.name == "VOTE" if scans else each.name in _ANCHORS
+            anchor = each.name in (("VOTE",) if each.statement in scans else _ANCHORS)
             kind = _SAME.get(each.opcode) or _SAME.get(each.name) or each.name.removeprefix("U")
             here = counts[each.statement]["" if anchor else kind]
             here[block.index] = here.get(block.index, 0.0) + 1 / _pieces(ptx, each)

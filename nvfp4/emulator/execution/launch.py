@@ -424,7 +424,7 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
     touched = state.memory.touched
     ctas = math.prod(state.asked.grid)
     work = state.work.work(statements(compiled))
-    work.spread = state.memory.delivered() / max(1, np.count_nonzero(touched))
+    work.spread = state.memory.delivered() / max(1, int(np.count_nonzero(touched)))
     return LaunchReport(
         kernel=state.asked.kernel,
         grid=state.asked.grid,

@@ -426,8 +426,10 @@ class GlobalRaces:
             assert buffer is not None
             # An eighth of what stamps would take.
             by_byte = stamps[1:].view(np.uint8).reshape(3, -1, 8)[: 3 if stamps[0] else 1]
-            for low, high in _runs(np.flatnonzero(self._memory.flags(buffer) & WRITTEN)):
-                begin, stop = ((((start >> 5) + each) << 4) - first for each in (low, high))
+            sectors = np.flatnonzero(self._memory.flags(buffer) & WRITTEN).tolist()
+            if sectors:
+                ends = sectors[0], sectors[-1] + 1
+                begin, stop = ((((start >> 5) + each) << 4) - first for each in ends)
                 cells = slice(max(begin, 0), stop)
                 bits, *others = by_byte[:, cells, _BYTES // 8] & 3
                 atomics = by_byte[1:, cells, 1] & (ATOMIC >> 8) != 0
@@ -525,19 +527,3 @@ class Found(NamedTuple):
     early: int = -1
     """The first lane that reads what its writer has not published."""
     writer_of_early: int = 0
-
-
-_MOST_RUNS = 1024
-
-
-def _runs(numbers: Array) -> list[tuple[int, int]]:
-    """Return growing numbers as ranges, each (first, last + 1). To keep them few, ranges may
-    contain gaps."""
-    if not numbers.size:
-        return []
-    gaps = np.flatnonzero(np.diff(numbers) > 1)
-    if gaps.size >= _MOST_RUNS:
-        return [(int(numbers[0]), int(numbers[-1]) + 1)]
-    firsts = numbers[np.concatenate(([0], gaps + 1))]
-    lasts = numbers[np.concatenate((gaps, [numbers.size - 1]))]
-    return [(int(a), int(b) + 1) for a, b in zip(firsts, lasts, strict=True)]
