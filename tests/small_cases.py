@@ -21,6 +21,13 @@ if "NVFP4_SMALL_CASES" in os.environ:  # a command; judges do not inherit it
 """
 
 
+small = {
+    "tests": [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)],
+    "benchmarks": [{"m": 256, "k": 512, "l": 1, "seed": 1111}],
+}
+"""Two tests and a benchmark."""
+
+
 def use_small_cases(patch: pytest.MonkeyPatch, **cases: list[dict[str, Any]]) -> None:
     """Give commands in this process other tests or benchmarks."""
     read = problem._read_yaml

@@ -22,6 +22,7 @@ from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped, find
 from nvfp4.cli.batch.lines import BatchFile, batch_codes, failure_of, line_of
 from nvfp4.cli.batch.progress import Tally, figures, result_line, summarise
 from nvfp4.cli.errors import error_object
+from nvfp4.cli.history import judgements
 from nvfp4.cli.history.database import History
 
 schema = json.loads((root / "docs" / "verdict.schema.json").read_text(encoding="utf-8"))
@@ -443,6 +444,19 @@ def test_the_summary_has_the_fastest_and_the_failures_by_cause() -> None:
     assert rows[13] == []
     assert ["output.mismatch", "2", "c.py"] in rows
     assert ["mistake.syntax", "1", "d.py"] in rows
+
+
+def test_the_last_benchmark_ranks_where_the_problem_says_so() -> None:
+    tally = Tally(2)
+    for name, mean_us, last_us in (("a.py", b"60", 25.0), ("b.py", b"30", 40.0)):
+        found = verdict_of(mean_us, "cuda")
+        found["score"]["ranking_by"], found["benchmarks"][-1]["mean_us"] = "last", last_us
+        tally.add(line_for(name, judgements.verdict_of(found).as_json()))
+    rows, how = summary_of(tally), "ranked by the last benchmark"
+    assert rows[0] == f"The fastest, {how}".split()
+    assert ["1", "a.py", "25.000", "80.0%"] in rows
+    assert [*map(str, figures(tally))][-1] == f"best, {how}: 25.000 us, a.py"
+    assert result_line(tally.timed[1][1]).plain == f"pass  b.py  40.000 us, {how}"
 
 
 def test_times_of_a_cpu_are_no_ranking() -> None:

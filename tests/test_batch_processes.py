@@ -11,7 +11,7 @@ import pytest
 from bot import root
 from conftest import is_below, processes_naming, right_source, run_python, start_python
 from kept import invoke
-from small_cases import use_small_cases, with_small_cases
+from small_cases import small, use_small_cases, with_small_cases
 from started import ENDLESS, wait_until, wait_until_gone
 
 sources = {
@@ -20,12 +20,6 @@ sources = {
     "c_unwritten.py": "def custom_kernel(data):\n    return data[6]\n",
     "d_unwritten.py": "def custom_kernel(data):\n    return data[6]\n",
     "e_unreadable.py": None,
-}
-
-
-small = {
-    "tests": [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)],
-    "benchmarks": [{"m": 256, "k": 512, "l": 1, "seed": 1111}],
 }
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def _times(text: bytes, number: int) -> list[float]:
     """Microseconds of a file in a round."""
     factor, *words = text.decode().split()
     noise = 0.03 * (-1) ** number if "noisy" in words else 0.0
-    return [(1 + noise) * float(factor) * us for us in (25.0, 45.0, 15.0)]
+    shapes = (35.0, 36.0, 14.0) if "uneven" in words else (25.0, 45.0, 15.0)
+    return [(1 + noise) * float(factor) * us for us in shapes]
 
 
 def compare(texts: Sequence[str], *arguments: str) -> Result:
@@ -127,10 +129,19 @@ def test_swapping_two_files_changes_no_more_than_signs() -> None:
         (["1", "1 noisy"], "unclear", 3),
         (["1", "0.9", "1.02"], "slower", 1),
         (["1", "0.9", "1.001"], "same", 0),
+        (["1 geom", "1 uneven"], "slower", 1),
+        (["1 mean", "1 uneven"], "same", 0),
+        (["1 last", "1 uneven"], "faster", 0),
     ],
 )
-def test_the_exit_code_says_it(on_gpu: Fake, factors: list[str], word: str, code: int) -> None:
+def test_the_exit_code_says_it(
+    on_gpu: Fake, factors: list[str], word: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranking_by = factors[0].partition(" ")[2] or "geom"
+    problem = replace(load_problem(), ranking_by=ranking_by)
+    monkeypatch.setattr(Invocation, "problem", lambda *_: problem)
     done = compare(factors, "--json", "--rounds", "4")
+    assert ("ranked by the" in done.output) == (ranking_by != "geom")
     assert done.exit_code == code, done.output
     found = as_object(done)
     assert found["verdict"] == word

@@ -4,7 +4,6 @@ Cases are small and the submission is a template, so that each takes seconds. Ke
 also where a GPU is, since the times that a model predicts must be shown by every command.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,11 +74,15 @@ commands = [
     (("log", "--json"), '"judgements"'),
     (("show",), time),
     (("show", "1"), time),
+    (("show", "2", "--json"), r'"score": .* "predicted": { "gpu": "B200", "us": [1-9]'),
     (("show", "1", "--source"), "custom_kernel"),
     (("report", "1", "2", "-o", "both.html"), "wrote both.html"),
     (("selftest", "plain", "--device", "cpu"), "plain"),
     (("selftest", "--quick", "--list"), "honest plain"),
-    (("info", "--device", "cpu", "--json"), '"kind": "cpu"'),
+    (
+        ("info", "--device", "cpu", "--json"),
+        r'"kind": "cpu".* "read_gbps": [1-9].* "spec": "m: 128; k: 256;.* "floor_us": \d+\.\d',
+    ),
     (("problems",), "nvfp4_gemv"),
 ]
 
@@ -101,10 +104,3 @@ def test_all_commands_of_the_readme_are_run() -> None:
     readme = (root / "README.md").read_text(encoding="utf-8")
     run = {arguments[0] for arguments in (*judgements, *(each for each, _ in commands))}
     assert run == set(re.findall(r"`nvfp4 ([a-z]+)`", readme)) == set(main.commands)
-
-
-@pytest.mark.parametrize("number", ["1", "2"])
-def test_a_kept_object_has_the_predicted_time(judged: list[str], number: str) -> None:
-    verdict = json.loads(succeeds("show", number, "--json"))
-    assert verdict["score"]["predicted"]["us"] > 0
-    assert all(each["predicted"]["us"] > 0 for each in verdict["benchmarks"])

@@ -1,7 +1,6 @@
 """The history of judgements: what is kept, listed, shown again and deleted."""
 
 import hashlib
-import importlib.metadata
 import io
 import json
 import os
@@ -33,7 +32,6 @@ from recorded_verdicts import (
 from rich.console import Console
 from screens.verdicts import verdicts
 
-import nvfp4
 from nvfp4.cli.display.render import is_brief, show_verdict
 from nvfp4.cli.errors import json_schema
 from nvfp4.cli.history.database import History, HistoryError, recorded, version
@@ -109,14 +107,6 @@ def test_nothing_is_kept_where_the_history_is_off(
     assert data.exists()
 
 
-def test_a_checkout_that_is_not_installed_keeps_its_verdicts(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(importlib.metadata, "version")
-    assert kept_in(history, named(every_verdict()["passed"])) == 1
-    assert history.entries()[0].environment["nvfp4"] == nvfp4.__version__
-
-
 def test_an_interrupt_before_any_result_is_not_kept(history: History) -> None:
     nothing = named(verdicts()["emulated-interrupted"])
     nothing.tests = [replace(test, status="skipped", failure=None) for test in nothing.tests]
@@ -170,6 +160,19 @@ def test_the_log_marks_the_best_on_each_device(history: History) -> None:
     assert lines[4].split()[6:] == ["9.000", "*", "B200"]
     assert "sm_100a, emulated" in lines[5]
     assert "7168 x 16384 x 1" in lines[6]
+
+
+def test_the_last_benchmark_ranks_where_the_problem_says_so(history: History) -> None:
+    told = [{**prediction, "us": us, "low_us": us, "high_us": us} for us in (80.0, 8.0)]
+    predicted, quick = named(predicted_verdict(*told)), timed(50, "H100")
+    quick.benchmarks[2] = replace(quick.benchmarks[2], mean_us=5.0)
+    kept_in(history, timed(1, "H100"))
+    for verdict in (predicted, timed(20, "H100"), quick):
+        verdict.ranking_by = "last"
+        kept_in(history, verdict)
+    assert [each.best for each in history.entries()] == [True, False, False, True]
+    assert history.entries()[2].predicted_us == 8.0
+    assert "ranked by the last benchmark 8.0 us (8.0 to 8.0)" in in_words(predicted)
 
 
 def test_the_log_shows_what_a_model_predicts(history: History) -> None:
@@ -261,7 +264,8 @@ def test_a_number_names_a_judgement_unless_a_file_has_that_name(
 def test_what_is_no_verdict_is_said_in_a_sentence(history: History) -> None:
     whole = json.dumps(named(verdicts()["emulated-passed"]).as_json())
     texts = whole.replace('"status": "pass"', '"status": 7'), whole.replace("m: 7", "m; 7")
-    edits = [("verdict", each) for each in ('{"submission": 7}', "{", *texts)]
+    ranked = whole.replace('"ranking_by": "geom"', '"ranking_by": "median"')
+    edits = [("verdict", each) for each in ('{"submission": 7}', "{", *texts, ranked)]
     for column, value in (*edits, ("environment", "7"), ("tests", "many"), ("judged_at", 1e300)):
         number = kept_in(history, named(timed_verdict()))
         with sqlite3.connect(history.path) as database:

@@ -155,6 +155,7 @@ def test_a_folder_says_what_is_judged(tmp_path: Path) -> None:
     [
         ((None, None), ""),
         ((2.0, 4.0), "tests ~20 s, benchmarks ~20 s"),
+        ((0.0, 0.0), "tests ~8 s, benchmarks ~8 s"),
         ((100.0, 200.0), "1 of 2 tests in time, 1 of 1 benchmarks sampled"),
     ],
 )

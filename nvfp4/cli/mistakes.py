@@ -61,8 +61,7 @@ def first_mistake(file: str, content: bytes) -> Mistake | None:
     """
     if len(content) > longest_parsed_bytes:
         return None
-    unreadable = _unreadable(content)
-    if unreadable is not None:
+    if (unreadable := _unreadable(content)) is not None:
         return Mistake("encoding", f"it is not text: {unreadable}", file, hint="save it as UTF-8")
     try:
         with warnings.catch_warnings():

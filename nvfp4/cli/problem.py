@@ -311,9 +311,7 @@ def problems_below(folder: Path) -> dict[str, Path]:
     reference."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("task.yml")):
-        name = leaderboard_of(path.parent)
-        if name not in found:
-            found[name] = path.parent.resolve()
+        found.setdefault(leaderboard_of(path.parent), path.parent.resolve())
     return found
 
 

@@ -87,7 +87,8 @@ def _without_gpu(problem: Problem) -> str:
 
     def seconds(line: str) -> float:
         elements = shape_of(line).elements
-        return pace.expected_s(elements) or elements / problem.emulated_per_s
+        expected_s = pace.expected_s(elements)
+        return elements / problem.emulated_per_s if expected_s is None else expected_s
 
     if pace.expected_s(0) is None and not problem.emulated_per_s:
         return ""
@@ -111,7 +112,5 @@ def _range(problem: Problem) -> str:
     """Return the smallest and the largest case, with the names of the sizes."""
     shapes = [shape_of(line) for line in (*problem.tests, *problem.benchmarks)]
     shapes.sort(key=lambda shape: shape.elements)
-    if not shapes:
-        return ""
     whole = f"{shapes[0].names}: {shapes[0]} to {shapes[-1]}"
     return whole if len(whole) <= _widest else shapes[0].names[:_widest]

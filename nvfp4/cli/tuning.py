@@ -25,11 +25,10 @@ def tune(submission: Path, cases: Sequence[str], device: str, model: str | None)
     problem = load_problem()
     lines = problem.chosen(cases, problem.benchmarks)
     command = [sys.executable, "-m", "nvfp4.tuner.tune", str(submission.resolve())]
-    command += ["--model", model] if model else []
+    command += ["--model", model, *lines] if model else lines
     environment = {**os.environ, **package_path()}
     if number := device.partition(":")[2]:
         environment["CUDA_VISIBLE_DEVICES"] = number
-    command += lines
     process = subprocess.Popen(command, cwd="/", env=environment, stdin=subprocess.DEVNULL)
     while True:
         try:

@@ -15,7 +15,14 @@ from nvfp4.records import failures
 from nvfp4.records.base import Record
 from nvfp4.records.cases import dimensions, full_range_suffix
 from nvfp4.records.channel import fits
-from nvfp4.records.prediction import Prediction, geometric_mean, read_prediction
+from nvfp4.records.prediction import Prediction, read_prediction
+
+rankings = {
+    "geom": "geometric mean",
+    "last": "ranked by the last benchmark",
+    "mean": "ranked by the mean",
+}
+"""What a figure of several benchmarks is called, by the ``ranking_by`` of their problem."""
 
 
 class Submission(Record):
@@ -141,7 +148,7 @@ class Score(Record):
     reason: str | None = None
     """Why there is no mean."""
     predicted: Prediction | None = None
-    """The mean of emulated calls, on another GPU."""
+    """What ranks of the predicted times of emulated calls, on another GPU."""
     ranking_by: str = "geom"
     """geom, mean, or last: only the last benchmark ranks."""
     ranked_us: float | None = None
@@ -267,15 +274,21 @@ class Verdict:
         elif not all(each.timed for each in self.benchmarks):
             reason = "the kernels were emulated and not timed"
         means = [] if reason else [each.mean_us for each in self.benchmarks]
+        told = [each.predicted for each in self.benchmarks]
+        # A model errs alike in all of them, so the interval is no narrower than theirs.
+        us, low_us, high_us = (
+            ranked([getattr(each, name, None) for each in told], self.ranking_by)
+            for name in ("us", "low_us", "high_us")
+        )
         return Score(
-            _mean(means),
-            _mean([each.floor_us for each in self.benchmarks]),
-            _mean([each.sol_us for each in self.benchmarks]),
-            _mean([each.b200_floor_us for each in self.benchmarks]),
+            ranked(means),
+            ranked([each.floor_us for each in self.benchmarks]),
+            ranked([each.sol_us for each in self.benchmarks]),
+            ranked([each.b200_floor_us for each in self.benchmarks]),
             reason,
-            geometric_mean([each.predicted for each in self.benchmarks]),
+            Prediction(told[0].gpu, us, low_us, high_us, None) if us and told[0] else None,
             self.ranking_by,
-            _mean(means, self.ranking_by),
+            ranked(means, self.ranking_by),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -317,14 +330,24 @@ def _decides(test: TestResult) -> bool:
     return test.failure is not None and test.failure.code in ("output.state", no_result.code)
 
 
-def _mean(values: Sequence[float | None], ranking_by: str = "geom") -> float | None:
-    """Return the mean by which a leaderboard ranks; None unless all values are positive."""
-    known = [each for each in values if each is not None and each > 0]
-    if not known or len(known) < len(values):
-        return None
+def by_what(*ranking_by: str) -> str:
+    """Return by what figures rank, to end a phrase; "" if all do by the geometric mean."""
+    words = sorted({rankings[each] for each in ranking_by})
+    return "" if words == [rankings["geom"]] else f", {' or '.join(words)}"
+
+
+def figure_that_ranks(values: Sequence[float], ranking_by: str) -> float:
+    """Return the figure of several benchmarks by which a leaderboard ranks."""
     if ranking_by == "last":
-        return known[-1]
-    return statistics.fmean(known) if ranking_by == "mean" else statistics.geometric_mean(known)
+        return values[-1]
+    return statistics.fmean(values) if ranking_by == "mean" else statistics.geometric_mean(values)
+
+
+def ranked(values: Sequence[float | None], ranking_by: str = "geom") -> float | None:
+    """Return the figure by which a leaderboard ranks; None unless all values are positive."""
+    known = [each for each in values if each is not None and each > 0]
+    complete = known and len(known) == len(values)
+    return figure_that_ranks(known, ranking_by) if complete else None
 
 
 def unescape(text: str) -> str:

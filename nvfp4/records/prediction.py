@@ -1,7 +1,5 @@
 """The time that a model predicts for a call on a GPU that is not here."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,9 +37,8 @@ class Prediction:
 
     def word_against(self, other: "Prediction") -> str:
         """faster or slower than another call, or unclear, where the intervals overlap."""
-        if None in (self.low_us, self.high_us, other.low_us, other.high_us):
+        if not (self.low_us and self.high_us and other.low_us and other.high_us):
             return "unclear"
-        assert self.low_us and self.high_us and other.low_us and other.high_us
         if self.high_us < other.low_us:
             return "faster"
         return "slower" if self.low_us > other.high_us else "unclear"
@@ -58,16 +55,3 @@ def read_prediction(value: object) -> Prediction | None:
     if any(each is not None and each <= 0 for each in times) or unknown != bool(found.missing):
         return None
     return found if found.gpu in GPUS else None
-
-
-def geometric_mean(predictions: Sequence[Prediction | None]) -> Prediction | None:
-    """Return the geometric mean of several predictions; None unless each has a time. A model errs
-    alike in all of them, so the interval is no narrower than theirs."""
-    known = [each for each in predictions if each is not None and each.us is not None]
-    if not known or len(known) < len(predictions):
-        return None
-
-    def mean(name: str) -> float:
-        return math.exp(math.fsum(math.log(getattr(each, name)) for each in known) / len(known))
-
-    return Prediction(known[0].gpu, mean("us"), mean("low_us"), mean("high_us"), None)

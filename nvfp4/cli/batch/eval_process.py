@@ -307,8 +307,6 @@ def read_candidates(paths: Sequence[Path]) -> tuple[list[Candidate], list[tuple[
         except SetupError as error:
             unreadable.append((path, error))
             continue
-        sha256 = described.sha256
-        if sha256 not in found:
-            found[sha256] = Candidate(sha256, content)
-        found[sha256].paths.append(path)
+        same = found.setdefault(described.sha256, Candidate(described.sha256, content))
+        same.paths.append(path)
     return list(found.values()), unreadable

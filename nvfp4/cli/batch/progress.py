@@ -16,6 +16,7 @@ from nvfp4.cli.display.console import Column, say, show_table
 from nvfp4.cli.display.progress import live_lines
 from nvfp4.cli.problem import leaderboard
 from nvfp4.cli.text import microseconds, one_line, percent, seconds, several, visible
+from nvfp4.cli.verdict import by_what, ranked
 
 _best = 10
 
@@ -31,7 +32,7 @@ class Tally:
         self.first: dict[str, str] = {}
         """The first file with each code."""
         self.timed: list[tuple[float, Line]] = []
-        """Geometric means in microseconds."""
+        """The times that rank, in microseconds."""
         self.bounded: list[tuple[float, Line]] = []
         """The least times on a B200 of emulated benchmarks."""
         self.judged = self.wanted = 0
@@ -50,10 +51,11 @@ class Tally:
         failure = failure_of(line)
         if failure is None:
             self.passed += 1
-            device, geomean_us = line["device"], line["score"]["geomean_us"]
-            if device and device["kind"] == "cuda" and geomean_us is not None:
-                self.timed.append((geomean_us, line))
-            bound = bound_us([each.get("emulation") for each in line.get("benchmarks", [])])
+            device, ranked_us = line["device"], line["score"]["ranked_us"]
+            if device and device["kind"] == "cuda" and ranked_us is not None:
+                self.timed.append((ranked_us, line))
+            bounds = [bound_us([each.get("emulation")]) for each in line.get("benchmarks", [])]
+            bound = ranked(bounds, line["score"]["ranking_by"])
             if bound is not None:
                 self.bounded.append((bound, line))
         elif is_unclear(line):
@@ -100,10 +102,10 @@ def result_line(line: Line) -> Text:
     if failure:
         code, message = failure
         text.append(f"  {code}: {visible(message.partition(chr(10))[0])}")
-    elif line["score"]["geomean_us"] is not None:
-        text.append(f"  {microseconds(line['score']['geomean_us'])} us")
+    elif line["score"]["ranked_us"] is not None:
+        text.append(f"  {microseconds(line['score']['ranked_us'])} us{_by_what(line)}")
     elif (us := _predicted(line)[0]) is not None:
-        text.append(f"  {us:.1f} us predicted for a {_predicted(line)[1]}")
+        text.append(f"  {us:.1f} us predicted for a {_predicted(line)[1]}{_by_what(line)}")
     if line.get("problem", leaderboard) != leaderboard:
         text.append(f"  by {one_line(line['problem'])}")
     if _is_unverified(line):
@@ -127,9 +129,18 @@ def _path(line: Line) -> str:
 
 
 def _predicted(line: Line) -> tuple[float | None, str | None]:
-    """Return the geometric mean that a model predicts, in microseconds and on which GPU."""
+    """Return what a model predicts of the time that ranks, in microseconds and on which GPU."""
     predicted = line["score"].get("predicted") or {}
     return predicted.get("us"), predicted.get("gpu")
+
+
+def _floor_us(line: Line) -> float | None:
+    """Return the floor of the time that ranks."""
+    return ranked([each["floor_us"] for each in line["benchmarks"]], line["score"]["ranking_by"])
+
+
+def _by_what(*lines: Line) -> str:
+    return by_what(*(line["score"]["ranking_by"] for line in lines))
 
 
 def figures(tally: Tally) -> Iterator[Text]:
@@ -144,7 +155,7 @@ def figures(tally: Tally) -> Iterator[Text]:
         yield Text("failed: " + ", ".join(f"{n} {code}" for code, n in tally.causes.most_common()))
     if tally.timed:
         time_us, line = min(tally.timed, key=lambda each: each[0])
-        yield Text(f"best: {microseconds(time_us)} us, {one_line(_path(line))}")
+        yield Text(f"best{_by_what(line)}: {microseconds(time_us)} us, {one_line(_path(line))}")
 
 
 def _outcomes(tally: Tally) -> str:
@@ -156,15 +167,16 @@ def summarise(console: Console, tally: Tally, out: Path | None, stopped: bool) -
     """Show the best files, the failed files by cause, and a closing sentence."""
     best = _least(tally.timed)
     if best:
-        floors = [percent(line["score"]["floor_geomean_us"], us) for us, line in best]
+        floors = [percent(_floor_us(line), us) for us, line in best]
+        how = _by_what(*(line for _, line in best))
         names = [line["device"]["name"] for _, line in best]
         columns = [
             *_ranked(best),
-            Column("geomean us", [microseconds(us) for us, _ in best]),
+            Column("us" if how else "geomean us", [microseconds(us) for us, _ in best]),
             Column("of floor", floors, 1),
             Column("GPU", names if len(set(names)) > 1 else [""] * len(best), 3, right=False),
         ]
-        _show(console, "The fastest", columns)
+        _show(console, f"The fastest{how}", columns)
     least = _least(tally.bounded)
     if least:
         predicted = [predicted_text(*_predicted(line)) for _, line in least]
@@ -173,7 +185,7 @@ def summarise(console: Console, tally: Tally, out: Path | None, stopped: bool) -
             Column("B200 >= us", [microseconds(us) for us, _ in least], note=bound_note),
             Column("B200 pred. us", predicted, 1, note=predicted_note),
         ]
-        _show(console, "The least bounds", columns)
+        _show(console, f"The least bounds{_by_what(*(line for _, line in least))}", columns)
     if tally.causes:
         causes = tally.causes.most_common()
         columns = [

@@ -25,7 +25,7 @@ from nvfp4.cli.invocation import Invocation, judge
 from nvfp4.cli.judging.assess import Plan, read_submission
 from nvfp4.cli.problem import Problem, shape_of
 from nvfp4.cli.text import microseconds, one_line, visible_json
-from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, Verdict, by_what, rankings
 from nvfp4.records.failures import read_failure
 
 _styles = {"faster": "green", "slower": "bold red", "same": "bold", "unclear": "yellow"}
@@ -40,11 +40,12 @@ _counts = {
 
 
 def show_changes(
-    console: Console, labels: Sequence[str], specs: Sequence[str], changes: list[list[Change]]
+    console: Console, labels: Sequence[str], problem: Problem, changes: list[list[Change]]
 ) -> None:
     """Shows a table that compares all files with the first, and a sentence for each."""
+    specs, ranking_by = problem.benchmarks, problem.ranking_by
     rows = [(label, index) for label in range(len(changes)) for index in range(len(specs) + 1)]
-    shapes = [*(str(shape_of(each)) for each in specs), "geometric mean"]
+    shapes = [*(str(shape_of(each)) for each in specs), rankings[ranking_by]]
     found = [changes[label][index] for label, index in rows]
     note = f"of the change, at {confidence:.0%} confidence"
     verdicts = [Text(each.verdict, _styles[each.verdict]) for each in found]
@@ -67,7 +68,7 @@ def show_changes(
             "unclear": f"the change from {labels[0]} to {label} lies from {_interval(total)}",
         }
         word = total.verdict
-        say(console, Text.assemble((f"{word}: ", _styles[word]), said[word]))
+        say(console, Text.assemble((f"{word}: ", _styles[word]), said[word], by_what(ranking_by)))
 
 
 def _interval(change: Change) -> str:
@@ -94,7 +95,8 @@ def show_counts(console: Console, labels: Sequence[str], verdicts: Sequence[Verd
     for label, total in zip(labels, totals, strict=True):
         if total and totals[0]:
             word = "" if total is totals[0] else f": {total.word_against(totals[0])}"
-            say(console, f"{label} on a {total.gpu}, predicted (docs/model.md): {total.text}{word}")
+            how = f"predicted (docs/model.md){by_what(verdicts[0].ranking_by)}"
+            say(console, f"{label} on a {total.gpu}, {how}: {total.text}{word}")
     say(console, "all are right; without a GPU there is no verdict about time")
 
 
@@ -169,8 +171,8 @@ class _Comparing:
         self._judged([])
         labels, specs = list(self.files), self.problem.benchmarks
         times = self._times(specs)
-        changes = [changes_of(times[0], each) for each in times[1:]]
-        show_changes(self.console, labels, specs, changes)
+        changes = [changes_of(times[0], each, self.problem.ranking_by) for each in times[1:]]
+        show_changes(self.console, labels, self.problem, changes)
         words = {each[-1].verdict for each in changes}
         word = next((each for each in ("slower", "unclear", "same") if each in words), "faster")
         comparisons = [

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nvfp4.cli.verdict import figure_that_ranks
+
 confidence = 0.9
 """The confidence of an interval. If both ends are within the threshold, a test of equivalence at
 5 % has passed.
@@ -22,7 +24,7 @@ Times = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Change:
-    """The change of one shape, or of the geometric mean over the shapes."""
+    """The change of one shape, or of the figure of all shapes that ranks."""
 
     verdict: Word
     change: float
@@ -35,15 +37,15 @@ class Change:
     """Geometric means over the rounds."""
 
 
-def changes_of(baseline: Times, file: Times) -> list[Change]:
-    """Return the change of each shape, then that of the geometric mean, from three rounds or more.
+def changes_of(baseline: Times, file: Times, ranking_by: str = "geom") -> list[Change]:
+    """Return the change of each shape, then that of what ranks, from three rounds or more.
 
     What slows a whole round down cancels: only differences within rounds count.
     """
-    ones, others = ([[math.log(us) for us in row] for row in times] for times in (baseline, file))
-    for rows in (ones, others):
-        for row in rows:
-            row.append(math.fsum(row) / len(row))
+    ones, others = (
+        [[math.log(us) for us in (*row, figure_that_ranks(row, ranking_by))] for row in times]
+        for times in (baseline, file)
+    )
     pairs = zip(zip(*ones, strict=True), zip(*others, strict=True), strict=True)
     return [_change(one, other) for one, other in pairs]
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from nvfp4.cli.display.console import Column
 from nvfp4.cli.problem import Shape, shape_of
 from nvfp4.cli.text import microseconds, percent
-from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict, rankings
 from nvfp4.records.cases import short_value
 
 _b200_floor_note = (
@@ -219,15 +219,14 @@ def b200_floor(value_us: float | None) -> str:
 
 
 def score_line(verdict: Verdict) -> Text:
-    """Return the geometric mean, or that there is none."""
+    """Return what ranks and the geometric mean, or that there is none."""
     score = verdict.score
     if score.geomean_us is None:
         return Text(f"geometric mean: none, {score.reason}", style="bold")
     line = Text()
-    if score.ranking_by != "geom" and score.ranked_us is not None:
-        what = {"last": "ranked by the last benchmark: ", "mean": "ranked by the mean: "}
-        line.append(what.get(score.ranking_by, "ranked: "), "bold")
-        line.append(f"{microseconds(score.ranked_us)} us   ", "bold")
+    if score.ranking_by != "geom":
+        what = rankings[score.ranking_by]
+        line.append(f"{what}: {microseconds(score.ranked_us)} us   ", "bold")
     line.append("geometric mean: ", "bold")
     line.append(microseconds(score.geomean_us), "bold").append(" us")
     if score.floor_geomean_us:

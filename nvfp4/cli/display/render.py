@@ -11,7 +11,7 @@ from nvfp4.cli.display import benchmark_tables, sentences
 from nvfp4.cli.display.console import say, show_table
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, microseconds
-from nvfp4.cli.verdict import BenchmarkResult, CaseResult, Device, TestResult, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, CaseResult, Device, TestResult, Verdict, rankings
 
 _addresses = re.compile(r"\b0x[0-9a-f]+\b")
 _plain_columns = 100
@@ -130,17 +130,16 @@ def alike_lines(tests: list[TestResult]) -> Iterator[Text]:
 
 
 def predicted_lines(verdict: Verdict) -> Iterator[Text]:
-    """Yield a line for each benchmark, and the geometric mean; nothing where nothing was
+    """Yield a line for each benchmark, and one of what ranks; nothing where nothing was
     predicted."""
-    shown = [each for each in verdict.benchmarks if each.predicted is not None]
+    shown = [(each, each.predicted) for each in verdict.benchmarks if each.predicted]
     if not shown:
         return
-    gpus = sorted({each.predicted.gpu for each in shown if each.predicted})
+    gpus = sorted({told.gpu for _, told in shown})
     yield Text(f"{', '.join(gpus)}, predicted by a model, not measured (docs/model.md)", "bold")
-    for each in shown:
-        assert each.predicted
+    for each, told in shown:
         mark = ", from some of its thread blocks" if benchmark_tables.is_sampled(each) else ""
-        yield Text(f"  {shape_of(each.spec)!s:<18} {each.predicted.text}{mark}")
+        yield Text(f"  {shape_of(each.spec)!s:<18} {told.text}{mark}")
     mean = verdict.score.predicted
     if mean is not None and len(shown) > 1:
-        yield Text(f"  {'geometric mean':<18} {mean.text}")
+        yield Text(f"  {rankings[verdict.ranking_by]:<18} {mean.text}")

@@ -152,7 +152,9 @@ def _failed(verdict: Verdict) -> str:
 
 
 def _counts(verdict: Verdict) -> str:
-    parts, judged = [], False
+    if all(each.status == "skipped" for each in verdict.results):
+        return "nothing was judged"
+    parts = []
     for noun, results in (("test", verdict.tests), ("benchmark", verdict.benchmarks)):
         counts = {"pass": "passed", "fail": "failed", "skipped": "not judged"}
         said = [
@@ -161,12 +163,10 @@ def _counts(verdict: Verdict) -> str:
             if (count := sum(each.status == status for each in results))
         ]
         if all(each.status == "skipped" for each in results):
-            said = ["none judged"] if results else []
-        else:
-            judged = True
-        if said:
+            said = ["none judged"]
+        if results:
             parts.append(f"of {several(len(results), noun)} {', '.join(said)}")
-    return "; ".join(parts) if judged else "nothing was judged"
+    return "; ".join(parts)
 
 
 def _taken(verdict: Verdict, preposition: str = "in") -> str:

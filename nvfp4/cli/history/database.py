@@ -87,9 +87,9 @@ class Entry:
     environment: dict[str, str]
     """Versions of nvfp4 and Python, and the platform."""
     best: bool = False
-    """Whether it is the fastest that passed with these benchmarks, GPU and flush."""
+    """Whether it ranks first of those that passed with these benchmarks, GPU and flush."""
     predicted_us: float | None = None
-    """The geometric mean that a model predicts."""
+    """What a model predicts of the figure that ranks."""
     predicted_gpu: str | None = None
 
 
@@ -107,18 +107,22 @@ E = TypeVar("E", bound=Entry)
 _json = ("environment", "verdict_object")
 _columns = [field.name for field in fields(Entry) if field.default is MISSING]
 
-_computed = """
+
+def _of_score(name: str) -> str:
+    """Return SQL of a value of the score; NULL where the verdict has none."""
+    return f"CASE WHEN json_valid(verdict) THEN json_extract(verdict, '$.score.{name}') END"
+
+
+_computed = f"""
     id IN (
         SELECT id FROM (
-            SELECT id, MIN(geomean_us) FROM judgements
+            SELECT id, MIN(COALESCE({_of_score("ranked_us")}, geomean_us)) FROM judgements
             WHERE outcome = 'passed' AND kind = 'cuda' AND geomean_us IS NOT NULL
-            GROUP BY benchmarks, device, flush
+            GROUP BY benchmarks, device, flush, COALESCE({_of_score("ranking_by")}, 'geom')
         )
     ) AS best,
-    CASE WHEN json_valid(verdict) THEN json_extract(verdict, '$.score.predicted.us') END
-        AS predicted_us,
-    CASE WHEN json_valid(verdict) THEN json_extract(verdict, '$.score.predicted.gpu') END
-        AS predicted_gpu
+    {_of_score("predicted.us")} AS predicted_us,
+    {_of_score("predicted.gpu")} AS predicted_gpu
 """
 
 

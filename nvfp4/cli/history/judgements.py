@@ -22,7 +22,7 @@ from nvfp4.cli.display.render import show_table, show_verdict
 from nvfp4.cli.history.database import Entry, History, HistoryError, Record
 from nvfp4.cli.problem import leaderboard, load_problem, shape_of
 from nvfp4.cli.text import microseconds, one_line, visible, visible_parts
-from nvfp4.cli.verdict import Score, Verdict, read_retargeted
+from nvfp4.cli.verdict import Score, Verdict, rankings, read_retargeted
 from nvfp4.records.cases import parse_case
 from nvfp4.records.channel import read, record
 from nvfp4.records.failures import read_failure, read_findings
@@ -116,6 +116,8 @@ def verdict_of(found: dict[str, Any]) -> Verdict:
     """Return the verdict that an object describes. Raises KeyError, TypeError, AttributeError or
     ValueError if it describes none."""
     score = record(Score, {"ranking_by": "geom", **found["score"]})
+    if score.ranking_by not in rankings:
+        raise ValueError(score.ranking_by)
     for each in (*found["tests"], *found["benchmarks"]):
         parse_case(each["spec"])
     return _record(Verdict, {**found, "ranking_by": score.ranking_by})

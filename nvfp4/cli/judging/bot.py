@@ -154,10 +154,8 @@ class Bot:
         submission is busy with.
         """
         with self._staged() as folder:
-            case_file = _write_cases(folder, cases)
-            command = [mode, f"../{case_file.name}"]
+            command = [mode, f"../{_write_cases(folder, cases).name}"]
             limit_s = self.options.timeout_s + grace_s
-            environment = self._environment(folder)
 
             def look() -> None:
                 word = read_activity(folder.parent / _temporary)
@@ -165,7 +163,7 @@ class Bot:
                     on_activity(word)
 
             told = on_result or (lambda key, value: None)
-            return _run(command, folder, environment, limit_s, told, look, self.turn)
+            return _run(command, folder, self._environment(folder), limit_s, told, look, self.turn)
 
     def run_in_parts(
         self,

@@ -88,8 +88,12 @@ class BuildAhead(AbstractContextManager["BuildAhead"]):
             self._wait_for_memory()
             self._running.add(threading.get_ident())
         started()
+        most_gib = min(bot.options.limit_gib or self._gib_each, self._gib_each)
+        limited = replace(bot, options=replace(bot.options, limit_gib=most_gib))
         try:
-            self._run(bot)
+            with suppress(OSError):  # such as a full disk, of which the judgement tells
+                for capability in self._capabilities:
+                    limited.run_build(capability, _MOST_S)
         finally:
             self._running.discard(threading.get_ident())
 
@@ -104,13 +108,6 @@ class BuildAhead(AbstractContextManager["BuildAhead"]):
         while self._running and _free_gib(self._gpus) < _GIB_EACH:
             if self._stopped.wait(_LOOK_S):
                 return
-
-    def _run(self, bot: Bot) -> None:
-        most_gib = min(bot.options.limit_gib or self._gib_each, self._gib_each)
-        limited = replace(bot.options, limit_gib=most_gib)
-        with suppress(OSError):  # such as a full disk, of which the judgement tells
-            for capability in self._capabilities:
-                replace(bot, options=limited).run_build(capability, _MOST_S)
 
     def stop(self) -> None:
         """Ends what is built, and begins nothing more."""

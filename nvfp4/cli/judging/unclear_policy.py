@@ -167,7 +167,7 @@ class Pace:
             return None
         known = dict(self._passed)
         if elements in known:
-            return known[elements]
+            return max(_shortest_case_s, known[elements])
         (least, first_s), *_, (most, last_s) = sorted([min(self._passed), *self._passed])
         if most > least and last_s > first_s:
             element_s = (last_s - first_s) / (most - least)

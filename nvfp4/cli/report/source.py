@@ -1,5 +1,6 @@
 """A submission's source line by line: what each costs, and what was found there."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -95,17 +96,14 @@ def _explained(subject: Subject, name: str) -> tuple[Explained | None, str]:
 
 
 def _add_costs(lines: list[SourceLine], explained: Explained, name: str) -> None:
-    instructions: dict[int, int] = {}
-    slots: dict[int, float] = {}
-    for _, line in all_lines(explained.kernels):
-        if line.file == name and line.line and line.instructions:
-            instructions[line.line] = instructions.get(line.line, 0) + line.instructions
-            slots[line.line] = slots.get(line.line, 0.0) + line.slots
+    instructions: Counter[int] = Counter()
     total = sum(kernel.slots for kernel in explained.kernels) or 1.0
-    for number in slots:
-        if number <= len(lines):
-            lines[number - 1].share = slots[number] / total
-            lines[number - 1].instructions = short_count(instructions[number])
+    for _, cost in all_lines(explained.kernels):
+        if cost.file == name and cost.line and cost.instructions and cost.line <= len(lines):
+            instructions[cost.line] += cost.instructions
+            line = lines[cost.line - 1]
+            line.share = (line.share or 0.0) + cost.slots / total
+            line.instructions = short_count(instructions[cost.line])
     for costly in explained.costly:
         place = costly.line.line
         if costly.line.file == name and place and place <= len(lines):

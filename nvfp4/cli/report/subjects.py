@@ -53,9 +53,8 @@ def _of_file(path: Path, history: History, invocation: Invocation) -> Subject:
         known = None  # a history that cannot be used stops no judgement
     if known is not None:
         return Subject(replace(known, path=str(path)), kept_verdict(known), problem)
-    plan = Plan.of(problem)
     with observed(new_console(stderr=True)) as observer:
-        verdict = judge(path, plan, invocation, observer, (described, content))
+        verdict = judge(path, Plan.of(problem), invocation, observer, (described, content))
     if verdict.interrupted:
         raise KeyboardInterrupt
     number = (keep(verdict, content) if invocation.kept else None) or 0
