@@ -184,7 +184,6 @@ def test_uninstall_restores_everything(installed: standin.StandIn) -> None:
     assert len(torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")) == registered
     assert not standin.is_installed()
     assert not torch.cuda.is_available()
-    assert torch.version.cuda is None or not torch.cuda.is_available()
     assert (torch.ones(3) + 1).tolist() == [2, 2, 2]
 
 

@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 from ptx_harness import Array, run
 
-from nvfp4.emulator import EmulatorError, LaunchReport
-from nvfp4.emulator.errors import (
-    BarrierMisuse,
-    Misaligned,
-    OutOfBounds,
-    UninitialisedRegister,
-    UninitialisedShared,
-    UnsupportedInstruction,
-)
+from nvfp4.emulator import EmulatorError, LaunchReport, errors
 
 WARPS = 2
 SHARED = ".shared .align 128 .b8 tile[4096];"
@@ -109,21 +101,19 @@ def matrix_access(instruction: str, before: str = "", block: int = 32) -> Launch
 
 STORE = "mov.b32 %r20, 1; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {%r20};"
 LOAD = "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r20}, [%r2];"
-BYTES = "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r20}, [%r2];"
+GENERIC = "ldmatrix.sync.aligned.m8n8.x1.b16 {%r20}, [%d3];"
 USE = "st.global.b32 [%d1], %r20;"
 
 
 @pytest.mark.parametrize(
     ("before", "instruction", "kind"),
     [
-        ("add.u32 %r2, %r2, 8;", STORE, Misaligned),
-        ("add.u32 %r2, %r2, 8;", LOAD, Misaligned),
-        ("add.u32 %r2, %r2, 4096;", STORE, OutOfBounds),
-        ("add.u32 %r2, %r2, 4096;", LOAD, OutOfBounds),
-        ("mov.u64 %d3, %q0;", "ldmatrix.sync.aligned.m8n8.x1.b16 {%r20}, [%d3];", OutOfBounds),
-        ("", BYTES, UnsupportedInstruction),
-        ("", "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r2], {%r20};", UnsupportedInstruction),
-        ("setp.lt.u32 %p1, %r0, 16; @!%p1 bra DONE;", f"{STORE} DONE:", BarrierMisuse),
+        ("add.u32 %r2, %r2, 8;", STORE, errors.Misaligned),
+        ("add.u32 %r2, %r2, 8;", LOAD, errors.Misaligned),
+        ("add.u32 %r2, %r2, 4096;", STORE, errors.OutOfBounds),
+        ("add.u32 %r2, %r2, 4096;", LOAD, errors.OutOfBounds),
+        ("mov.u64 %d3, %q0;", GENERIC, errors.OutOfBounds),
+        ("setp.lt.u32 %p1, %r0, 16; @!%p1 bra DONE;", f"{STORE} DONE:", errors.BarrierMisuse),
     ],
 )
 def test_what_is_wrong_is_named(before: str, instruction: str, kind: type[EmulatorError]) -> None:
@@ -145,10 +135,10 @@ def test_matrices_race_as_other_accesses_do() -> None:
 
 
 def test_what_nothing_has_written_or_set_is_followed_through_matrices() -> None:
-    with pytest.raises(UninitialisedShared, match="0x400, which nothing has written"):
+    with pytest.raises(errors.UninitialisedShared, match="0x400, which nothing has written"):
         matrix_access(LOAD + USE)
     round_trip = "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {%r40};" + LOAD
-    with pytest.raises(UninitialisedRegister):
+    with pytest.raises(errors.UninitialisedRegister):
         matrix_access(round_trip + USE)
     assert not matrix_access(round_trip).findings
     assert not matrix_access(STORE + LOAD + USE).findings

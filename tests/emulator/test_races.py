@@ -157,6 +157,37 @@ def test_a_reader_among_many_that_a_writer_does_not_wait_for_is_told(
     )
 
 
+SWAP = """setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [s+4], 0; bar.sync 0; mov.u32 %r2, s;
+add.u64 %d1, %q0, 4; ld.{}.u32 %r3, [{}+4]; FIRST
+AGAIN: add.u32 %r4, %r3, 1; atom.{}.cas.b32 %r5, [{}], %r3, %r4; setp.ne.u32 %p2, %r3, %r5;
+mov.u32 %r3, %r5; @%p2 bra AGAIN; LAST"""
+
+
+@pytest.mark.parametrize(
+    "spaces", [("global", "%q0", "global", "%d1"), ("shared", "%r2", "shared", "%r2+4")]
+)
+@pytest.mark.parametrize(
+    ("first", "last", "races"),
+    [
+        ("", "", False),
+        ("setp.eq.u32 %p3, %r3, 99; @%p3 ret;", "", True),
+        ("mov.u32 %r6, %r3;", "setp.eq.u32 %p3, %r6, 99; @%p3 st.global.u32 [%q1], 1;", True),
+        ("", "@%p1 st.{}.u32 [{}+4], 0;", True),
+        ("atom.{}.cas.b32 %r6, [{}+4], 99, %r3;", "", True),
+    ],
+)
+def test_a_plain_load_that_nothing_but_a_swap_depends_on_is_no_race(
+    spaces: tuple[str, ...], first: str, last: str, races: bool
+) -> None:
+    body = SWAP.format(*spaces).replace("FIRST", first.format(*spaces))
+    body, arrays = body.replace("LAST", last.format(*spaces)), np.zeros((2, 64), np.uint32)
+    try:
+        found = bool(run(body, *arrays, grid=2, block=64, before=SHARED).findings)
+    except (GlobalRace, SharedRace):
+        found = True
+    assert found == races
+
+
 def test_a_flag_that_others_do_not_announce_orders_nothing_wherever_it_lies() -> None:
     """Locations share channels, but not the same ones in every launch."""
     body = """mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r0, 0; @%p1 ret; setp.ne.u32 %p2, %r1, 0;

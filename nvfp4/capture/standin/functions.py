@@ -37,12 +37,16 @@ def indexed(device: Any) -> Any:
 
 def replace_functions(patches: Patches) -> None:
     """Replace the functions of torch and torch.Tensor that would ask CUDA."""
+    from torch.jit import _builtins
     from torch.utils import _device
 
     # This set of functions holds the originals and is kept; a device context looks them up in it.
     _device._device_constructors()
     for name in _FACTORIES:
-        patches.set(torch, name, _with_index(getattr(torch, name)))
+        function = _with_index(getattr(torch, name))
+        # TorchScript, which forward derivatives use, has operators by the functions' identity.
+        _builtins._register_builtin(function, f"aten::{name}")
+        patches.set(torch, name, function)
     context, begin = _device.DeviceContext, _device.DeviceContext.__init__
     patches.set(context, "__init__", lambda self, device: begin(self, indexed(device)))
     tensor = torch.Tensor
@@ -80,6 +84,7 @@ def _with_indexed_device(kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs
 
 
+@functools.cache  # what is registered by its identity has to live on
 def _with_index(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function that makes tensors, so that it accepts every name of the device and ignores
     pinned memory."""
@@ -97,14 +102,8 @@ def _new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     return _new_tensor_of_torch(self, data, device=device, **kwargs)
 
 
-def _cuda(
-    self: torch.Tensor,
-    device: Any = None,
-    non_blocking: bool = False,
-    memory_format: torch.memory_format = torch.preserve_format,
-) -> torch.Tensor:
-    there = indexed(device or _CUDA)
-    return _to(self, there, non_blocking=non_blocking, memory_format=memory_format)
+def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **how: Any) -> Any:
+    return _to(self, indexed(device or _CUDA), non_blocking=non_blocking, **how)
 
 
 def _type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -100,14 +100,10 @@ class CompiledKernel:
         return any(_HEARS.match(each.opcode) for each in self.program.code)
 
     @cached_property
-    def loads_under_way(self) -> frozenset[int]:
-        """PTX lines of loads still under way; see `flow.loads_under_way`."""
-        return flow.loads_under_way(self.program.code)
-
-    @cached_property
-    def waits_not_looked_at(self) -> frozenset[int]:
-        """PTX lines of waits with unused results; see `flow.waits_not_looked_at`."""
-        return flow.waits_not_looked_at(self.program.code)
+    def apart(self) -> flow.Apart:
+        """The instructions that checks treat apart."""
+        found = flow.loads_under_way, flow.loads_compared, flow.waits_not_looked_at
+        return flow.Apart(*(find(self.program.code) for find in found))
 
     def first_values(self, batch: Batch) -> list[Array]:
         """Registers when the kernel starts: special registers, symbol addresses, else noise."""

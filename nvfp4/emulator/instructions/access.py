@@ -77,7 +77,8 @@ def read(
         global_access.locate(batch, access, address, lanes, READ)
     elif space == "shared":
         offset = shared_access.locate(batch, access, address, lanes, READ)
-        if batch.shared.checked:
+        compared = access.site.instruction.start in batch.launch.apart.compared
+        if batch.shared.checked and not compared:
             shared_access.note_reads(batch, access.site, access.nbytes, offset, lanes)
         address = batch.shared.host(offset)
     else:

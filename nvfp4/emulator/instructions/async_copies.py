@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.arrays import distinct
-from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
+from nvfp4.emulator.instructions import mbarrier_objects, shared_access
+from nvfp4.emulator.instructions.access import read
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, Site, Source, instruction
 from nvfp4.emulator.instructions.copy_engine import Postponed
@@ -19,7 +20,7 @@ from nvfp4.emulator.ptx.syntax import Operand, Register
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
-from nvfp4.emulator.state.memory import READ, WRITTEN
+from nvfp4.emulator.state.memory import WRITTEN
 
 
 @dataclass
@@ -116,7 +117,7 @@ def cp_async(site: Site) -> Action:
     if extra and "L2::cache_hint" in site.parts:
         extra.pop()
     ignores = bool(extra) and isinstance(extra[0], Register) and extra[0].cls == "pred"
-    reading = Access(site, "global", nbytes, 1)
+    reading = Access(site, "global", 4, nbytes // 4)
     writing = Access(site, "shared", nbytes, 1)
     if extra:
         site.sources.append(Source(extra[0], "pred" if ignores else "b32"))
@@ -162,12 +163,7 @@ def _read_parts(
 
 def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
     """Read uint8[lane, byte] from global memory, checked and counted."""
-    global_access.locate(batch, access, address, lanes, READ)
-    nbytes = access.nbytes
-    unit = 4 if nbytes % 4 == 0 else 1
-    words = np.empty((nbytes // unit, address.size), f"u{unit}")
-    native.gather(address, words)
-    return np.ascontiguousarray(words.T).view(np.uint8)
+    return np.ascontiguousarray(read(batch, access, "global", address, lanes).T).view(np.uint8)
 
 
 @instruction("cp.async.commit_group")

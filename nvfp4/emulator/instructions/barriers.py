@@ -108,11 +108,8 @@ def _check_arrival(
             f"{barrier.name} is given a count of {int(expected[i]) or 'all threads'} while others "
             f"wait with {int(barrier.expected[cta[i]]) or 'all threads'}",
         )
-    twice = np.flatnonzero(barrier.came[cta, thread])
-    if twice.size:
-        site.lane(batch, lanes[twice[0]]).fault(
-            BarrierMisuse, f"the thread arrives at {barrier.name} twice before it completes"
-        )
+    what = f"the thread arrives at {barrier.name} twice before it completes"
+    _refuse(site, ex, lanes, barrier.came[cta, thread], what)
 
 
 @instruction(*(f"{name}.outcome" for name in ("bar", "barrier", "bar.cta", "barrier.cta")))
@@ -140,7 +137,9 @@ def outcome(site: Site) -> Action:
     return Action("barrier", [Source(which, "b32")], [result], run)
 
 
-def _refuse(site: Site, ex: Execution, lanes: Array, wrong: Array, what: str, hint: str) -> None:
+def _refuse(
+    site: Site, ex: Execution, lanes: Array, wrong: Array, what: str, hint: str | None = None
+) -> None:
     """Raise for the first lane that is wrong."""
     found = np.flatnonzero(wrong)
     if found.size:

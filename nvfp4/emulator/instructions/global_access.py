@@ -1,7 +1,7 @@
 """Accesses to global memory: bounds, alignment, sectors, races."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -36,9 +36,7 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
 
 def write(batch: Batch, access: Access, address: Array, lanes: Array, data: Array) -> None:
     """Write data[element, i] at address[i], which is checked, on behalf of lanes[i]."""
-    if batch.launch.races is None:
-        native.scatter(address, data)
-    elif access.strong:
+    if batch.launch.races is None or access.strong:
         note_atomics(batch, access, address, lanes)
         native.scatter(address, data)
     else:
@@ -112,16 +110,17 @@ def _who(batch: Batch, lanes: Array) -> Who:
 def _note_reads(
     batch: Batch, races: GlobalRaces, access: Access, address: Array, lanes: Array
 ) -> None:
-    if not lanes.size or not races.concerns(address):
+    site = access.site
+    if site.instruction.start in batch.launch.apart.compared or not races.concerns(address):
         return
     who = _who(batch, lanes)
     if access.strong:
         # A flag that others set: the reader knows what they did before they set it.
         races.exchange(races.channels(address), who, tells=False, acquires=True)
-    access.site.record_access(batch, "global", address, access.nbytes, lanes, writes=False)
-    nc = "nc" in access.site.parts
+    site.record_access(batch, "global", address, access.nbytes, lanes, writes=False)
+    nc = "nc" in site.parts
     found = races.reads(address, access.nbytes, who, nc=nc, strong=access.strong)
-    _note(batch, access.site, READ, access.nbytes, address, lanes, found)
+    _note(batch, site, READ, access.nbytes, address, lanes, found)
 
 
 def _note(
@@ -252,11 +251,9 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
 def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) -> None:
     """Raise unless all addresses are in the access's own space, param or const: elsewhere a device
     would read its own parameters or constants."""
-    inside = np.zeros(requests.address.size, np.bool_)
-    for buffer in batch.memory.own(access.only):
-        inside |= (requests.address >= buffer.address) & (requests.address < buffer.end)
-    if not inside.all():
-        i = int(np.flatnonzero(~inside)[0])
+    outside = np.flatnonzero(~_inside(batch.memory.own(access.only), requests.address))
+    if outside.size:
+        i = int(outside[0])
         address = int(requests.address[i])
         access.site.lane(batch, requests.lane(i)).fault(
             errors.OutOfBounds,
@@ -267,16 +264,20 @@ def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) ->
 
 
 def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:
-    for buffer in batch.memory.read_only:
-        inside = (requests.address >= buffer.address) & (requests.address < buffer.end)
-        if inside.any():
-            i = int(np.flatnonzero(inside)[0])
-            access.site.lane(batch, requests.lane(i)).fault(
-                errors.ReadOnlyMemory,
-                f"write of {access.nbytes} bytes to read-only memory: "
-                + batch.memory.describe(int(requests.address[i])),
-                arguments=_arguments(batch, access, int(requests.address[i]), WRITTEN),
-            )
+    inside = np.flatnonzero(_inside(batch.memory.read_only, requests.address))
+    if inside.size:
+        address = int(requests.address[inside[0]])
+        what = f"write of {access.nbytes} bytes to read-only memory: "
+        what += batch.memory.describe(address)
+        arguments = _arguments(batch, access, address, WRITTEN)
+        at = access.site.lane(batch, requests.lane(int(inside[0])))
+        at.fault(errors.ReadOnlyMemory, what, arguments=arguments)
+
+
+def _inside(buffers: Sequence[Buffer], address: Array) -> Array:
+    """Return which of these addresses one of the buffers holds."""
+    found = [(address >= buffer.address) & (address < buffer.end) for buffer in buffers]
+    return np.any([np.zeros(address.size, np.bool_), *found], axis=0)
 
 
 def _fault(batch: Batch, access: Access, address: int, lane: int, flag: int) -> NoReturn:
@@ -408,13 +409,11 @@ def _formulas(at: LaneSite, value: int) -> Iterator[Formula]:
     block = at.batch.launch.asked.block
     warps = math.ceil(math.prod(block) / 32)
     warp = at.lane % at.batch.grid.threads // 32
+    parts = (block[0], thread[0], "thread x"), (block[1], thread[1], "thread y")
     for i, axis in enumerate(_AXES):
-        if block[0] > 1 and value == cta[i] * block[0] + thread[0]:
-            yield f"{cta[i]} * {block[0]} + {thread[0]} (CTA {axis}, thread x)", block[0], axis
-        if block[1] > 1 and value == cta[i] * block[1] + thread[1]:
-            yield f"{cta[i]} * {block[1]} + {thread[1]} (CTA {axis}, thread y)", block[1], axis
-        if warps > 1 and value == cta[i] * warps + warp:
-            yield f"{cta[i]} * {warps} + {warp} (CTA {axis}, warp)", warps, axis
+        for count, own, name in (*parts, (warps, warp, "warp")):
+            if count > 1 and value == cta[i] * count + own:
+                yield f"{cta[i]} * {count} + {own} (CTA {axis}, {name})", count, axis
         if value == cta[i]:
             yield f"CTA {axis}", 1, axis
 
@@ -471,7 +470,6 @@ def _waited(batch: Batch, lanes: Array) -> Array:
     since = waits.clocks[cluster]
     known = batch.shared.clocks.known[cluster, warp, : clusters.warps]
     others = known >= since
-    others[np.arange(lanes.size), warp] = (
-        known[np.arange(lanes.size), warp] > since[np.arange(lanes.size), warp] + 1
-    )
+    own = np.arange(lanes.size), warp
+    others[own] = known[own] > since[own] + 1
     return waits.lanes[lanes] | (others & (since > 0)).any(axis=1)

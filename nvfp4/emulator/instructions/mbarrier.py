@@ -26,16 +26,14 @@ class Wait:
 
     def status(self, batch: Batch) -> str:
         """Return the arrivals and bytes that the phase still lacks, in words."""
-        state = mbarrier_objects.state_of(batch, self.offset)
-        came = state.expected - state.pending
+        expected, pending, nbytes = mbarrier_objects.state_of(batch, self.offset)
+        came = expected - pending
         where = f"byte {batch.shared.address(self.offset) - batch.shared.base} of shared memory"
         which = "the phase under way" if self.parity is None else f"phase parity {self.parity}"
-        said = (
-            f"for {which} of the mbarrier at {where}: {came} of {state.expected} arrivals have come"
-        )
-        if state.bytes:
-            said += f", {state.bytes} bytes still to come"
-        if self.parity is not None and not came and not state.bytes:
+        said = f"for {which} of the mbarrier at {where}: {came} of {expected} arrivals have come"
+        if nbytes:
+            said += f", {nbytes} bytes still to come"
+        if self.parity is not None and not came and not nbytes:
             said += f", and phase parity {self.parity} has not completed since"
         return said
 
@@ -141,7 +139,7 @@ def wait(site: Site) -> Action:
     empties = "cluster" in site.parts and not relaxed
 
     def result_used(ex: Execution) -> bool:
-        return site.instruction.line not in ex.batch.launch.waits_not_looked_at
+        return site.instruction.line not in ex.batch.launch.apart.not_looked_at
 
     def complete(ex: Execution, address: Array, wanted: Array) -> tuple[Array, Array, Array, Array]:
         at, offset, lanes = _objects(site, ex, address)

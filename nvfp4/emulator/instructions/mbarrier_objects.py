@@ -5,8 +5,6 @@ bits 0-19 arrivals still pending, 20-39 arrivals of a phase, 40-61 bytes still t
 when no arrival and no byte is pending.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nvfp4.emulator.arrays import begin_of_runs, distinct
@@ -169,22 +167,13 @@ def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:
     return batch.shared.words()[_word(offset)] >> np.uint64(63)
 
 
-@dataclass(frozen=True)
-class State:
-    """The state of an mbarrier: arrivals that a phase expects, arrivals still pending, and bytes
-    still to come."""
-
-    expected: int
-    pending: int
-    bytes: int
-
-
-def state_of(batch: Batch, offset: int) -> State:
-    """The state of the mbarrier at an offset."""
+def state_of(batch: Batch, offset: int) -> tuple[int, int, int]:
+    """The arrivals that a phase of the mbarrier at an offset expects, arrivals still pending, and
+    bytes still to come."""
     word = int(batch.shared.words()[offset >> 3])
     field = (1 << 20) - 1
     nbytes = (word >> 40 & ((1 << 22) - 1)) - (1 << 20)
-    return State(expected=word >> 20 & field, pending=word & field, bytes=nbytes)
+    return word >> 20 & field, word & field, nbytes
 
 
 def parity_of(batch: Batch, offset: int) -> int:

@@ -248,11 +248,11 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
     flag = not _FLAG_LOADS.isdisjoint(site.parts)
     if flag:
         _note_unwritten_flag(batch, site, nbytes, offset, lanes)
-        clocks.hear(offset, team.cta[lanes], team.thread[lanes] >> 5)
+        clocks.meet_by_atomics(offset, team.cta[lanes], team.thread[lanes] >> 5, tells=False)
     site.record_access(batch, "shared", offset, nbytes, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
         offset, nbytes, lanes, team.threads, clocks.known, clocks.touched, shared.stamps,
-        site.instruction.line in batch.launch.loads_under_way, flag, batch.launch.asked.salt
+        site.instruction.line in batch.launch.apart.under_way, flag, batch.launch.asked.salt
     )  # fmt: skip
     if unwritten >= 0 and not batch.launch.tracks_memory:
         origin = f"shared address {shared.address(offset[unwritten]):#x}"
@@ -329,7 +329,7 @@ def meet_by_atomics(batch: Batch, site: Site, offset: Array, lanes: Array) -> No
     atomics count as releases."""
     cluster, warp = batch.clusters.cta[lanes], batch.clusters.thread[lanes] >> 5
     acquires, relaxed = site.parts[0] == "atom", site.parts[0] == "st" and "relaxed" in site.parts
-    batch.shared.clocks.meet_by_atomics(offset, cluster, warp, acquires, relaxed)
+    batch.shared.clocks.meet_by_atomics(offset, cluster, warp, acquires, relaxed=relaxed)
 
 
 def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:

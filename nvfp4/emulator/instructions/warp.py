@@ -210,24 +210,25 @@ def _names_all(ex: Execution, mask: Array) -> bool:
     return ex.guard is None and mask.size == 1 and mask.reshape(-1)[0] == 0xFFFFFFFF
 
 
+# Of those that vote for it, and those that vote, as bit sets.
+_VOTES: dict[str, Callable[[Array, Array], Array]] = {
+    "all": lambda votes, here: votes == here,
+    "any": lambda votes, here: votes != 0,
+    "uni": lambda votes, here: (votes == here) | (votes == 0),
+    "ballot": lambda votes, here: votes,
+}
+
+
 @action.instruction("vote", operands="_ pred b32", modifiers="sync! all|any|uni|ballot pred b32")
 def vote(site: action.Site) -> action.Action:
     """vote.sync.{all,any,uni}.pred and vote.sync.ballot.b32 d, {!}a, membermask."""
-    mode = site.one_of("all", "any", "uni", "ballot")
+    mode = site.one_of(*_VOTES)
 
     def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
         present, members = _members(site, ex, mask)
         here = ballot(present)[:, None] & members
         votes = ballot(by_warp(ex.group, value, False) & present)[:, None] & members
-        if mode == "ballot":
-            answer = votes
-        elif mode == "all":
-            answer = votes == here
-        elif mode == "any":
-            answer = votes != 0
-        else:
-            answer = (votes == here) | (votes == 0)
-        return (back(ex.group, answer),)
+        return (back(ex.group, _VOTES[mode](votes, here)),)
 
     cls = "b32" if mode == "ballot" else "pred"
     site.results.append(action.Result(site.operands[0], cls))

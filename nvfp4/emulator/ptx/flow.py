@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 from nvfp4.emulator.ptx import syntax
+from nvfp4.records.base import Record
 
 ENDS = {"bra", "ret", "exit", "trap", "brkpt"}
 
@@ -203,6 +204,15 @@ def _maybe_unset(found: list[Block], must_define: list[int], effects: Effects) -
     return unset
 
 
+class Apart(Record):
+    """Instructions that checks treat apart, by line or, for `compared`, by start; see the functions
+    below."""
+
+    under_way: frozenset[int]
+    compared: frozenset[int]
+    not_looked_at: frozenset[int]
+
+
 _OTHER_SPACES = {"global", "param", "const", "local"}
 _NO_RESULT = {"st", "stmatrix", "red", "cp", "bar", "barrier", "bra", "fence", "membar", "prefetch"}
 _FARTHEST = 4096
@@ -229,44 +239,84 @@ def loads_under_way(code: Sequence[syntax.Instruction]) -> frozenset[int]:
 
 
 _WAITS = ("test_wait", "try_wait")
-_PASSES_ON = {"mov", "selp", "setp", "and", "or", "xor", "not", "cvt"}
-"""Instructions that only set their first operand; all others are taken to use the values that they
-name."""
+_ByRegister = Mapping[int, Sequence[syntax.Instruction]]
 
 
 def waits_not_looked_at(code: Sequence[syntax.Instruction]) -> frozenset[int]:
     """The lines of mbarrier.test_wait and try_wait on whose results nothing depends, so that the
     threads do not know whether the phase is complete."""
-    waits = [each for each in code if _is_wait(each)]
-    if not waits:
-        return frozenset()
-    readers: dict[int, list[syntax.Instruction]] = {}
-    for each in code:
-        results = 1 if each.parts[0] in _PASSES_ON or _is_wait(each) else 0
-        given = [r for operand in each.operands[results:] for r in _registers(operand)]
-        for register in {*given, *_registers(each.guard)}:
-            readers.setdefault(register.index, []).append(each)
-    looked_at = {each.line for each in waits if _matters(each, readers)}
-    return frozenset(each.line for each in waits) - looked_at
+    waits = [each for each in code if each.parts[0] == "mbarrier" and each.parts[1] in _WAITS]
+    readers = _setters_and_readers(code if waits else ())[1]
+    return frozenset(each.line for each in waits if not _matters(each, readers, ()))
 
 
-def _is_wait(instruction: syntax.Instruction) -> bool:
-    return instruction.parts[0] == "mbarrier" and instruction.parts[1] in _WAITS
+_NOT_PLAIN = {"volatile", "relaxed", "acquire", "mmio", "nc"}
 
 
-def _matters(wait: syntax.Instruction, readers: Mapping[int, Sequence[syntax.Instruction]]) -> bool:
-    """Whether a guard, a branch or memory depends on the first result of an instruction."""
-    work = [each.index for each in _registers(wait.operands[0])]
-    found = set(work)
-    while work:
-        register = work.pop()
-        for reader in readers.get(register, ()):
-            guards = register in (each.index for each in _registers(reader.guard))
-            if guards or reader.parts[0] not in _PASSES_ON:
+def loads_compared(code: Sequence[syntax.Instruction]) -> frozenset[int]:
+    """Return where plain loads start whose values matter to nothing but a compare-and-swap at the
+    same address, which tells whether they are still right, as in the loop of the CUDA C++
+    Programming Guide, Atomic Functions."""
+    swaps = [each for each in code if each.parts[0] == "atom" and "cas" in each.parts]
+    setters, readers = _setters_and_readers(code if swaps else ())
+    compared, others = set[int](), set[int]()
+    for load in code if swaps else ():
+        if load.parts[0] == "ld" and _NOT_PLAIN.isdisjoint(load.parts):
+            there = [swap for swap in swaps if _place(swap, setters) == _place(load, setters)]
+            here = [swap for swap in there if load in _origins(swap, setters)]
+            known = all(_origins(swap, setters) <= {load, *there} for swap in here)
+            made, used = _sets_and_uses(load)
+            fine = here and known and not made & used and not _matters(load, readers, here)
+            (compared if fine else others).add(load.start)
+    return frozenset(compared - others)
+
+
+def _place(access: syntax.Instruction, setters: _ByRegister) -> tuple[syntax.Operand, int, str]:
+    """Return the base, the offset in bytes and the width of an access to its second operand. A base
+    that is the sum of a register and a number counts as these."""
+    memory = access.operands[1]
+    assert isinstance(memory, syntax.Memory)
+    base, offset = memory.base, memory.offset
+    made = [each for register in _registers(base) for each in setters[register.index]]
+    if len(made) == 1 and made[0].parts[0] == "add":
+        _, other, number = made[0].operands
+        if isinstance(other, syntax.Register) and isinstance(number, syntax.Integer):
+            base, offset = other, offset + number.value
+    return base, offset, access.parts[-1][1:]
+
+
+def _origins(swap: syntax.Instruction, setters: _ByRegister) -> set[syntax.Instruction]:
+    """Return the instructions, other than moves, that give what a swap compares."""
+    found = set()
+    registers = [*_indices(swap.operands[2])]
+    for register in registers:  # which grows
+        for each in setters[register]:
+            if each.parts[0] == "mov" and isinstance(each.operands[1], syntax.Register):
+                registers += _indices(each.operands[1]).difference(registers)
+            else:
+                found.add(each)
+    return found
+
+
+def _matters(
+    first: syntax.Instruction, readers: _ByRegister, swaps: Sequence[syntax.Instruction]
+) -> bool:
+    """Whether a guard, a branch or memory depends on the first result of an instruction, but for
+    these swaps and what compares their expected values with what they found."""
+    registers = [*_indices(first.operands[0])]
+    for register in registers:  # which grows
+        for reader in readers[register]:
+            made, used = _sets_and_uses(reader)
+            if register in _indices(reader.guard):
                 return True
-            made = {each.index for each in _registers(reader.operands[0])} - found
-            found |= made
-            work += made
+            checks = reader.parts[:2] in (("setp", "eq"), ("setp", "ne"))
+            pairs = [_indices(swap.operands[0], swap.operands[2]) for swap in swaps]
+            if reader in swaps or (checks and used in pairs):
+                continue
+            acts = any(isinstance(operand, syntax.Memory) for operand in reader.operands)
+            if acts or "sync" in reader.parts or reader.parts[0] in _NO_RESULT:
+                return True
+            registers += made.difference(registers)
     return False
 
 
@@ -284,7 +334,7 @@ def _may_load_from_shared(instruction: syntax.Instruction) -> bool:
 
 
 def _arrives_first(load: syntax.Instruction, following: Sequence[syntax.Instruction]) -> bool:
-    loaded = {each.index for each in _registers(load.operands[0])}
+    loaded = _indices(load.operands[0])
     from_tensor = load.parts[:2] == _TENSOR_LOAD
     for each in following:
         if from_tensor and each.parts[0] == "tcgen05" and each.parts[:2] != _TENSOR_LOAD:
@@ -294,9 +344,7 @@ def _arrives_first(load: syntax.Instruction, following: Sequence[syntax.Instruct
         at_barrier = each.parts[0] in ("bar", "barrier") and "warp" not in each.parts
         if at_barrier or each.parts[:2] == ("mbarrier", "arrive"):
             return True
-        results = 0 if each.parts[0] in _NO_RESULT else 1
-        made = [r.index for operand in each.operands[:results] for r in _registers(operand)]
-        used = {r.index for operand in each.operands[results:] for r in _registers(operand)}
+        made, used = _sets_and_uses(each)
         if each.parts[0] == "mov" and used & loaded:  # no instruction of the machine
             loaded.update(made)
         elif used & loaded:
@@ -304,6 +352,28 @@ def _arrives_first(load: syntax.Instruction, following: Sequence[syntax.Instruct
         else:
             loaded.difference_update(made)
     return False
+
+
+def _setters_and_readers(code: Sequence[syntax.Instruction]) -> tuple[_ByRegister, _ByRegister]:
+    """Return the instructions that set a register, and those that read it, by register."""
+    setters, readers = defaultdict(list), defaultdict(list)
+    for each in code:
+        made, used = _sets_and_uses(each)
+        for register in made:
+            setters[register].append(each)
+        for register in used | _indices(each.guard):
+            readers[register].append(each)
+    return setters, readers
+
+
+def _sets_and_uses(instruction: syntax.Instruction) -> tuple[set[int], set[int]]:
+    """The registers that an instruction sets, and those that it uses, its guard aside."""
+    results = 0 if instruction.parts[0] in _NO_RESULT else 1
+    return _indices(*instruction.operands[:results]), _indices(*instruction.operands[results:])
+
+
+def _indices(*operands: syntax.Operand | None) -> set[int]:
+    return {register.index for operand in operands for register in _registers(operand)}
 
 
 def _registers(operand: syntax.Operand | None) -> Iterator[syntax.Register]:
@@ -316,3 +386,5 @@ def _registers(operand: syntax.Operand | None) -> Iterator[syntax.Register]:
         yield from _registers(operand.operand)
     elif isinstance(operand, syntax.Memory):
         yield from _registers(operand.base)
+        for each in operand.coordinates or ():
+            yield from _registers(each)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from nvfp4.emulator.errors import EmulatorError, LaunchError, Related
+from nvfp4.emulator.ptx.flow import Apart
 from nvfp4.emulator.ptx.syntax import RESERVED_FOR_GROUPS, SHARED_BASE, Program
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import Findings, Traffic
@@ -96,16 +97,13 @@ class LaunchState:
     """Whether to look for findings."""
     hazards: Hazards
     """Writes of earlier launches that may still be under way."""
+    apart: Apart
     races: GlobalRaces | None = None
     """None unless the launch is checked."""
     rounds: bool = False
     """Whether results of floating-point atomics depend on the order, if only by rounding."""
     tracks_memory: bool = False
     """Whether to record which bits of shared and local memory are undefined."""
-    loads_under_way: frozenset[int] = frozenset()
-    """PTX lines of loads from shared and tensor memory; see `flow.loads_under_way`."""
-    waits_not_looked_at: frozenset[int] = frozenset()
-    """PTX lines of waits for mbarriers; see `flow.waits_not_looked_at`."""
     order: Order = field(default_factory=Order)
     undefined_memory: dict[int, Origin] = field(default_factory=dict)
     """By PTX line, the loads that read undefined bits, shuffles from absent lanes, and, if memory
@@ -533,7 +531,7 @@ def ctas_by_cluster(grid: Dim3, cluster: Dim3) -> Array:
     return split.transpose(0, 2, 4, 1, 3, 5).reshape(-1, a * b * c)
 
 
-def _unravel(index: int, extent: Dim3) -> Dim3:
+def _unravel(index: Any, extent: Dim3) -> tuple[Any, Any, Any]:
     x, y, _ = extent
     return index % x, index // x % y, index // (x * y)
 
@@ -582,8 +580,8 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
         if i < 0:
             return None
         if head == "tid":
-            return _row(_axis(thread, block, i))
-        by, place = launch.cluster[i], _axis(numbers, ctas, i)
+            return _row(_unravel(thread, block)[i].astype(np.uint32))
+        by, place = launch.cluster[i], _unravel(numbers, ctas)[i]
         columns = {"ctaid": place, "clusterid": place // by, "cluster_ctaid": place % by}
         if head in columns:
             return _column(columns[head].astype(np.uint32))
@@ -631,11 +629,6 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
         explicit = launch.cluster != (1, 1, 1) or launch.program.cluster is not None
         return np.full(1, explicit)
     return None
-
-
-def _axis(index: Array, extent: Dim3, axis: int) -> Array:
-    x, y, _ = extent
-    return (index % x, index // x % y, index // (x * y))[axis].astype(np.uint32)
 
 
 def _row(values: Array, *shape: int) -> Array:

@@ -63,10 +63,16 @@ def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-unty
                 return True
         elif clock <= row[its]:
             return True
+    return _told(owner, clock, 3 + its, row, releases, latest)
+
+
+@loop
+def _told(owner, clock, column, row, releases, latest):  # type: ignore[no-untyped-def]
+    """Return whether a warp has heard of a release by a CTA that has this clock in a column."""
     warps = row.shape[0] - CHANNELS
     i = latest[owner]
     while i >= 0:
-        if releases[i, 1] <= row[warps + releases[i, 2]] and clock <= releases[i, 3 + its]:
+        if releases[i, 1] <= row[warps + releases[i, 2]] and clock <= releases[i, column]:
             return True
         i = releases[i, 0]
     return False
@@ -79,15 +85,8 @@ def _published(stamp, cta, row, releases, latest):  # type: ignore[no-untyped-de
     if owner == cta:
         return True
     clock = (stamp >> _CLOCK) & _LATEST
-    its = (stamp & THREAD) >> 5
-    warps = row.shape[0] - CHANNELS
-    i = latest[owner]
-    while i >= 0:
-        heard = releases[i, 1] <= row[warps + releases[i, 2]]
-        if heard and clock <= releases[i, 3 + warps + its]:
-            return True
-        i = releases[i, 0]
-    return False
+    column = 3 + row.shape[0] - CHANNELS + ((stamp & THREAD) >> 5)
+    return _told(owner, clock, column, row, releases, latest)
 
 
 @loop

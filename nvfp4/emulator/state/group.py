@@ -9,6 +9,7 @@ number = CTA * threads + thread. A register is an array that broadcasts to the g
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -86,8 +87,6 @@ class Group:
         self.full = lanes.size == grid.lane.size
         self.dirty = 0
         self.excused = False
-        self._warp: Array | None = None
-        self._warps: Array | None = None
         if self.full:
             self.shape: tuple[int, ...] = (grid.ctas, grid.threads)
             self.warps = grid.ctas * grid.warps
@@ -103,22 +102,15 @@ class Group:
         """Whether the group has all lanes of each of its warps."""
         return self.lanes.size == 32 * self.warps
 
-    @property
+    @cached_property
     def warp(self) -> Array:
         """The warp of each lane, numbered in the batch."""
-        if self.full:
-            return self.grid.warp
-        if self._warp is None:
-            self._warp = self.lanes >> 5
-        return self._warp
+        return self.grid.warp if self.full else self.lanes >> 5
 
-    @property
+    @cached_property
     def each_warp(self) -> Array:
         """Warp numbers in the batch, each once."""
-        if self._warps is None:
-            warp = self.warp
-            self._warps = warp[begin_of_runs(warp)]
-        return self._warps
+        return self.warp[begin_of_runs(self.warp)]
 
     @property
     def cta(self) -> Array:

@@ -601,13 +601,14 @@ class Clocks:
         self.known[cluster, warp, warp] += came
 
     def meet_by_atomics(
-        self, offset: Array, cluster: Array, warp: Array, hears: bool, relaxed: bool = False
-    ) -> None:
+        self, offset: Array, cluster: Array, warp: Array, hears: bool = True, tells: bool = True,
+        relaxed: bool = False
+    ) -> None:  # fmt: skip
         """Record that warps execute atomics at the same places of shared memory, one after the
         other, so that later ones acquire what earlier ones release.
 
-        hears: False for atomics that return nothing and so acquire nothing. relaxed: each releases
-        only what a fence has ordered.
+        hears: False for atomics that return nothing and so acquire nothing. tells: False for loads
+        of flags, which release nothing. relaxed: each releases only what a fence has ordered.
         """
         places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
         for place, row, number in places.T.tolist():
@@ -615,18 +616,10 @@ class Clocks:
             told = self._told.get(place)
             if told is not None and hears:
                 np.maximum(mine, told, out=mine)
-            tells = self.ordered[row, number] if relaxed else mine
-            self._told[place] = tells.copy() if told is None else np.maximum(tells, told)
-            mine[number] += 1
-
-    def hear(self, offset: Array, cluster: Array, warp: Array) -> None:
-        """Let these warps acquire the clocks that atomics released to these places of shared
-        memory."""
-        places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
-        for place, row, number in places.T.tolist():
-            told = self._told.get(place)
-            if told is not None:
-                np.maximum(self.known[row, number], told, out=self.known[row, number])
+            if tells:
+                tale = self.ordered[row, number] if relaxed else mine
+                self._told[place] = tale.copy() if told is None else np.maximum(tale, told)
+                mine[number] += 1
 
     def fence_proxies(self, cluster: Array, warp: Array) -> None:
         """Record that these warps executed a proxy fence. It covers all accesses they know of, but

@@ -33,13 +33,7 @@ class _Shape(NamedTuple):
 
 def _halves(*warps: tuple[int, int]) -> Array:
     """Return the lanes for rows 0-31, which go to two warps, and rows 32-63, to two others."""
-    (a, b), (c, d) = warps
-    return np.array(
-        [
-            [*(32 * a + _LANES_32), *(32 * c + _LANES_32)],
-            [*(32 * b + _LANES_32), *(32 * d + _LANES_32)],
-        ]
-    )
+    return (32 * np.array(warps).T[:, :, None] + _LANES_32).reshape(2, -1)
 
 
 _SHAPES = {

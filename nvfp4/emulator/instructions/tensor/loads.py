@@ -106,7 +106,7 @@ def _note(at: LaneSite, fragment: Fragment, lane: int, column: int, writes: bool
     lanes = np.arange(lane, lane + fragment.lanes)
     what = "write" if writes else "read"
     # The machine waits for a register that is used: CuTe DSL has no tcgen05.wait::ld at all.
-    complete = not writes and at.site.instruction.line not in at.batch.launch.loads_under_way
+    complete = not writes and at.site.instruction.line not in at.batch.launch.apart.under_way
     columns = slice(column, column + fragment.columns)
     found = issue.pipes_of(at).note_warp(at.lane, at, columns, lanes, writes, complete)
     issue.note_conflict(at, what, lane << 16 | column, found)
