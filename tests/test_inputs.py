@@ -183,11 +183,6 @@ def test_a_shape_outside_the_problem_is_refused(
         generate(m, k, l, 1)
 
 
-def test_names_stand_in_the_order_of_the_call() -> None:
-    assert names == ("a", "b", "sfa", "sfb", "sfa_permuted", "sfb_permuted", "c")
-    assert tuple(layouts(128, 64, 1)) == names
-
-
 @given(shapes)
 def test_bytes_go_flat_and_come_back_the_same(shape: tuple[int, int, int]) -> None:
     data = generate_full_range_input(*shape, 1)

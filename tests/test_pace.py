@@ -85,6 +85,9 @@ def read_failed(kind: str, spec: str, message: str, record: dict[str, Any]) -> A
         (not_ended(small, 60, ours_s=50), 0, True, "skipped"),
         (not_imported(150, ours_s=140), 0, True, "skipped"),
         (not_imported(150, ours_s=2), 0, True, "fail"),
+        # One that got little of the processor is not said to hang.
+        (failed(small, "kernel.runaway_kernel", seconds=60, cpu_s=60), 0, True, "fail"),
+        (failed(small, "kernel.runaway_kernel", seconds=60, cpu_s=4), 0, True, "skipped"),
         # A compiler may be too slow where a GPU is not.
         (not_imported(150), 0, False, "fail"),
         (not_imported(150, ours_s=2), 0, False, "fail"),
@@ -125,14 +128,6 @@ def test_what_is_not_emulated_may_be_right() -> None:
     assert verdict.unclear
     assert not verdict.passed
     assert str(closing_line(verdict)) == "unclear: nothing was judged; on a GPU it can be judged"
-
-
-@pytest.mark.parametrize(("cpu_s", "status"), [(60, "fail"), (4, "skipped")])
-def test_a_kernel_that_got_little_of_the_processor_is_not_said_to_hang(
-    cpu_s: int, status: str
-) -> None:
-    result = failed(small, "kernel.runaway_kernel", seconds=60, cpu_s=cpu_s)
-    assert Pace().decided(result, emulated=True).status == status
 
 
 def test_the_first_case_may_have_compiled_for_long() -> None:
@@ -178,13 +173,26 @@ def judged(kind: str, **plan: object) -> Verdict:
     return verdict
 
 
-def test_a_verdict_is_unclear_where_only_the_time_was_short() -> None:
-    verdict = judged("cpu", tests=[small, large], benchmarks=[], inputs=("contest",))
-    assert [each.status for each in verdict.tests] == ["pass", "skipped"]
-    assert (verdict.unclear, verdict.passed) == (True, False)
-    line = str(closing_line(verdict))
-    assert line.startswith("unclear in ")
-    assert line.endswith("of 2 tests 1 passed, 1 not judged; --timeout gives more time")
+CONTEST = {"tests": [small, large], "inputs": ("contest",)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "plan", "statuses", "unclear", "said"),
+    [
+        ("cpu", CONTEST, ["pass", "skipped"], True, "1 not judged; --timeout gives more time"),
+        # Full-range tests that take too long are no reason to warn.
+        ("cpu", {"tests": [small]}, ["pass", "skipped"], False, "1 test with full-range inputs"),
+        ("cuda", CONTEST, ["pass", "fail"], False, ""),  # a GPU is never too slow
+    ],
+)
+def test_a_verdict_is_unclear_where_only_the_time_was_short(
+    kind: str, plan: dict[str, Any], statuses: list[str], unclear: bool, said: str
+) -> None:
+    verdict = judged(kind, benchmarks=[], **plan)
+    assert [each.status for each in verdict.tests] == statuses
+    assert (verdict.unclear, verdict.passed) == (unclear, not unclear and "fail" not in statuses)
+    assert not verdict.warnings
+    assert str(closing_line(verdict)).endswith(said)
 
 
 @pytest.mark.parametrize(
@@ -210,20 +218,6 @@ def test_benchmarks_that_take_too_long_or_do_not_run_leave_it_unclear() -> None:
         assert verdict.unclear
     reason = "not run: not every test on the contest's inputs could be judged"
     assert not_run.benchmarks[0].message == reason
-
-
-def test_full_range_tests_that_take_too_long_are_no_reason_to_warn() -> None:
-    verdict = judged("cpu", tests=[small], benchmarks=[])
-    assert verdict.passed
-    assert not verdict.unclear
-    assert not verdict.warnings
-    assert str(closing_line(verdict)).endswith("; not judged: 1 test with full-range inputs")
-
-
-def test_a_gpu_is_never_too_slow() -> None:
-    verdict = judged("cuda", tests=[small, large], benchmarks=[], inputs=("contest",))
-    assert [each.status for each in verdict.tests] == ["pass", "fail"]
-    assert not verdict.unclear
 
 
 def test_where_one_case_is_wrong_nothing_is_unclear() -> None:

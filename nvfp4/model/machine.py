@@ -82,13 +82,13 @@ class Access:
     copied: int = 0
     """Bytes that the copy engine moves."""
     copied_fresh: float = 0.0
-    """Those of `copied` that come from memory."""
+    """Bytes that come from memory for it."""
 
 
 def access(asked: Asked, spread: float) -> Access:
     """Return the accesses of a statement of a launch; see `Work.spread`."""
     if asked.copied:
-        fresh = min(asked.copied, asked.fresh * SECTOR_BYTES * spread)
+        fresh = asked.fresh * SECTOR_BYTES * spread
         return Access(requests=asked.requests, copied=asked.copied, copied_fresh=fresh)
     sampled = asked.sampled or Sampled(asked.sectors / 4 / max(asked.requests, 1), 1.0, 1.0)
     first = max(sampled.first * asked.sectors, asked.fresh)
@@ -223,7 +223,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         if name == "UTMASTG" or ".G.S" in each.opcode:
             return Use(STORE, UNIFORM, 2, shared=access.copied / executions, busy=busy)
         fresh = access.copied_fresh / executions
-        rest = (access.copied - access.copied_fresh) / executions
+        rest = max(access.copied - access.copied_fresh, 0.0) / executions
         return Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest, busy=busy)
     if name in ("SYNCS", "ARRIVES") and access.passes and "CCTL" not in each.opcode:
         if "TRYWAIT" in each.opcode or name == "ARRIVES":
@@ -260,7 +260,8 @@ def _global_use(
     part = 1.0 if past_l1 else l2_share + (1 - l2_share) * access.again
     if past_l1 or each.name in _GLOBAL_STORES:
         requests = max(access.requests - access.memory_requests, 0.0)
-        access = replace(access, l2=access.asked - access.memory, l2_requests=requests)
+        l2 = max(access.asked - access.memory, 0.0)
+        access = replace(access, l2=l2, l2_requests=requests)
     lines = max(_words(each), (access.lines + access.local_lines) / gpu.l1_lines)
     busy = lines * min(1.0, access.requests / executions)
     if each.name in ("LDGSTS", "ATOM"):  # ATOM: also on shared memory of a cluster

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 from ptx_harness import MINE_IN_GRID
-from ptx_harness import run as run_alone
 from test_worlds import cause_of, run, words
 
 from nvfp4.emulator import Worlds, errors
@@ -136,12 +135,6 @@ def test_a_bulk_store_reads_between_what_it_waits_for_and_what_waits_for_it(
     assert (out == np.repeat([1, 2], 64)).all()
     cause = cause_of(worlds, out)
     assert cause is None if right else isinstance(cause, errors.SharedRace)
-
-
-def test_a_launch_alone_may_keep_its_tickets() -> None:
-    ticket, out = words(1), words(1)
-    run_alone(FIRST_STORES, ticket, out, grid=8)
-    assert ticket[0] == 8
 
 
 # Of two CTAs, the first stores its number and the second adds to it. The ticket was drawn before.
@@ -314,19 +307,14 @@ def test_a_barrier_of_a_grid_that_some_need_not_reach_is_found_out(
     assert cause_of(worlds, out) is not None
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "dtypes"),
-    [
+def test_other_numbers_are_the_same_but_for_rounding() -> None:
+    """Without atomics on floats, and whether or not their type is known."""
+    for one, other, dtypes in (
         (np.int32(819_652_826), np.int32(815_807_708), ()),
         (np.float32(5236.25), np.float32(5238.5), ("",)),  # as pairs of halves
         (np.float32(5236.25), np.float32(5236.251), ("float32", "")),
-    ],
-)
-def test_other_numbers_are_the_same_but_for_rounding(
-    one: Any, other: Any, dtypes: tuple[str, ...]
-) -> None:
-    """Without atomics on floats, and whether or not their type is known."""
-    left, right = (np.full(2, n).view(np.uint8) for n in (one, other))
-    for dtype in ("int32", "float32", ""):
-        same = experiment._same(left, right, True, False, View((2,), (4,), dtype=dtype))
-        assert same == (dtype in dtypes)
+    ):
+        left, right = (np.full(2, number).view(np.uint8) for number in (one, other))
+        for dtype in ("int32", "float32", ""):
+            same = experiment._same(left, right, True, False, View((2,), (4,), dtype=dtype))
+            assert same == (dtype in dtypes)

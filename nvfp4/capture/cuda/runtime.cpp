@@ -86,10 +86,16 @@ struct Configuration {
 };
 thread_local std::vector<Configuration> configurations;
 
-int attribute(cudaDeviceAttr which) {
+int attribute(int which) {
   int value = 0;
   ask("device_number", &value, which);
   return value;
+}
+
+const char *text_of(const char *question, cudaError_t error) {
+  const char *text = "";
+  ask(question, &text, error);
+  return text;
 }
 
 }  // namespace
@@ -237,10 +243,8 @@ FORWARD(cudaStreamSynchronize, (cudaStream_t stream), "synchronize_stream", stre
 FORWARD(cudaStreamQuery, (cudaStream_t stream), "synchronize_stream", stream)
 FORWARD(cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned),
         "stream_waits", stream, event)
-cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID,
-                                   const cudaLaunchAttributeValue *) {
-  return cudaSuccess;
-}
+SUCCEED(cudaStreamSetAttribute,
+        (cudaStream_t, cudaLaunchAttributeID, const cudaLaunchAttributeValue *), )
 FORWARD(cudaEventCreate, (cudaEvent_t *event), "new_handle", event)
 FORWARD(cudaEventCreateWithFlags, (cudaEvent_t *event, unsigned), "new_handle", event)
 cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
@@ -280,12 +284,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
   properties->maxThreadsPerBlock = attribute(cudaDevAttrMaxThreadsPerBlock);
   properties->maxThreadsPerMultiProcessor = attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
   properties->maxBlocksPerMultiProcessor = attribute(cudaDevAttrMaxBlocksPerMultiprocessor);
-  properties->maxThreadsDim[0] = attribute(cudaDevAttrMaxBlockDimX);
-  properties->maxThreadsDim[1] = attribute(cudaDevAttrMaxBlockDimY);
-  properties->maxThreadsDim[2] = attribute(cudaDevAttrMaxBlockDimZ);
-  properties->maxGridSize[0] = attribute(cudaDevAttrMaxGridDimX);
-  properties->maxGridSize[1] = attribute(cudaDevAttrMaxGridDimY);
-  properties->maxGridSize[2] = attribute(cudaDevAttrMaxGridDimZ);
+  for (int axis = 0; axis < 3; ++axis) {
+    properties->maxThreadsDim[axis] = attribute(cudaDevAttrMaxBlockDimX + axis);
+    properties->maxGridSize[axis] = attribute(cudaDevAttrMaxGridDimX + axis);
+  }
   properties->multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount);
   properties->l2CacheSize = attribute(cudaDevAttrL2CacheSize);
   properties->major = attribute(cudaDevAttrComputeCapabilityMajor);
@@ -301,16 +303,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
 
 FORWARD(cudaGetLastError, (), "take_last_error", true)
 FORWARD(cudaPeekAtLastError, (), "take_last_error", false)
-const char *cudaGetErrorString(cudaError_t error) {
-  const char *text = "";
-  ask("error_text", &text, error);
-  return text;
-}
-const char *cudaGetErrorName(cudaError_t error) {
-  const char *text = "";
-  ask("error_name", &text, error);
-  return text;
-}
+const char *cudaGetErrorString(cudaError_t error) { return text_of("error_text", error); }
+const char *cudaGetErrorName(cudaError_t error) { return text_of("error_name", error); }
 
 // The driver, as far as kernels with tensor maps need it.
 

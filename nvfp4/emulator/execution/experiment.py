@@ -52,9 +52,6 @@ class Worlds:
         self.differences: list[Difference] = []
         self.named: dict[Origin, list[Related]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self.differences)
-
     def cause_in(self, order: Order, span: Buffer) -> EmulatorError | None:
         """Return why something in a range of addresses may differ in the world of an order; None if
         nothing does."""
