@@ -167,8 +167,9 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
         elif last.name in _ENDS and target is not None:
             skipped = code[block.end : starts[target]]
             # Where a whole warp comes to an atomic, its lanes add theirs up in a scan.
-            scan = (each.statement == last.statement and each.name == "SHFL" for each in skipped)
-            block.branches = () if any(scan) else (target,)
+            scan = {each.statement for each in skipped if each.opcode == "SHFL.UP"}
+            whole = last.opcode == "BRA" and last.statement in scan
+            block.branches = () if whole else (target,)
         block.diverging = ".DIV" in last.opcode
         if block.diverging and block.index + 1 < len(found):
             block.following = block.index + 1
