@@ -57,7 +57,7 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
     if the kernel or the package lacks it.
     """
     try:
-        from py_landlock import AccessFs, Landlock, LandlockError, Scope
+        from py_landlock import AccessFs, Landlock, LandlockError, PathError, Scope
     except ImportError as error:
         raise OSError("the package py-landlock is not installed") from error
     writable = [path for path in writable if path.exists()]
@@ -81,7 +81,7 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
                 domain.add_path_rule(path, access=AccessFs.WRITE_FILE | AccessFs.IOCTL_DEV)
         domain.allow_scope(Scope.ABSTRACT_UNIX_SOCKET)  # CUDA's IPC between judge and worker
         domain.apply()
-    except FileNotFoundError:  # another process has removed its file meanwhile
+    except (FileNotFoundError, PathError):  # another process has removed its file meanwhile
         return confine_files(writable, private)
     except LandlockError as error:
         raise OSError(str(error)) from error
