@@ -87,8 +87,7 @@ def _without_gpu(problem: Problem) -> str:
 
     def seconds(line: str) -> float:
         elements = shape_of(line).elements
-        expected_s = pace.expected_s(elements)
-        return elements / problem.emulated_per_s if expected_s is None else expected_s
+        return pace.expected_s(elements) or elements / problem.emulated_per_s
 
     if pace.expected_s(0) is None and not problem.emulated_per_s:
         return ""

@@ -22,7 +22,7 @@ rankings = {
     "last": "ranked by the last benchmark",
     "mean": "ranked by the mean",
 }
-"""What a figure of several benchmarks is called, by the ``ranking_by`` of their problem."""
+"""The name of the figure that a leaderboard ranks by, for each ``ranking_by`` of a problem."""
 
 
 class Submission(Record):
@@ -148,7 +148,7 @@ class Score(Record):
     reason: str | None = None
     """Why there is no mean."""
     predicted: Prediction | None = None
-    """What ranks of the predicted times of emulated calls, on another GPU."""
+    """The figure that the leaderboard ranks by, as predicted for another GPU."""
     ranking_by: str = "geom"
     """geom, mean, or last: only the last benchmark ranks."""
     ranked_us: float | None = None

@@ -150,6 +150,7 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
     free = {at for name, at in labels.items() if name not in direct and at in number}
     indirect = tuple(sorted(number[at] for at in free))
     found = [Block(index, *ends) for index, ends in enumerate(pairwise([*starts, len(code)]))]
+    scans = {each.statement for each in code if each.opcode == "SHFL.UP"}
     for block in found:
         last = code[block.end - 1]
         target = number.get(labels.get(last.label or "", -1))
@@ -165,11 +166,10 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
         elif last.name in _INDIRECT:
             block.branches = indirect
         elif last.name in _ENDS and target is not None:
-            skipped = code[block.end : starts[target]]
+            skipped = code[block.end : starts[target]] if last.statement in scans else []
             # Where a whole warp comes to an atomic, its lanes add theirs up in a scan.
             scan = {each.statement for each in skipped if each.opcode == "SHFL.UP"}
-            whole = last.opcode == "BRA" and last.statement in scan
-            block.branches = () if whole else (target,)
+            block.branches = () if last.opcode == "BRA" and last.statement in scan else (target,)
         block.diverging = ".DIV" in last.opcode
         if block.diverging and block.index + 1 < len(found):
             block.following = block.index + 1

@@ -32,7 +32,7 @@ class Tally:
         self.first: dict[str, str] = {}
         """The first file with each code."""
         self.timed: list[tuple[float, Line]] = []
-        """The times that rank, in microseconds."""
+        """The times that the leaderboard ranks by, in microseconds."""
         self.bounded: list[tuple[float, Line]] = []
         """The least times on a B200 of emulated benchmarks."""
         self.judged = self.wanted = 0
@@ -129,13 +129,13 @@ def _path(line: Line) -> str:
 
 
 def _predicted(line: Line) -> tuple[float | None, str | None]:
-    """Return what a model predicts of the time that ranks, in microseconds and on which GPU."""
+    """Return the predicted time that the leaderboard ranks by, in microseconds, and its GPU."""
     predicted = line["score"].get("predicted") or {}
     return predicted.get("us"), predicted.get("gpu")
 
 
 def _floor_us(line: Line) -> float | None:
-    """Return the floor of the time that ranks."""
+    """Return the floor of the time that the leaderboard ranks by, in microseconds."""
     return ranked([each["floor_us"] for each in line["benchmarks"]], line["score"]["ranking_by"])
 
 

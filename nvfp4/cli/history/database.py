@@ -89,7 +89,7 @@ class Entry:
     best: bool = False
     """Whether it ranks first of those that passed with these benchmarks, GPU and flush."""
     predicted_us: float | None = None
-    """What a model predicts of the figure that ranks."""
+    """The predicted figure that the leaderboard ranks by, in microseconds."""
     predicted_gpu: str | None = None
 
 

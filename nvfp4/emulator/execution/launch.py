@@ -423,7 +423,8 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
     touched = state.memory.touched
     ctas = math.prod(state.asked.grid)
     work = state.work.work(statements(compiled))
-    work.spread = state.memory.delivered() / max(1, int(np.count_nonzero(touched)))
+    # Only predictions need it.
+    work.spread = state.memory.spread() if state.work.samples else 1.0
     return LaunchReport(
         kernel=state.asked.kernel,
         grid=state.asked.grid,

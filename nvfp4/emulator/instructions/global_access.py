@@ -266,10 +266,9 @@ def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) ->
 def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:
     inside = np.flatnonzero(_inside(batch.memory.read_only, requests.address))
     if inside.size:
-        address = int(requests.address[inside[0]])
-        what = f"write of {access.nbytes} bytes to read-only memory: "
-        what += batch.memory.describe(address)
-        arguments = _arguments(batch, access, address, WRITTEN)
+        start = int(requests.address[inside[0]])
+        what = f"write of {access.nbytes} bytes to read-only memory: {batch.memory.describe(start)}"
+        arguments = _arguments(batch, access, start, WRITTEN)
         at = access.site.lane(batch, requests.lane(int(inside[0])))
         at.fault(errors.ReadOnlyMemory, what, arguments=arguments)
 

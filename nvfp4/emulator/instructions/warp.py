@@ -210,7 +210,7 @@ def _names_all(ex: Execution, mask: Array) -> bool:
     return ex.guard is None and mask.size == 1 and mask.reshape(-1)[0] == 0xFFFFFFFF
 
 
-# Of those that vote for it, and those that vote, as bit sets.
+# The answer of each mode: from the lanes that say yes and those that take part, as bit sets.
 _VOTES: dict[str, Callable[[Array, Array], Array]] = {
     "all": lambda votes, here: votes == here,
     "any": lambda votes, here: votes != 0,

@@ -257,16 +257,18 @@ def loads_compared(code: Sequence[syntax.Instruction]) -> frozenset[int]:
     """Return where plain loads start whose values matter to nothing but a compare-and-swap at the
     same address, which tells whether they are still right, as in the loop of the CUDA C++
     Programming Guide, Atomic Functions."""
-    swaps = [each for each in code if each.parts[0] == "atom" and "cas" in each.parts]
-    setters, readers = _setters_and_readers(code if swaps else ())
+    found = [each for each in code if each.parts[0] == "atom" and "cas" in each.parts]
+    setters, readers = _setters_and_readers(code if found else ())
+    swaps = [(each, _place(each, setters), _origins(each, setters)) for each in found]
     compared, others = set[int](), set[int]()
     for load in code if swaps else ():
         if load.parts[0] == "ld" and _NOT_PLAIN.isdisjoint(load.parts):
-            there = [swap for swap in swaps if _place(swap, setters) == _place(load, setters)]
-            here = [swap for swap in there if load in _origins(swap, setters)]
-            known = all(_origins(swap, setters) <= {load, *there} for swap in here)
+            place = _place(load, setters)
+            there = {load, *(swap for swap, at, _ in swaps if at == place)}
+            here = {swap: made for swap, at, made in swaps if at == place and load in made}
+            known = all(origins <= there for origins in here.values())
             made, used = _sets_and_uses(load)
-            fine = here and known and not made & used and not _matters(load, readers, here)
+            fine = here and known and not made & used and not _matters(load, readers, [*here])
             (compared if fine else others).add(load.start)
     return frozenset(compared - others)
 

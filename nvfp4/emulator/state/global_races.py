@@ -425,9 +425,9 @@ class GlobalRaces:
             assert buffer is not None
             # An eighth of what stamps would take.
             by_byte = stamps[1:].view(np.uint8).reshape(3, -1, 8)[: 3 if stamps[0] else 1]
-            sectors = np.flatnonzero(self._memory.flags(buffer) & WRITTEN).tolist()
-            if sectors:
-                ends = sectors[0], sectors[-1] + 1
+            sectors = np.flatnonzero(self._memory.flags(buffer) & WRITTEN)
+            if sectors.size:
+                ends = int(sectors[0]), int(sectors[-1]) + 1
                 begin, stop = ((((start >> 5) + each) << 4) - first for each in ends)
                 cells = slice(max(begin, 0), stop)
                 bits, *others = by_byte[:, cells, _BYTES // 8] & 3

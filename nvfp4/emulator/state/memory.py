@@ -77,14 +77,14 @@ class GlobalMemory:
         first = int(self.sector0[bisect_right(self.addresses, buffer.address) - 1])
         return self.touched[first : first + _sectors(buffer)]
 
-    def delivered(self) -> int:
-        """Return how many sectors memory delivers for those that were touched: pairs of them."""
+    def spread(self) -> float:
+        """Return how many sectors memory delivers, in pairs, for each one that was touched."""
         count = 0
         for buffer in self.buffers:
             odd = buffer.address >> 5 & 1
             flags = np.pad(self.flags(buffer), (odd, odd ^ _sectors(buffer) & 1)) > 0
             count += 2 * int(np.count_nonzero(flags[::2] | flags[1::2]))
-        return count
+        return count / max(1, int(np.count_nonzero(self.touched)))
 
     def sector_base(self, index: int) -> int:
         """Return the offset from the sector number of an address in a buffer to its index in
