@@ -1,12 +1,13 @@
 """Runs the tuner in a process of its own, because it imports torch and the submission."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvfp4.cli.errors import SetupError
+from nvfp4.cli.errors import SetupError, interrupted
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.problem import load_problem, package_path
 
@@ -29,9 +30,13 @@ def tune(submission: Path, cases: Sequence[str], device: str, model: str | None)
     environment = {**os.environ, **package_path()}
     if number := device.partition(":")[2]:
         environment["CUDA_VISIBLE_DEVICES"] = number
-    process = subprocess.Popen(command, cwd="/", env=environment, stdin=subprocess.DEVNULL)
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            continue  # the tuner was interrupted as well; it exits
+    # In a session of its own, so that Ctrl-C reaches it once, from this process.
+    process = subprocess.Popen(
+        command, cwd="/", env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        return interrupted()

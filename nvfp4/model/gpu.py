@@ -40,6 +40,8 @@ class Gpu:
     shared_latency: int
     l2_port_bytes: float  # of one SM, a cycle
     l2_gbps: float  # of the GPU
+    l2_stores: float  # bytes that are loaded from the L2 in the time in which one is stored
+    memory_stores: float  # from memory, where the line was not in the L2
     l1_lines: float  # of 128 bytes that a load touches, a cycle
     shared_passes: int  # of an access to shared memory beyond those that it needs
     barrier: int  # from the last warp's arrival

@@ -220,9 +220,11 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         raise NoPrediction("how long st.async takes was not measured")
     if name in _BULK:
         busy = gpu.bulk * access.requests / executions
-        if name == "UTMASTG" or ".G.S" in each.opcode:
-            return Use(STORE, UNIFORM, 2, shared=access.copied / executions, busy=busy)
         fresh = access.copied_fresh / executions
+        if name == "UTMASTG" or ".G.S" in each.opcode:
+            own = gpu.memory_stores * fresh
+            rest = gpu.l2_stores * access.copied / executions - own
+            return Use(STORE, UNIFORM, 2, own=own, shared=rest, busy=busy)
         rest = max(access.copied - access.copied_fresh, 0.0) / executions
         return Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest, busy=busy)
     if name in ("SYNCS", "ARRIVES") and access.passes and "CCTL" not in each.opcode:
@@ -267,8 +269,10 @@ def _global_use(
     if each.name in ("LDGSTS", "ATOM"):  # ATOM: also on shared memory of a cluster
         busy = max(busy, access.passes / executions)
     if each.name in _GLOBAL_STORES:
-        written = (access.memory + access.l2) / executions
-        return Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=busy)
+        own = gpu.memory_stores * access.memory / executions
+        rest = gpu.l2_stores * (access.memory + access.l2) / executions - own
+        rate = _rate(access.memory_requests / executions)
+        return Use(STORE, LSU, 2, gpu.l1_latency, own, rest, busy, own_rate=rate)
     return Use(
         kind=ASYNC if each.name == "LDGSTS" else LOAD,
         pipe=LSU,

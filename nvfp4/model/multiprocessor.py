@@ -96,6 +96,7 @@ def simulate(  # type: ignore[no-untyped-def]
     tail = 0
     in_flight = 0.0
     fetched = 0.0
+    stored = 0.0
     lsu_free = 0.0
     port_free = 0.0
     started = min(ctas, resident)
@@ -248,12 +249,15 @@ def simulate(  # type: ignore[no-untyped-def]
                     in_flight -= flight_bytes[head]
                     head = (head + 1) % _IN_FLIGHT
                 in_flight += asked
-                fetched += asked
                 loaded = in_flight * load_share
                 cycles = memory_cycles(loaded, curve_bytes, curve_cycles)
                 share = min(1.0, curve_cycles[0] / cycles)
-                done = max(done, begin + cycles)
-                reason = WAITS_MEMORY
+                if k == machine.STORE:  # nothing but the end waits for it, and not for its latency
+                    stored = max(stored, begin + cycles - curve_cycles[0])
+                else:
+                    fetched += asked
+                    done = max(done, begin + cycles)
+                    reason = WAITS_MEMORY
                 if (tail + 1) % _IN_FLIGHT != head:
                     flight_done[tail] = begin + cycles
                     flight_bytes[tail] = asked
@@ -363,7 +367,7 @@ def simulate(  # type: ignore[no-untyped-def]
                         parked[other] = 0
                         ready[other] = max(ready[other], t + latency[i] * arrives)
                 stale = 15
-    finish = -1.0 if alive.any() else max(finish, port_free)
+    finish = -1.0 if alive.any() else max(finish, port_free, stored)
     # A scheduler without warps is not counted: the others account for all cycles.
     whole = max(by_reason.sum(), 1.0)
     return finish, by_code * finish / whole, by_reason * finish / whole, fetched

@@ -184,7 +184,7 @@ def predict(
         waits += 1  # from the first one on, launches are queued no more
     if waits + host.last_wait:
         parts["host"] = gpu.wait_us * (waits + host.last_wait)
-    if not clean:
+    if not clean and any(each.read_bytes for each in launches):
         parts["write_back"] = gpu.dirty_us
     for kernel in kernels:
         for reason, us in kernel.parts.items():

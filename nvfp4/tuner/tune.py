@@ -15,6 +15,7 @@ from functools import partial
 
 from nvfp4.problems.nvfp4_gemv.referee import shape_of
 from nvfp4.records.cases import CaseError, label, parse_case
+from nvfp4.sandbox.isolation import die_with_parent
 from nvfp4.tuner.benches import Bench, Gpu, Model, Ranked, shown
 from nvfp4.tuner.space import TuneError, load_space, name_of, sentence
 
@@ -81,4 +82,5 @@ def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     sys.exit(main())

@@ -15,7 +15,7 @@ from nvfp4.model.assembly import assembled
 from nvfp4.model.atomics import atomics_ns
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.multiprocessor import simulate
-from nvfp4.model.prediction import GPUS, Counted, Host, _accesses, predict
+from nvfp4.model.prediction import GPUS, Counted, Host, predict
 
 pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 
@@ -243,11 +243,21 @@ def test_a_warp_that_works_alone_takes_as_long_beside_idle_ones() -> None:
     assert us(count(kernel(IDLE), 148, 1024)) > 0.9 * us(alone)
 
 
-def test_memory_delivers_two_sectors_for_one() -> None:
+def test_memory_delivers_two_sectors_for_one_and_takes_longer_for_lone_pairs() -> None:
     begin = "cvt.u64.u32 %d2, %r3; mad.lo.u64 %d3, %d2, {}, %d0; ld.global.u32 %r100, [%d3];"
-    runs = (count(kernel(begin.format(nbytes)), (1 << 14) // nbytes, 256) for nbytes in (32, 64))
-    every, every_other = (max(n.memory for n in _accesses(run).values()) for run in runs)
-    assert every_other == pytest.approx(every, rel=0.1)
+    steps = {32: 1.0, 64: 2.0, 256: 2.9}
+    runs = [count(kernel(begin.format(step)), 64, 256) for step in steps]
+    found = [(9 * each.work.spread - 1) / 8 for each in runs]  # what is stored lies together
+    assert found == pytest.approx([*steps.values()], rel=0.05)
+
+
+def test_memory_takes_as_long_for_what_is_stored_as_measured() -> None:
+    """8 MiB after the contest's flush on an H100, 2026-11-28; a quarter is stored again here."""
+    place = "mul.wide.u32 %d2, %r3, 16; add.u64 %d3, %d1, %d2;"
+    run = count(
+        kernel(f"{place} st.global.v4.u32 [%d3], {{%r0, %r1, %r2, %r3}};"), 2048, 256, words=4
+    )
+    assert predict(GPUS["H100"], [run]).us == pytest.approx(5.6 + 0.5, rel=0.15)
 
 
 def test_lanes_of_a_whole_warp_add_theirs_up_before_an_atomic_that_returns() -> None:

@@ -78,12 +78,18 @@ class GlobalMemory:
         return self.touched[first : first + _sectors(buffer)]
 
     def spread(self) -> float:
-        """Return how many sectors memory delivers, in pairs, for each one that was touched."""
-        count = 0
+        """Return how many sectors memory takes the time of, for each one that was touched.
+
+        It delivers pairs of sectors. Of a block of four, the first takes as long as 1.45 of those
+        of whole blocks and each further one as long as 0.85 (H100, strides and places at random).
+        """
+        count = 0.0
         for buffer in self.buffers:
-            odd = buffer.address >> 5 & 1
-            flags = np.pad(self.flags(buffer), (odd, odd ^ _sectors(buffer) & 1)) > 0
-            count += 2 * int(np.count_nonzero(flags[::2] | flags[1::2]))
+            before = buffer.address >> 5 & 7
+            flags = np.pad(self.flags(buffer), (before, -(before + _sectors(buffer)) % 8)) > 0
+            pairs = flags[::2] | flags[1::2]
+            blocks = pairs.reshape(-1, 4).any(1)
+            count += 1.7 * np.count_nonzero(pairs) + 1.2 * np.count_nonzero(blocks)
         return count / max(1, int(np.count_nonzero(self.touched)))
 
     def sector_base(self, index: int) -> int:
