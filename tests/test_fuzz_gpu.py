@@ -132,7 +132,7 @@ class Fuzzer:
                 shared_bytes=0,
                 stream=0,
                 programmatic=False,
-                waited=False,
+                waited=0,
                 alongside=False,
                 trial=False,
                 parameters=[each.to_bytes(8, "little").hex() for each in parameters],
@@ -143,7 +143,7 @@ class Fuzzer:
             gpu_messages.AddNote("work", ("code", "message", None, None, None)),
             gpu_messages.Copy(scratch, c, 32),
             gpu_messages.Read(scratch, 256, []),
-            gpu_messages.HandOver(c, 0, 2, [128, 1, 1], [2, 2, 256], False, 0, []),
+            gpu_messages.HandOver(c, 0, 2, [128, 1, 1], [2, 2, 256], 0, 0, []),
         ]
         return base, [pack(each) for each in requests]
 

@@ -154,7 +154,7 @@ class EmulatedGpu(Owner):
             start = gpu_messages.Start(
                 text, launch.kernel, _three(launch.grid), _three(launch.block),
                 _three(launch.cluster), int(launch.shared_bytes), int(launch.stream),
-                bool(launch.programmatic), bool(launch.waited), bool(launch.alongside),
+                bool(launch.programmatic), launch.waited, bool(launch.alongside),
                 bool(launch.trial), [bytes(each).hex() for each in launch.parameters],
                 [_listed(each) for each in launch.notes], self._place(), other
             )  # fmt: skip
@@ -179,7 +179,7 @@ class EmulatedGpu(Owner):
         """Raise KernelFault if a kernel cannot be emulated."""
         self._ask_of_text(ptx, lambda text: gpu_messages.Examine(text, kernel))
 
-    def hand_over(self, tensor: torch.Tensor, offset: int, waited: bool, operators: int) -> None:
+    def hand_over(self, tensor: torch.Tensor, offset: int, waited: int, operators: int) -> None:
         """Make a tensor a part of the output, at an offset in its memory. waited, operators: see
         `gpu_messages.HandOver`. Raises KernelFault."""
         if not tensor.numel():

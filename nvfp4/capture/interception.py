@@ -63,7 +63,7 @@ class Interception:
         launch = replace(
             launch,
             programmatic=overlaps,
-            waited=stream_order.has_waited(),
+            waited=stream_order.waits(),
             alongside=stream_order.runs_alongside(launch.stream),
         )
 

@@ -50,15 +50,17 @@ _in_capture: dict[int, Clocks] = {}
 """Events that were recorded in them."""
 _operators = 0
 """Torch's operators that have worked in the call."""
-_waits: list[int | None] = []
-"""Streams and events that the host has waited for since a kernel was last launched."""
+_waits = 0
+"""How often the host has waited for the device since a kernel was last launched."""
+_idle = False
+"""Whether nothing has entered a stream since it last waited."""
 
 
 def begin() -> None:
     """Begin a call: the caller's stream has work, all others are idle."""
-    global _operators
-    _operators = 0
-    for each in (_launches, _last, _early, _before, _recorded, _host, _kernel_last, _waits):
+    global _operators, _waits, _idle
+    _operators, _waits, _idle = 0, 0, False
+    for each in (_launches, _last, _early, _before, _recorded, _host, _kernel_last):
         each.clear()
     _launches[_CALLER] = _before[_CALLER][_CALLER] = 1
 
@@ -123,6 +125,8 @@ def made(stream: int, blocking: bool) -> None:
 def launched(stream: int, kernel: str, reads: bool = True) -> None:
     """Record a kernel in a stream, launched by the user's code on the stack. reads: whether it may
     read what the caller has made."""
+    global _idle
+    _idle = False
     _launches[stream] += 1
     _kernel_last.add(stream)
     _before[stream][stream] = _launches[stream]
@@ -139,11 +143,11 @@ def follows_a_kernel(stream: int) -> bool:
     return stream in _kernel_last
 
 
-def has_waited() -> bool:
-    """Return whether the host has waited for the device since this was last asked."""
-    waited = bool(_waits)
-    _waits.clear()
-    return waited
+def waits() -> int:
+    """Return how often the host has waited for the device since this was last asked."""
+    global _waits
+    count, _waits = _waits, 0
+    return count
 
 
 def operated() -> None:
@@ -170,7 +174,17 @@ def runs_alongside(stream: int) -> bool:
 
 
 def interrupt() -> None:
-    """Record that something other than a kernel enters a stream, or that the host waits."""
+    """Record that something other than a kernel enters a stream."""
+    global _idle
+    _idle = False
+    _kernel_last.clear()
+
+
+def _wait() -> None:
+    """Record that the host waits, which costs nothing where nothing has begun since."""
+    global _waits, _idle
+    _waits += not _idle
+    _idle = True
     _kernel_last.clear()
 
 
@@ -204,8 +218,7 @@ def wait_for_stream(stream: int, other: int) -> None:
 def synchronize(stream: int | None = None) -> None:
     """Record that the host waits for a stream, or for the device. Raises NotWhileCapturing."""
     _refuse_capture(stream)
-    interrupt()
-    _waits.append(stream)
+    _wait()
     _join(_host, _launches if stream is None else _before[stream])
 
 
@@ -213,8 +226,7 @@ def synchronize_event(event: int) -> None:
     """Record that the host waits for an event. Raises NotWhileCapturing."""
     if event in _in_capture:
         _refuse_capture(None)
-    interrupt()
-    _waits.append(event)
+    _wait()
     _join(_host, _recorded.get(event, {}))
 
 

@@ -328,7 +328,7 @@ class Gpu:
 
     def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> None:
         host = self._call.host
-        host.last_wait |= request.waited
+        host.last_waits += max(0, request.waited)
         host.operators = max(0, request.operators)
         width, shape, strides = request.itemsize, request.shape, request.strides
         sizes = [width, *shape, *strides, request.offset]
@@ -361,7 +361,7 @@ class Gpu:
             ListedMemory(self._buffers(), self._freed),
             tuple(map(_note, request.notes[: _most_told - len(call.notes)])),
             deadline=asked.deadline, stream=request.stream, programmatic=request.programmatic,
-            waited=request.waited, alongside=request.alongside,
+            waited=max(0, request.waited), alongside=request.alongside,
             with_suffix="" if request.with_suffix is None else self._text(request.with_suffix),
             samples=predicts, progress=self._progress
         )  # fmt: skip

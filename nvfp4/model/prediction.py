@@ -75,8 +75,8 @@ class Counted:
     """Distinct bytes that were read."""
     tensor_cycles: int = 0
     """Cycles of all tensor cores together, by the shapes of the products of tcgen05."""
-    waited: bool = False
-    """Whether the host has waited for the device since the launch before."""
+    waited: int = 0
+    """How often the host has waited for the device since the launch before."""
     alongside: bool = False
     """Whether launches in other streams may still run."""
     undefined: str = ""
@@ -86,15 +86,15 @@ class Counted:
 
 @dataclass
 class Host:
-    """Copies, operators and the wait that host code adds to a call's launches."""
+    """Copies, operators and waits that host code adds to a call's launches."""
 
     copied: list[int] = field(default_factory=list)
     """Bytes of each copy within the device's memory, which are read and written one after the
     other."""
     operators: int = 0
     """Torch's operators on tensors of the device, each of which launches something."""
-    last_wait: bool = False
-    """Whether the host waits for the device behind the last launch."""
+    last_waits: int = 0
+    """How often the host waits for the device behind the last launch."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,8 @@ def predict(
     parts["launch"] = gpu.launch_us + gpu.kernel_gap_us * max(0, gaps)
     if waits := sum(each.waited for each in launches):
         waits += 1  # from the first one on, launches are queued no more
-    if waits + host.last_wait:
-        parts["host"] = gpu.wait_us * (waits + host.last_wait)
+    if waits + host.last_waits:
+        parts["host"] = gpu.wait_us * (waits + host.last_waits)
     if not clean and any(each.read_bytes for each in launches):
         parts["write_back"] = gpu.dirty_us
     for kernel in kernels:

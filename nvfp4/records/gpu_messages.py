@@ -84,7 +84,7 @@ class Start(Record):
     shared_bytes: int
     stream: int
     programmatic: bool
-    waited: bool
+    waited: int
     alongside: bool
     trial: bool
     parameters: list[str]
@@ -126,8 +126,8 @@ class HandOver(Record):
     shape: list[int]
     strides: list[int]
     """In bytes."""
-    waited: bool
-    """Whether the host has waited for the device since the last launch."""
+    waited: int
+    """How often the host has waited for the device since the last launch."""
     operators: int
     """Torch's operators that the call has executed."""
     place: list[int]

@@ -158,8 +158,8 @@ class Launch(Record):
     programmatic: bool = False
     """Whether it may begin while the previous launch in the stream still runs (programmatic
     dependent launch)."""
-    waited: bool = False
-    """Whether the host has waited for the device since the launch before."""
+    waited: int = 0
+    """How often the host has waited for the device since the launch before."""
     alongside: bool = False
     """Whether launches in other streams may still run."""
     with_suffix: str = ""

@@ -140,5 +140,5 @@ class EmulatedRunner(Runner):
         self.output = self.accepted(output)
         tensors = tensors_of(output)
         for tensor, leaf, at in zip(tensors, self.output.leaves, places(self.output), strict=False):
-            host = stream_order.has_waited(), stream_order.operators()
+            host = stream_order.waits(), stream_order.operators()
             self.launches.gpu.hand_over(tensor.permute(outermost_first(leaf)), at, *host)

@@ -223,9 +223,10 @@ def test_copies_are_work_in_their_stream(module: Any) -> None:
 
 def test_cuda_waits_for_the_device_in_some_calls(module: Any) -> None:
     stream_order.begin()
-    for way, waits in enumerate((True, True, True, False, False)):
+    for way, waits in enumerate((1, 1, 1, 0, 0)):
         module.moves(way)
-        assert stream_order.has_waited() is waits, way
+        module.moves(way)
+        assert stream_order.waits() == 2 * waits, way
 
 
 ONE_KERNEL = r"""

@@ -661,16 +661,21 @@ def test_there_is_no_time_for_what_cannot_be_foreseen(why: str, text: str) -> No
 
 
 def test_a_wait_of_the_host_between_launches_takes_as_long_as_on_an_h100() -> None:
-    launches = [honest(), replace(honest(), waited=True), replace(honest(), waited=True)]
+    launches = [honest(), replace(honest(), waited=1), replace(honest(), waited=1)]
     assert us(*launches) - us(*3 * launches[:1]) == pytest.approx(23.6, abs=1)
 
 
 @pytest.mark.parametrize(
     ("waited", "host", "more_us"),
-    [(True, Host(), 16.2), (False, Host(last_wait=True), 8.1), (False, Host(operators=4), 10)],
+    [
+        (1, Host(), 16.2),
+        (3, Host(), 32.4),
+        (0, Host(last_waits=1), 8.1),
+        (0, Host(operators=4), 10),
+    ],
 )
 def test_what_the_host_does_at_either_end_takes_time(
-    waited: bool, host: Host, more_us: float
+    waited: int, host: Host, more_us: float
 ) -> None:
     launch = replace(honest(), waited=waited)
     found = predict(GPUS["B200"], [launch], clean=True, host=host).us

@@ -18,7 +18,7 @@ def custom_kernel(data):
     launch = {
         "text": text, "kernel": "round", "grid": (1, 1, 1), "block": (32, 1, 1),
         "cluster": (1, 1, 1), "shared_bytes": 0, "stream": 0, "programmatic": False,
-        "waited": False, "alongside": False, "trial": False, "parameters": [], "notes": [],
+        "waited": 0, "alongside": False, "trial": False, "parameters": [], "notes": [],
         "place": [], "with_suffix": None,
     }  # fmt: skip
     c, far = data[6].data_ptr(), 1 << 45
@@ -34,7 +34,7 @@ def custom_kernel(data):
         *(asked.Read(address, nbytes, []) for address, nbytes in ((c, -8), (-1, 8), (c, 1 << 40))),
         *(asked.Write(spans) for spans in ([[c]], [[c, -8]], [[c, 8, 8]], [[c, 8], [c, 1 << 30]])),
         asked.Copy(c, c, -8),
-        asked.HandOver(c, 0, 2, [1] * 200, [0] * 200, False, 0, []),
+        asked.HandOver(c, 0, 2, [1] * 200, [0] * 200, 0, 0, []),
         asked.SetRegions([["short"]], []),
         asked.SetRegions([["view", far, 4096, True, [[1], [2, 3], 0]]], []),
         asked.Share(far, 4096),
