@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nvfp4.emulator.arrays import Array, begin_of_runs, halves_of, pairs_of
+from nvfp4.emulator.arrays import Array, begin_of_runs, distinct, halves_of, pairs_of
 from nvfp4.emulator.updates import UpdateCounter, Updates
 
 SECTOR_BYTES = 32
@@ -52,6 +52,8 @@ class Sampled:
     """Such sectors per request: the most of any thread block, over the mean."""
     again: float = 0.0
     """The share of sectors that the thread block had requested before L1 was emptied."""
+    passes: float = 0.0
+    """Passes of L1 in each request: the most accesses to the same place in lines of 128 bytes."""
 
 
 @dataclass
@@ -170,7 +172,7 @@ class WorkCounter:
     _of_cta: dict[int, int] = field(default_factory=dict)
     _looked: dict[tuple[int, int], Array] = field(default_factory=dict)
     _weights: Array | None = None
-    _counts: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(3)))
+    _counts: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(4)))
     _order: list[tuple[int, Array, Array, Array]] = field(default_factory=list)
     _spent: dict[int, Array] = field(default_factory=dict)
     _total: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -222,10 +224,10 @@ class WorkCounter:
         warps = np.array(self._warps).reshape(len(self._warps), len(starts))
         first = self._first_in_ctas()
         for start, counts in self._counts.items():
-            requests, sectors, lines = counts.tolist()
+            requests, sectors, lines, passes = counts.tolist()
             new, requests_with_new, uneven, again = first[start].tolist()
             shares = new / sectors, requests_with_new / requests, uneven, again / sectors
-            self.asked[start].sampled = Sampled(lines / requests, *shares)
+            self.asked[start].sampled = Sampled(lines / requests, *shares, passes / requests)
         ctas, asked = list(self._ctas), dict(self.asked)
         tensor_cycles = max(self._most.pop(TENSOR, {0: 0}).values())
         chained, loaded = (self._most.pop(each, {}) for each in (CHAINED, CHAINED_LOADS))
@@ -243,16 +245,19 @@ class WorkCounter:
             dict(self.rejoined),
         )  # fmt: skip
 
-    def note(self, start: int, warp: Array, cta: Array, sector: Array, copies: float) -> None:
+    def note(
+        self, start: int, warp: Array, cta: Array, sector: Array, passes: int, copies: float
+    ) -> None:
         """Record the sectors that warps of drawn CTAs request, each once for a request, in
         ascending order of warps and then of sectors.
 
-        copies: the number of requests that each of these stands for.
+        passes: of all requests, see `Sampled`. copies: the number of requests that each of these
+        stands for.
         """
         begins = begin_of_runs(warp)
         lines = np.count_nonzero(begins | begin_of_runs(sector >> _LINES_SHIFT))
         asking = cta[begins]
-        self._counts[start] += (copies * asking.size, copies * sector.size, copies * lines)
+        self._counts[start] += copies * np.array((asking.size, sector.size, lines, passes))
         pairs, at = np.unique(pairs_of(cta, sector), return_index=True)
         self._order.append((start, pairs, warp[at], asking))
 
@@ -328,6 +333,14 @@ class DrawnCtas:
             address, share = np.tile(address, rows.size), copies / self._ctas
         if not address.size:
             return
+        # L1 answers a request 128 bytes at a time, as wide as its accesses are.
+        width = max(nbytes, 4)
+        asking, place = halves_of(distinct(pairs_of(warp, address // np.uint64(width))))
+        columns = 128 // width
+        number = np.cumsum(begin_of_runs(asking)) - 1
+        load = np.bincount(number * columns + (place % np.uint64(columns)).astype(np.int64))
+        load.resize(columns * (number[-1] + 1))
+        passes = load.reshape(-1, columns).max(1).sum()
         sector = address >> _SECTOR_SHIFT
         last = (address + np.uint64(nbytes - 1)) >> _SECTOR_SHIFT
         if (last > sector).any():
@@ -335,4 +348,4 @@ class DrawnCtas:
             warp, row = np.tile(warp, 2), np.tile(row, 2)
         pairs, at = np.unique(pairs_of(warp, sector), return_index=True)
         warp, sector = halves_of(pairs)
-        self._work.note(start, warp, self._before + row[at], sector, share)
+        self._work.note(start, warp, self._before + row[at], sector, passes, share)

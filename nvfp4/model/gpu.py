@@ -41,11 +41,14 @@ class Gpu:
     l2_port_bytes: float  # of one SM, a cycle
     l2_gbps: float  # of the GPU
     l2_stores: float  # bytes that are loaded from the L2 in the time in which one is stored
+    l2_parts: float  # whole sectors that are stored in the time of one of which a part is
     memory_stores: float  # from memory, where the line was not in the L2
-    l1_lines: float  # of 128 bytes that a load touches, a cycle
+    l1_lines: float  # of 128 bytes that a load touches in different banks, a cycle
     shared_passes: int  # of an access to shared memory beyond those that it needs
     barrier: int  # from the last warp's arrival
+    cluster_barrier: int  # as well
     bulk: int  # of an SM, between two copies by the copy engine
+    atomic_latency: int  # until its result is there
     atomic_ns: float  # between two updates of a word by atomics
     atomic_float_ns: float  # that add to a float
     atomic_sector_ns: float  # between two requests of sectors in the same 512 bytes

@@ -27,7 +27,10 @@ a heavy and a light half: an instruction takes either, both, or the heavy one.""
 _FMA = frozenset(("FFMA", "FMUL", "FADD"))
 _PACKED = frozenset(("FFMA2", "FMUL2", "FADD2"))
 _HALF = frozenset(("HFMA2", "HMUL2", "HADD2"))
-_IMAD = frozenset(("IMAD", "IDP", "IDP4A", "IMUL"))
+_IMAD = frozenset(("IMAD", "IDP", "IDP4A", "IMUL", "VIADD"))
+_WIDE_PRODUCT = re.compile(r"\.(HI|WIDE)\b")
+_PARTS = 1.1
+"""So many times the sectors that whole ones would be: a store writes parts of sectors."""
 _XU = frozenset(
     ("MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV", "I2I", "REDUX", "CREDUX", "MATCH")
 )
@@ -42,6 +45,9 @@ _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
 _SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
 _SLOW_READ = 2
 """Cycles that a read of a constant or of a special register keeps its pipe busy."""
+_BARRIER = 8
+"""Cycles until a scheduler's next warp can arrive at a barrier, which takes 13 and 2 for each warp of
+an SM (H100, 2 to 32 warps, 2026-11-28)."""
 _GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
 _WARP = 32
 _WORD_BYTES = 4
@@ -72,6 +78,8 @@ class Access:
     """Bytes of all requests, in whole sectors."""
     lines: float = 1.0
     """Lines of 128 bytes in each request."""
+    l1_passes: float = 0.0
+    """Passes of L1 in each request."""
     turns: float = 1.0
     """Turns of each request of atomics on shared memory, as lanes meet at one word."""
     local_lines: float = 0.0
@@ -102,6 +110,7 @@ def access(asked: Asked, spread: float) -> Access:
         again=min(1.0, sampled.again * asked.sectors / max(first - asked.fresh, 1.0)),
         asked=asked.sectors * SECTOR_BYTES,
         lines=sampled.lines,
+        l1_passes=sampled.passes,
         turns=max(1.0, asked.turns / max(asked.shared_requests, 1)),
         local_lines=asked.local_lines / max(asked.requests, 1),
         shared_requests=asked.shared_requests,
@@ -189,7 +198,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
     if name == "QSPC" and access.shared_requests:
         raise NoPrediction("atomics on shared memory have generic addresses")
     if name in _SHARED or generic:
-        passes = max(access.passes / executions, words if access.passes else 0.0)
+        passes = max(access.passes / executions, words / 2 if access.passes else 0.0)
         # Atomics that no machine instruction does are a load and a compare-and-swap in each turn.
         turns = access.turns if name == "LDS" or ".CAS" in each.opcode else 1.0
         busy, latency = turns * (passes + gpu.shared_passes), round(turns * gpu.shared_latency)
@@ -200,17 +209,20 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         # L1 keeps what it writes through to L2 (Khairy et al., Accel-Sim, ISCA 2020: Volta's L1).
         lines = max(words, access.local_lines)
         moved = max(_WARP * _WORD_BYTES * words, SECTOR_BYTES * lines)
-        kind = LOAD if name == "LDL" else STORE
-        return Use(kind, LSU, 2, gpu.l1_latency, shared=moved, busy=lines / gpu.l1_lines)
+        busy = max(words, lines / gpu.l1_lines)
+        if name == "LDL":
+            return Use(LOAD, LSU, 2, gpu.l1_latency, shared=moved, busy=busy)
+        stored = moved * gpu.l2_stores * (gpu.l2_parts if lines > words else 1.0)
+        return Use(STORE, LSU, 2, gpu.l1_latency, shared=stored, busy=busy)
     if name == "SHFL":
         return Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
     if name == "UCGABAR_WAIT":
-        return Use(BARRIER, ISSUE, 1, gpu.barrier, shared=BARRIERS - 1)
+        return Use(BARRIER, ISSUE, 1, gpu.cluster_barrier, shared=BARRIERS - 1)
     if name == "BAR":
         return _barrier_use(gpu, each)
     if name == "LDC" and access.passes and access.requests:  # else of shared memory
         cycles = _SLOW_READ * access.passes / access.requests
-        return Use(VARIABLE, UNIFORM, cycles, round(_DEFAULT_LATENCY + cycles))
+        return Use(LOAD, LSU, 2, _DEFAULT_LATENCY, busy=cycles)
     if name == "LDGDEPBAR":
         return Use(COMMIT, ISSUE, 1)
     if name == "DEPBAR" and ".LE" in each.opcode:
@@ -246,7 +258,7 @@ def _barrier_use(gpu: Gpu, each: Instruction) -> Use:
         raise NoPrediction("a register holds the number of a barrier, or of its threads")
     number, threads, *_ = [int(n, 16) for n in re.findall(r"\b0x([0-9a-f]+)", operands)] + [0, 0]
     kind = ARRIVAL if "ARV" in each.opcode else BARRIER
-    return Use(kind, ISSUE, 1, gpu.barrier, own=threads // _WARP, shared=number)
+    return Use(kind, UNIFORM, _BARRIER, gpu.barrier, own=threads // _WARP, shared=number)
 
 
 def _global_use(
@@ -264,20 +276,23 @@ def _global_use(
         requests = max(access.requests - access.memory_requests, 0.0)
         l2 = max(access.asked - access.memory, 0.0)
         access = replace(access, l2=l2, l2_requests=requests)
-    lines = max(_words(each), (access.lines + access.local_lines) / gpu.l1_lines)
-    busy = lines * min(1.0, access.requests / executions)
+    words = _words(each)
+    passes = max(words, access.l1_passes, (access.lines + access.local_lines) / gpu.l1_lines)
+    busy = passes * min(1.0, access.requests / executions)
     if each.name in ("LDGSTS", "ATOM"):  # ATOM: also on shared memory of a cluster
         busy = max(busy, access.passes / executions)
     if each.name in _GLOBAL_STORES:
         own = gpu.memory_stores * access.memory / executions
-        rest = gpu.l2_stores * (access.memory + access.l2) / executions - own
+        written = gpu.l2_stores * (access.memory + access.l2) / executions
+        if access.asked > _PARTS * 4 * SECTOR_BYTES * words * access.requests:
+            written *= gpu.l2_parts
         rate = _rate(access.memory_requests / executions)
-        return Use(STORE, LSU, 2, gpu.l1_latency, own, rest, busy, own_rate=rate)
+        return Use(STORE, LSU, 2, gpu.l1_latency, own, written - own, busy, own_rate=rate)
     return Use(
         kind=ASYNC if each.name == "LDGSTS" else LOAD,
         pipe=LSU,
         interval=2,
-        latency=gpu.l2_latency if each.name.startswith("ATOM") else gpu.l1_latency,
+        latency=gpu.atomic_latency if each.name.startswith("ATOM") else gpu.l1_latency,
         own=access.memory / executions,
         shared=access.l2 * part / executions,
         busy=busy,
@@ -305,13 +320,13 @@ def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, float]:
     if name in _HALF:
         return (BOTH if gpu.half_takes_both else EITHER), gpu.half
     if name in _IMAD:
-        return HEAVY, gpu.imad * (2 if ".HI" in each.opcode else 1)
+        return HEAVY, gpu.imad * (2 if _WIDE_PRODUCT.search(each.opcode) else 1)
     if name == "F2FP" and "UNPACK" in each.opcode:
         return ALU, gpu.unpack
     if name in _XU:
         return XU, gpu.xu
     if name in _TENSOR:
-        return TENSOR, gpu.tensor
+        return TENSOR, gpu.tensor / (2 if ".1688." in each.opcode else 1)
     if name in _TENSOR_MEMORY:
         usual = ".128dp256bit" if name == "UTCCP" else ".32dp32bit"
         (lanes, bits), *_ = re.findall(r"(\d+)dp(\d+)bit", each.opcode + usual)
