@@ -46,8 +46,8 @@ _SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
 _SLOW_READ = 2
 """Cycles that a read of a constant or of a special register keeps its pipe busy."""
 _BARRIER = 8
-"""Cycles until a scheduler's next warp can arrive at a barrier, which takes 13 and 2 for each warp of
-an SM (H100, 2 to 32 warps, 2026-11-28)."""
+"""Cycles until a scheduler's next warp can arrive at a barrier: that takes 13 cycles and 2 for each
+warp of an SM (H100, 2 to 32 warps, 2026-11-28)."""
 _GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
 _WARP = 32
 _WORD_BYTES = 4

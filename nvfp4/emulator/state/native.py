@@ -163,6 +163,21 @@ class Visited(NamedTuple):
 
 
 @loop
+def _in_pairs(address, lanes, start, end):  # type: ignore[no-untyped-def]
+    """Whether each of a warp's lanes has the address of the next or of the next but one."""
+    next_one = next_but_one = True
+    for i in range(start, end):
+        for step in (1, 2):
+            other = i + step if lanes[i] & step == 0 else i - step
+            alike = start <= other < end and address[other] == address[i]
+            if step == 1:
+                next_one &= alike
+            else:
+                next_but_one &= alike
+    return next_one or next_but_one
+
+
+@loop
 def visit_shared(  # type: ignore[no-untyped-def]
     address, lanes, threads, ctas, abroad, base, size, stride, nbytes, align, out, spent
 ):
@@ -171,15 +186,16 @@ def visit_shared(  # type: ignore[no-untyped-def]
 
     A CTA has `threads`, and a row of `stride` bytes that holds addresses base to base + size; a
     cluster has `ctas` of them. abroad: whether the lanes reach those of other CTAs. A pass serves
-    each of 32 four-byte banks once; wide accesses go by half and quarter warps. spent: gets the
-    passes of each CTA.
+    each of 32 four-byte banks once; wide accesses go by half and quarter warps, by twice as many
+    lanes where each shares its address with a neighbour (H100, 2026-11-28). spent: gets the passes
+    of each CTA.
     """
-    lanes_a_pass = 32 if nbytes <= 4 else (16 if nbytes <= 8 else 8)
+    usual = lanes_a_pass = 32 if nbytes <= 4 else (16 if nbytes <= 8 else 8)
     words = max(1, nbytes // 4)
     mask = np.uint64(align - 1)
     lowest, room, needs = np.uint64(base), np.uint64(size), np.uint64(nbytes)
     # Different words that a pass asks each bank for, and how many there are.
-    asked, load = np.empty((BANKS, lanes_a_pass * words), np.int64), np.empty(BANKS, np.int32)
+    asked, load = np.empty((BANKS, 64), np.int64), np.empty(BANKS, np.int32)
     requests = passes = least = of_warp = 0
     before = end = 0
     n = address.shape[0]
@@ -203,7 +219,9 @@ def visit_shared(  # type: ignore[no-untyped-def]
             spent[own] += of_warp
             least += (count + lanes_a_pass - 1) // lanes_a_pass
             continue
-        before, of_warp, i = start, 0, start
+        before, of_warp, i, lanes_a_pass = start, 0, start, usual
+        if usual < 32 and _in_pairs(address, lanes, start, end):
+            lanes_a_pass *= 2
         while i < end:
             begin = i
             first, last = np.uint64(1 << 63), np.uint64(0)
