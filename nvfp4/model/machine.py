@@ -326,7 +326,8 @@ def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, float]:
     if name in _XU:
         return XU, gpu.xu
     if name in _TENSOR:
-        return TENSOR, gpu.tensor / (2 if ".1688." in each.opcode else 1)
+        short = ".1688." in each.opcode and "TF32" not in each.opcode
+        return TENSOR, gpu.tensor / (2 if short else 1)
     if name in _TENSOR_MEMORY:
         usual = ".128dp256bit" if name == "UTCCP" else ".32dp32bit"
         (lanes, bits), *_ = re.findall(r"(\d+)dp(\d+)bit", each.opcode + usual)
