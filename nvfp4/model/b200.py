@@ -50,7 +50,6 @@ B200 = Gpu(
     l2_parts=2.2,  # H100
     memory_stores=0.86,  # H100; 0.84 by NVIDIA/cccl, pull request 7391, mul of 2^24 floats
     l1_lines=4,  # H100
-    shared_passes=0,  # 97.5 % of 128 bytes a cycle (QR)
     barrier=20,  # H100
     cluster_barrier=770,  # H100
     bulk=5,  # H100, as the next ones

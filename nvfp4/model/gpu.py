@@ -44,7 +44,6 @@ class Gpu:
     l2_parts: float  # whole sectors that are stored in the time of one of which a part is
     memory_stores: float  # from memory, where the line was not in the L2
     l1_lines: float  # of 128 bytes that a load touches in different banks, a cycle
-    shared_passes: int  # of an access to shared memory beyond those that it needs
     barrier: int  # from the last warp's arrival
     cluster_barrier: int  # as well
     bulk: int  # of an SM, between two copies by the copy engine

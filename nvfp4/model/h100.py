@@ -56,7 +56,6 @@ H100 = Gpu(
     l2_parts=2.2,  # 18 ps each, stores of 4 bytes to each sector or line (2026-11-28)
     memory_stores=0.86,  # 3.33 TB/s of 32 to 128 MiB after the contest's flush (2026-11-28)
     l1_lines=4,  # 8.2 to 8.5 cycles for 32 lines in 32 banks (2026-11-28)
-    shared_passes=0,  # conflicts of 2 to 32 ways take 2 to 32 cycles (2026-11-28)
     barrier=20,  # latency_cycles, barrier
     cluster_barrier=770,  # 200 of four CTAs of 128 threads (2026-11-28)
     bulk=5,  # 2.6 ns, copies of 16 to 128 bytes by eight warps, as the next ones (2026-11-26)

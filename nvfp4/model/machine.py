@@ -201,7 +201,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         passes = max(access.passes / executions, words / 2 if access.passes else 0.0)
         # Atomics that no machine instruction does are a load and a compare-and-swap in each turn.
         turns = access.turns if name == "LDS" or ".CAS" in each.opcode else 1.0
-        busy, latency = turns * (passes + gpu.shared_passes), round(turns * gpu.shared_latency)
+        busy, latency = turns * passes, round(turns * gpu.shared_latency)
         return Use(SHARED, LSU, 2, latency, busy=busy)
     if name in GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
         return _global_use(gpu, each, access, executions, l2_share)

@@ -192,6 +192,8 @@ def simulate(  # type: ignore[no-untyped-def]
             by_code[who] += late
             if k == machine.SHARED:
                 by_reason[WAITS_SHARED] += gap - late
+            elif k == machine.BARRIER:
+                by_reason[WAITS_BARRIER] += gap - late
             else:
                 by_reason[WAITS_L1 if pipe[i] == machine.LSU else WAITS_PIPE] += gap - late
             by_code[i] += gap - late
