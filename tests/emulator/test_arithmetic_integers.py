@@ -48,6 +48,16 @@ def shifted_right(kind: str) -> Oracle:
     return lambda a, n: (value(a) >> min(n, 2 * width)) % (1 << width)
 
 
+def carrying(width: int, cc: str, function: Oracle) -> Oracle:
+    """An oracle on bits that also returns the carry or borrow if `cc`."""
+
+    def oracle(*words: int) -> Any:
+        rest, carry = function(*words) % (1 << width), function(*words) >> width & 1
+        return (rest, carry) if cc else rest
+
+    return oracle
+
+
 def each_half(kind: str, function: Oracle) -> Oracle:
     half = by_value(kind, function)
 
@@ -75,6 +85,7 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
         f"max.{_kind}": by_value(_kind, max),
         f"div.{_kind}": by_value(_kind, lambda a, b: toward_zero(a, b) if b else -1),
         f"rem.{_kind}": by_value(_kind, lambda a, b: a - toward_zero(a, b) * b if b else -1),
+        f"sad.{_kind}": by_value(_kind, lambda a, b, c: c + abs(a - b)),
         f"shr.{_kind}": shifted_right(_kind),
         f"setp.lt.{_kind}": lambda a, b, v=_value: v(a) < v(b),
         f"setp.ge.{_kind}": lambda a, b, v=_value: v(a) >= v(b),
@@ -85,6 +96,13 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
     if _kind[0] == "s":
         CASES[f"abs.{_kind}"] = by_value(_kind, abs)
         CASES[f"neg.{_kind}"] = by_value(_kind, lambda a: -a)
+    for _c, _cc in (("", ".cc"), ("c", ""), ("c", ".cc")) if _w > 16 else ():
+        CASES[f"add{_c}{_cc}.{_kind}"] = carrying(_w, _cc, lambda a, b, f=0: a + b + f)
+        CASES[f"sub{_c}{_cc}.{_kind}"] = carrying(_w, _cc, lambda a, b, f=0: a - b - f)
+        for _part in ("lo", "hi"):
+            CASES[f"mad{_c}.{_part}{_cc}.{_kind}"] = carrying(
+                _w, _cc, lambda a, b, c, f=0, m=CASES[f"mul.{_part}.{_kind}"]: m(a, b) + c + f
+            )
 
 
 CASES |= {
@@ -236,6 +254,7 @@ def test_an_immediate_broadcasts_and_nothing_is_written() -> None:
 
 
 def test_an_unknown_instruction_is_named() -> None:
-    for opcode in ("wgmma.nonsense", "add.u7", "add.rn.u32", "setp.equ.s32", "cvt.s32.f32"):
+    unknown = ("wgmma.nonsense", "add.u7", "add.rn.u32", "setp.equ.s32", "cvt.s32.f32")
+    for opcode in (*unknown, "min.cc.u32", "mul.lo.cc.u32", "mad.wide.cc.u32", "addc.u16"):
         with pytest.raises(UnsupportedInstruction, match=opcode.replace(".", r"\.")):
             resolve(opcode)

@@ -24,7 +24,8 @@ STEERED = {
 }  # fmt: skip
 SAFE = [
     "add.u32", "sub.s64", "neg.s32", "mul.lo.u32", "mul.hi.u32", "mul.wide.s32", "mul.wide.u16",
-    "mad.lo.s32", "mad.wide.u32", "mad.hi.u32",
+    "mad.lo.s32", "mad.wide.u32", "mad.hi.u32", "sad.s16",
+    "add.cc.u32", "subc.s64", "subc.cc.u64", "mad.lo.cc.u32", "madc.hi.cc.s32",
     "add.s16x2", "min.u32", "max.s16x2", "abs.s32",
     "div.u32", "rem.s32", "dp4a.u32.s32", "popc.b32", "clz.b64", "bfind.u32", "bfind.s32",
     "bfind.shiftamt.u32",

@@ -84,7 +84,7 @@ def _rule(op: Op, mnemonic: str, parts: list[str], types: list[Type]) -> Rule | 
     if types and types[-1].lanes > 1 and mnemonic != "set":
         return _lane_by_lane(op, types[-1])
     integer = bool(types) and types[0].name in INTEGERS
-    if integer and mnemonic in _UPWARDS and not {"hi", "sat"} & set(parts):
+    if integer and mnemonic in _UPWARDS and not {"hi", "sat", "cc"} & set(parts):
         return _upwards(op)
     return None
 

@@ -45,43 +45,58 @@ def high_product(a: Array, b: Array, type_: Type) -> Array:
 _PAIRWISE = {"add": np.add, "sub": np.subtract, "min": np.minimum, "max": np.maximum}
 
 
-@instruction(*_PAIRWISE, types=INTEGERS + PACKED)
+@instruction(*_PAIRWISE, "addc", "subc", types=INTEGERS + PACKED)
 def _pairwise(m: Modifiers) -> Op:
-    return _uniform(m, m.type(*INTEGERS, *PACKED), 2, _PAIRWISE[m.mnemonic])
+    type_ = m.type(*INTEGERS, *PACKED)
+    if m.opcode.startswith(("addc", "subc", "add.cc", "sub.cc")):
+        return _sum_op(m, type_, [type_.register], lambda a: a)
+    return _uniform(m, type_, 2, _PAIRWISE[m.mnemonic])
 
 
-@instruction("mul", "mad", types=INTEGERS)
+@instruction("mul", "mad", "madc", types=INTEGERS)
 def _multiply(m: Modifiers) -> Op:
     part, type_ = m.choice("lo", "hi", "wide"), m.type(*INTEGERS)
-    if part == "lo":
-        return _product_op(m, np.multiply, type_, type_)
-    if part == "hi":
-        return _product_op(m, lambda a, b: high_product(a, b, type_), type_, type_)
-    wide = _wide(type_)
-    return _product_op(m, lambda a, b: np.multiply(a, b, dtype=wide.value), type_, wide)
+    result = _wide(type_) if part == "wide" else type_
+    value, raw = type_.value, REGISTER_DTYPES[result.register]
 
-
-def _product_op(
-    m: Modifiers, product: Callable[[Array, Array], Array], type_: Type, result: Type
-) -> Op:
-    """Return a mul Op, or mad with a third source, which is added. product: function of values of
-    `type_`."""
-    adds = m.mnemonic.startswith("mad")
-    dtype, raw = type_.value, REGISTER_DTYPES[result.register]
-
-    def function(a: Array, b: Array, *c: Array) -> Array:
-        found = product(a.view(dtype), b.view(dtype))
-        if adds:
-            found = np.add(found, c[0].view(result.value))
+    def product(*words: Array) -> Array:
+        a, b = (word.view(value) for word in words)
+        found = high_product(a, b, type_) if part == "hi" else np.multiply(a, b, dtype=result.value)
         return found.view(raw)
 
-    sources = [type_.register] * 2 + [result.register] * adds
-    return m.op("integer", sources, [result.register], function)
+    sources = [type_.register] * 2
+    if m.mnemonic == "mul":
+        return m.op("integer", sources, [result.register], product)
+    return _sum_op(m, result, sources, product)
+
+
+def _sum_op(m: Modifiers, type_: Type, sources: list[str], term: Callable[..., Array]) -> Op:
+    """Return an add, sub or mad Op, with or without the carry flag as last source or result.
+
+    term: the first addend, a function of registers of the classes `sources`. The second one, or
+    the subtrahend, is another source, of `type_`.
+    """
+    takes, gives, subtracts = m.mnemonic[3:] == "c", m.flag("cc"), np.bool_(m.mnemonic[:3] == "sub")
+    if (takes or gives) and (type_.bits < 32 or "wide" in m.opcode):
+        raise m.refuse("only sums of 32 and 64 bits carry")
+    count = len(sources)
+
+    def function(*given: Array) -> Any:
+        last, carry = (*given, np.zeros(1, bool))[count : count + 2]
+        # a - b - borrow is a + ~b + ~borrow, which carries where nothing is borrowed.
+        last = ~last if subtracts else last
+        low = np.add(term(*given[:count]), last)
+        total = low + (carry ^ subtracts) if takes or subtracts else low
+        return (total, ((low < last) | (total < low)) ^ subtracts) if gives else total
+
+    classes = [*sources, type_.register, "pred"]
+    return m.op("integer", classes[: count + 1 + takes], classes[-2:][: 1 + gives], function)
 
 
 _OF_ONE_TYPE: dict[str, tuple[int, tuple[str, ...], Callable[..., Any]]] = {
     "div": (2, INTEGERS, lambda type_: lambda a, b: divide(a, b, type_)[0]),
     "rem": (2, INTEGERS, lambda type_: lambda a, b: divide(a, b, type_)[1]),
+    "sad": (3, INTEGERS, lambda type_: lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c),
     "abs": (1, SIGNED, lambda type_: np.abs),
     "neg": (1, SIGNED, lambda type_: np.negative),
 }

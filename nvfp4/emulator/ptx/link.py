@@ -67,6 +67,9 @@ _ADDRESSES = (syntax.Register, syntax.SymbolAddress, syntax.LocalAddress, syntax
 _WIDE = "b128"
 """Type of registers that are two of b64."""
 _INTRINSIC_CALLS = {"vprintf", "__assertfail"}
+_CARRY = "CC.CF0"
+"""Register of the carry flag, of all functions. It exists where it is used; no name of PTX has a
+dot."""
 
 
 def link(module: syntax.Module, kernel: str) -> syntax.Program:
@@ -95,6 +98,7 @@ class _Linker:
         self.label_count = 0
         self.calls: list[str] = [entry.name]
         self.names = Names()
+        self.names.patterns.append((_CARRY[:-1], 1, "pred"))
         self.returns: int | None = None
         self.line = entry.line
         self.shared = _place_shared(module, entry, self.program)
@@ -235,6 +239,11 @@ class _Linker:
     def emit(self, node: syntax.Instruction) -> None:
         operands = tuple(self.operand(operand) for operand in node.operands)
         mnemonic = node.parts[0]
+        if mnemonic in ("addc", "subc", "madc"):
+            operands += (self.name(_CARRY),)
+        if "cc" in node.parts:
+            results = (*operands[:1], self.name(_CARRY))
+            operands = syntax.OperandList(results, "|"), *operands[1:]
         wide = _WIDE in node.parts and any(isinstance(x, syntax.OperandList) for x in operands)
         if wide and mnemonic == "mov":
             self.move_wide(node, operands)
