@@ -340,7 +340,7 @@ def test_what_each_thread_reads_elsewhere_comes_one_after_the_other(space: str) 
     def taken(first: str) -> float:
         text = kernel(f"mov.u64 %d5, table; mov.u32 %r9, {first};{LOOKED_UP}")
         text = text.replace("ld.const", f"ld.{space}").replace(*WHERE[space])
-        return us(count(text, CTAS, THREADS, *[bytes(4096)] * (space == "param")))
+        return us(count(text, CTAS, 4 * THREADS, *[bytes(4096)] * (space == "param")))
 
     assert taken("%r3") > 1.3 * taken("%r1")
 
