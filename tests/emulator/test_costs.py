@@ -84,6 +84,15 @@ def test_a_bank_conflict_names_its_ways_bank_and_lanes(shift: int, ways: int) ->
         assert found.conflict_lanes == list(range(0, 32, 32 // ways))
 
 
+@pytest.mark.parametrize(("shared", "passes"), [(0, 4), (1, 2), (5, 2)])
+def test_wide_accesses_of_lanes_that_share_addresses_take_half_the_passes(
+    shared: int, passes: int
+) -> None:
+    body = f"""mov.u32 %r1, s; shr.b32 %r2, %r0, {shared}; mad.lo.u32 %r1, %r2, 16, %r1;
+    ld.shared.v4.u32 {{%r2, %r3, %r4, %r5}}, [%r1];"""
+    assert access(cost(body, before=SHARED), "ld.shared.v4.u32").passes == passes
+
+
 def test_lanes_that_wait_for_one_are_charged_to_the_branch_and_a_part_of_a_warp_to_none() -> None:
     body = """setp.ne.u32 %p0, %r0, 3; mov.u32 %r1, 0; @%p0 bra E;
     L: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 10; @%p1 bra L; E:"""
