@@ -1,6 +1,7 @@
 """The commands. Heavy libraries stay out, so that help answers at once."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -126,8 +127,8 @@ def batch(names: tuple[Path, ...], **options: Any) -> None:
     "--shape",
     "case",
     metavar="CASE",
-    help="The case that decides: the number of a test, name=value,..., or sizes such as 512,512,2. "
-    "Default: the cheapest test.",
+    help="The case that decides: the number of a test from 0, name=value,..., or sizes such as "
+    "512,512,2. Default: the cheapest test.",
 )
 @parameters.watch_option
 @parameters.judging_options
@@ -172,7 +173,7 @@ def new(kind: str | None, rung: str | None, output: Path, force: bool, problem: 
     else:
         raise click.UsageError("KIND and --from exclude each other.")
     write(text, output, force)
-    click.echo(f"wrote {output}; next: nvfp4 check {output}")
+    click.echo(f"wrote {output}; next: nvfp4 check {shlex.quote(str(output))}")
 
 
 @main.command(

@@ -108,8 +108,8 @@ def cases_option(
         "cases",
         multiple=True,
         metavar="CASE",
-        help=f"A case to {purpose}, may be repeated: the number of a {kind}, name=value,..., or "
-        f"sizes such as 7168,16384,1. Default: {default}.",
+        help=f"A case to {purpose}, may be repeated: the number of a {kind} from 0, "
+        f"name=value,..., or sizes such as 7168,16384,1. Default: {default}.",
     )
 
 

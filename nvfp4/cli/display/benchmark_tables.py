@@ -260,7 +260,7 @@ def tests_columns(tests: list[TestResult]) -> list[Column]:
     rows = list(zip_longest(contest, full))
     shapes = [shape_of((one or other).spec) for one, other in rows]
     return [
-        Column("#", [str(number) for number in range(1, len(rows) + 1)]),
+        Column("#", [str(number) for number in range(len(rows))]),
         *_size_columns(shapes),
         Column("contest inputs", [_status(one) for one, _ in rows], right=False),
         *([Column("full-range inputs", [_status(e) for _, e in rows], right=False)] * bool(full)),

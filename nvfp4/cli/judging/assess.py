@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Callable
@@ -342,6 +343,8 @@ def judged(process: ProcessResult) -> ProcessResult:
     if not told and "No space left on device" in process.stderr:
         raise no_room
     reason, hint = (told or lines)[-1], "nvfp4 info shows what is here."
+    if no_case := re.match(r"line \d+ of \S*cases\.txt: (.*)", reason):
+        raise SetupError(f"there is no such case: {no_case[1]}", "Name other sizes.", "usage")
     if reason.startswith("the problem's own code"):
         hint = "docs/problems.md says what its folder must hold."
     raise SetupError(f"the judge could not start: {reason}", hint, "setup.judge")

@@ -20,7 +20,7 @@ look_s = 0.2
 
 def repeatedly(judge: Callable[[], int], path: Path) -> int:
     """Judge, and again after each change of the file's contents, until Ctrl-C. Return the last exit
-    code, 130 if Ctrl-C came in the middle."""
+    code, 130 if Ctrl-C came in the middle, or the code of another signal that ends it."""
     code, seen = interrupted_exit, _digest(path)
     try:
         while True:
@@ -33,7 +33,7 @@ def repeatedly(judge: Callable[[], int], path: Path) -> int:
             click.echo(visible(f"\n{time.strftime('%H:%M:%S')} {path} has changed"), err=True)
     except KeyboardInterrupt:
         click.echo(err=True)
-    return code
+    return code if exits.interrupted() == interrupted_exit else exits.interrupted()
 
 
 def _changed(path: Path, seen: bytes | None) -> bytes:
