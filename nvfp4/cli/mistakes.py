@@ -70,23 +70,21 @@ def first_mistake(file: str, content: bytes) -> Mistake | None:
             # The checks that need more than the grammar, such as of a return outside a function.
             compile(tree, file, "exec", dont_inherit=True)
     except SyntaxError as error:
-        return _syntax_mistake(file, content, error)
+        line = error.lineno or None
+        raw = _raw_line(content, line)
+        column = (
+            min(error.offset, len(raw) + 1) if line and error.offset and error.offset > 0 else None
+        )
+        message = f"{type(error).__name__}: {visible(error.msg)}"
+        hint = _syntax_hint(file, content, raw.strip())
+        source = visible(raw.expandtabs(1))[:_longest_line] or None
+        return Mistake("syntax", message, file, line, column, source, hint)
     except (ValueError, RecursionError, MemoryError):
         return None
     if not tree.body:
         what = "it holds only comments" if content.strip() else "it is empty"
         return Mistake("empty", what, file, hint="nvfp4 new writes a submission to start from")
     return None
-
-
-def _syntax_mistake(file: str, content: bytes, error: SyntaxError) -> Mistake:
-    line = error.lineno or None
-    raw = _raw_line(content, line)
-    column = min(error.offset, len(raw) + 1) if line and error.offset and error.offset > 0 else None
-    message = f"{type(error).__name__}: {visible(error.msg)}"
-    hint = _syntax_hint(file, content, raw.strip())
-    source = visible(raw.expandtabs(1))[:_longest_line] or None
-    return Mistake("syntax", message, file, line, column, source, hint)
 
 
 def _unreadable(content: bytes) -> str | None:

@@ -306,15 +306,6 @@ def _listed(path: Path) -> list[tuple[str, Path]]:
         return []
 
 
-def problems_below(folder: Path) -> dict[str, Path]:
-    """Return the leaderboards of a checkout: every folder with a task.yml that names a
-    reference."""
-    found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("task.yml")):
-        found.setdefault(leaderboard_of(path.parent), path.parent.resolve())
-    return found
-
-
 def data_file(name: str) -> Path:
     """Return the path of a file in the user's data folder."""
     from platformdirs import user_data_path
@@ -337,7 +328,10 @@ def add_problems(folder: Path) -> dict[str, Path]:
     if not os.path.isdir(folder):
         raise SetupError(f"{folder} is no folder", "Name a checkout of problems.")
     try:
-        found = problems_below(folder)
+        # The leaderboards of a checkout: every folder with a task.yml that names a reference.
+        found: dict[str, Path] = {}
+        for path in sorted(folder.rglob("task.yml")):
+            found.setdefault(leaderboard_of(path.parent), path.parent.resolve())
     except RecursionError:
         raise SetupError(f"{folder} is nested too deep", "Name a checkout of problems.") from None
     except OSError as error:

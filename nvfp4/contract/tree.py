@@ -140,22 +140,18 @@ def tree_of(plain: Any) -> Tree:
         if not 0 <= storage.nbytes < _LARGEST or storage.device not in ("cuda", "cpu"):
             raise TreeError("a storage has no size")
     for leaf in leaves:
-        _check_leaf(leaf, storages)
+        elements = math.prod(size or 1 for size in leaf.shape[:_most_dimensions])
+        numbers = [*leaf.shape, *leaf.strides, leaf.offset, leaf.storage, elements]
+        sizes = all(0 <= each < _LARGEST for each in numbers)
+        dimensions = len(leaf.strides) == len(leaf.shape) <= _most_dimensions
+        if not sizes or not dimensions or leaf.storage >= len(storages):
+            raise TreeError("a tensor is not described")
+        if span_bytes(leaf) > storages[leaf.storage].nbytes:
+            raise TreeError("a tensor reaches past its storage")
     if len({leaf.storage for leaf in leaves}) != len(storages):
         raise TreeError("a storage has no tensor")
     _check_skeleton(tree.skeleton, len(leaves), _deepest)
     return tree
-
-
-def _check_leaf(leaf: Leaf, storages: list[Storage]) -> None:
-    elements = math.prod(size or 1 for size in leaf.shape[:_most_dimensions])
-    numbers = [*leaf.shape, *leaf.strides, leaf.offset, leaf.storage, elements]
-    sizes = all(0 <= each < _LARGEST for each in numbers)
-    dimensions = len(leaf.strides) == len(leaf.shape) <= _most_dimensions
-    if not sizes or not dimensions or leaf.storage >= len(storages):
-        raise TreeError("a tensor is not described")
-    if span_bytes(leaf) > storages[leaf.storage].nbytes:
-        raise TreeError("a tensor reaches past its storage")
 
 
 def span_bytes(leaf: Leaf) -> int:

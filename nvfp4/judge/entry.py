@@ -77,7 +77,13 @@ def _carried_out(request: Request) -> int:
     """Carry out a mode. Only the modules that it needs are loaded."""
     if request.mode in ("alone", "build"):
         script, *capability = request.arguments[:2]
-        return _run_confined(Path(script).resolve(), request.options, *capability)
+        # Ends as the script did, with its exit code or by its signal; what it leaves is killed.
+        isolation.die_with_parent()
+        code = _ended(start_alone(Path(script).resolve(), request.options, *capability))
+        if code < 0:
+            isolation.kill_children()
+            os.kill(os.getpid(), -code)
+        return code
     if request.mode == "explain":
         from nvfp4.judge.line_costs import explain
 
@@ -89,20 +95,6 @@ def _carried_out(request: Request) -> int:
     from nvfp4.judge.judging import judge_cases
 
     return judge_cases(request)
-
-
-def _run_confined(script: Path, options: Options, builds_for: str = "") -> int:
-    """Runs a script confined to its folder and kills what it leaves behind. builds_for: where it
-    is only to build its extensions, the GPU's compute capability.
-
-    Ends as the script did, with its exit code or by its signal.
-    """
-    isolation.die_with_parent()
-    code = _ended(start_alone(script, options, builds_for))
-    if code < 0:
-        isolation.kill_children()
-        os.kill(os.getpid(), -code)
-    return code
 
 
 def _ended(process: Process) -> int:

@@ -3,6 +3,7 @@ other inputs the right one, whatever earlier calls have left behind."""
 
 from collections.abc import Container
 from contextlib import closing, suppress
+from itertools import takewhile
 
 import torch
 
@@ -23,12 +24,8 @@ repeated_cases = 2
 
 def declares_atomics(source: str) -> bool:
     """Return whether the directive stands among the first comment lines."""
-    for line in source.splitlines():
-        if line.strip() and not line.startswith("#"):
-            return False
-        if line.strip() == atomics_directive:
-            return True
-    return False
+    head = takewhile(lambda line: not line.strip() or line.startswith("#"), source.splitlines())
+    return any(line.strip() == atomics_directive for line in head)
 
 
 class Repetition:

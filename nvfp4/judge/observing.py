@@ -81,7 +81,14 @@ class Hooks:
             )
         counts = total_counts(called.launches)
         if not opened.sampled:
-            refuse_too_few_bytes(counts, opened.plan.least_bytes)
+            distinct_bytes = _sector_bytes * counts["sectors_distinct"]
+            least_bytes = opened.plan.least_bytes
+            if distinct_bytes < least_bytes:
+                message = f"the kernels touched {distinct_bytes} distinct bytes of memory, and any "
+                message += f"kernel has to move {least_bytes}: they cannot have done the work"
+                code = "emulation.too_few_bytes"
+                counted = {"distinct_bytes": distinct_bytes, "least_bytes": least_bytes}
+                raise SubmissionFailed(code, message, Exit.CHECK_FAILED, **counted)
         report = {"emulation": json.dumps(counts), "status": "pass"}
         if opened.predicted:
             report["predicted"] = json.dumps(opened.predicted)
@@ -196,17 +203,6 @@ def total_counts(reports: list[dict[str, Any]]) -> dict[str, Any]:
         "warp_instructions": dict(kinds),
         **{name: sums[name] for name in (_scaled if left_out else sums)},
     }
-
-
-def refuse_too_few_bytes(counts: dict[str, Any], least_bytes: int) -> None:
-    """Raise SubmissionFailed if fewer distinct bytes were touched than any kernel must move."""
-    distinct_bytes = _sector_bytes * counts["sectors_distinct"]
-    if distinct_bytes < least_bytes:
-        message = f"the kernels touched {distinct_bytes} distinct bytes of memory, and any kernel "
-        message += f"has to move {least_bytes}: they cannot have done the work"
-        code = "emulation.too_few_bytes"
-        counted = {"distinct_bytes": distinct_bytes, "least_bytes": least_bytes}
-        raise SubmissionFailed(code, message, Exit.CHECK_FAILED, **counted)
 
 
 longest_bytes = 3000

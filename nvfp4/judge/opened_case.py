@@ -130,7 +130,14 @@ class OpenedCase:
     def _sizes_of(self, plan: CasePlan) -> tuple[Sizes, Sizes]:
         """Return the sizes of the buffers on the device and on the host. Raises NotEnoughMemory."""
         sizes = shared.sizes_of(plan.inputs, plan.room_bytes)
-        _refuse_too_large(sum(sizes.values()), self._device)
+        # Inputs, their shared copy and the work on them.
+        needed_bytes = 4 * sum(sizes.values())
+        free_bytes = free_memory_bytes(self._device)
+        if needed_bytes > free_bytes:
+            needed_gib, free_gib = (round(each / 2**30, 1) for each in (needed_bytes, free_bytes))
+            message = f"this case needs about {needed_gib} GiB of memory and {free_gib} GiB are "
+            message += "free: choose a smaller shape"
+            raise NotEnoughMemory("setup.memory", message, needed_gib=needed_gib, free_gib=free_gib)
         return sizes, shared.host_sizes_of(plan.inputs)
 
     def _create_buffers(self) -> None:
@@ -440,14 +447,3 @@ def described(plan: CasePlan, places: dict[str, int]) -> list[Any]:
         for number, (leaf, storage) in enumerate(held)
         if leaf.path in places
     ]
-
-
-def _refuse_too_large(case_bytes: int, device: torch.device) -> None:
-    # Inputs, their shared copy and the work on them.
-    needed_bytes = 4 * case_bytes
-    free_bytes = free_memory_bytes(device)
-    if needed_bytes > free_bytes:
-        needed_gib, free_gib = (round(each / 2**30, 1) for each in (needed_bytes, free_bytes))
-        message = f"this case needs about {needed_gib} GiB of memory and {free_gib} GiB are free"
-        message += ": choose a smaller shape"
-        raise NotEnoughMemory("setup.memory", message, needed_gib=needed_gib, free_gib=free_gib)

@@ -171,8 +171,6 @@ def code_of_others(error: BaseException, emulated: bool) -> str | None:
 
     emulated: whether there is no GPU.
     """
-    for each in chain(error):
-        for sign in signs:
-            if (emulated or sign.on_gpu) and sign.known(each):
-                return sign.code
-    return None
+    possible = [sign for sign in signs if emulated or sign.on_gpu]
+    found = (sign.code for each in chain(error) for sign in possible if sign.known(each))
+    return next(found, None)

@@ -141,7 +141,12 @@ class Kernel:
         with self._lock:
             shape = grid, block, shared_bytes
             if shape != self._shape:
-                self._reshape(*shape)
+                config = self._config
+                config.grid, config.block, config.shared_bytes = shape
+                if shared_bytes > self._allowed_shared_bytes:
+                    given = self._function, _MAX_DYNAMIC_SHARED, shared_bytes
+                    self._driver.call("cuFuncSetAttribute", *given)
+                    self._allowed_shared_bytes = shared_bytes
                 self._shape = shape
             self._config.stream = stream
             self._pack_into(self._buffer, self._start, *parameters)
@@ -149,14 +154,6 @@ class Kernel:
             code = self._launch_ex(self._config_address, self._function, self._pointers, None)
         if code:
             raise self._driver.error("cuLaunchKernelEx", code)
-
-    def _reshape(self, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
-        config = self._config
-        config.grid, config.block, config.shared_bytes = grid, block, shared_bytes
-        if shared_bytes > self._allowed_shared_bytes:
-            given = self._function, _MAX_DYNAMIC_SHARED, shared_bytes
-            self._driver.call("cuFuncSetAttribute", *given)
-            self._allowed_shared_bytes = shared_bytes
 
 
 @cache

@@ -101,7 +101,5 @@ _ONLY: tuple[tuple[str, Having, str], ...] = (
 @lru_cache(maxsize=4096)
 def refusal(opcode: str, target: Target) -> str | None:
     """Return why an instruction has no replacement on the target; None if no rule excludes one."""
-    for pattern, has, why in _ONLY:
-        if re.match(pattern, opcode) and not has(target):
-            return why
-    return None
+    missing = (why for regex, has, why in _ONLY if re.match(regex, opcode) and not has(target))
+    return next(missing, None)

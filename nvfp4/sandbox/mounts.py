@@ -77,7 +77,15 @@ def show_only(
         _set_read_only(str(path), False)
     for name in covered:
         _set_read_only(name, True)
-    _new_devices(devices)
+    # /dev with a few devices and a new /dev/shm.
+    _mount("tmpfs", "/dev", "tmpfs", _nosuid | _noexec, _few)
+    for path, fd in devices.items():
+        _bind_again(path, fd)
+    for name, target in _links.items():
+        os.symlink(f"/proc/self/{target}", f"/dev/{name}")
+    os.mkdir("/dev/shm")
+    _mount("tmpfs", "/dev/shm", "tmpfs", _nosuid | _nodev, _private_size)
+    _set_read_only("/dev", True)
     if fresh_proc:
         _mount("proc", "/proc", "proc", _nosuid | _nodev | _noexec)
         for name in _settings:
@@ -124,18 +132,6 @@ def sockets_of_others() -> list[str]:
         paths = {fields[7] for line in file if len(fields := line.split(None, 7)) == 8}
     named = {path.strip() for path in paths if path.startswith("/")}
     return sorted(path for path in named if not _is_hidden(Path(path)))[:_most_sockets]
-
-
-def _new_devices(devices: dict[Path, int]) -> None:
-    """Mount /dev with a few devices and a new /dev/shm."""
-    _mount("tmpfs", "/dev", "tmpfs", _nosuid | _noexec, _few)
-    for path, fd in devices.items():
-        _bind_again(path, fd)
-    for name, target in _links.items():
-        os.symlink(f"/proc/self/{target}", f"/dev/{name}")
-    os.mkdir("/dev/shm")
-    _mount("tmpfs", "/dev/shm", "tmpfs", _nosuid | _nodev, _private_size)
-    _set_read_only("/dev", True)
 
 
 def _bind_again(path: Path, fd: int) -> None:

@@ -111,7 +111,12 @@ def refuse_system_calls() -> str:
     Returns a description. Raises OSError if the kernel cannot filter."""
     place = _place()
     _join_own_keyring(place)
-    program = _assembled(_steps(place))
+    # As struct sock_filter. Jumps lead forward and count from the next step.
+    steps, program = _steps(place), b""
+    places = {step.label: number for number, step in enumerate(steps) if step.label}
+    for number, step in enumerate(steps):
+        jumps = (places[to] - number - 1 if to else 0 for to in (step.then, step.otherwise))
+        program += struct.pack("=HBBI", step.code, *jumps, step.value)
     libc = ctypes.CDLL(None, use_errno=True)
     array = ctypes.create_string_buffer(program, len(program))
     header = _Program(len(program) // 8, ctypes.addressof(array))
@@ -175,13 +180,3 @@ def _steps(place: int) -> list[_Step]:
         _Step(_return, _with_errno | errno.ENOSYS, label="unknown"),
         _Step(_return, _with_errno, label="done"),
     ]
-
-
-def _assembled(steps: list[_Step]) -> bytes:
-    """Return the steps as struct sock_filter. Jumps lead forward and count from the next step."""
-    places = {step.label: number for number, step in enumerate(steps) if step.label}
-    program = b""
-    for number, step in enumerate(steps):
-        jumps = (places[to] - number - 1 if to else 0 for to in (step.then, step.otherwise))
-        program += struct.pack("=HBBI", step.code, *jumps, step.value)
-    return program

@@ -27,10 +27,16 @@ def build_inside(script: Path, capability: tuple[int, int]) -> None:
     os.nice(_NICEST)
     confine()
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
+    import torch
+
     from nvfp4.retarget import extensions
 
     options = options_of_environment()
-    _pretend_a_gpu(capability)
+    # As if there were a GPU, so that torch builds with the same commands as in the judgement.
+    torch.cuda.is_available = lambda: True
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.get_device_capability = lambda device=None: capability
     extensions.start(options.retarget, options.arch, lambda: capability)
     sys.path[:0] = [os.getcwd()]  # where task.py is
     with contextlib.suppress(Exception, SystemExit):  # which its judgement tells
@@ -66,16 +72,6 @@ def _on_host() -> contextlib.AbstractContextManager[object]:
             return func(*map(here, args), **named)
 
     return OnHost()
-
-
-def _pretend_a_gpu(capability: tuple[int, int]) -> None:
-    """Report a GPU to torch, so that it builds with the same commands as in the judgement."""
-    import torch
-
-    torch.cuda.is_available = lambda: True
-    torch.cuda.device_count = lambda: 1
-    torch.cuda.current_device = lambda: 0
-    torch.cuda.get_device_capability = lambda device=None: capability
 
 
 def _inputs(problem: str) -> tuple[object, ...]:

@@ -206,7 +206,13 @@ class Runner:
 
     def _explain(self, error: BaseException, loads: bool) -> messages.Failed:
         if loads and isinstance(error, Exception) and not isinstance(error, RetargetError):
-            return self._explain_import(error)
+            lines = [_import_heading, own_traceback(error, self._submission, self.name)]
+            hint = version_hint(error)
+            if hint is None and isinstance(error, ModuleNotFoundError):
+                hint = _import_hint(error)
+            text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
+            failure = failure_of(error, self._submission, False, self.emulates)
+            return messages.Failed(text, failure.as_plain())
         told = explained(error, self._submission, self.name)
         failure = failure_of(error, self._submission, self._kernel is not None, self.emulates)
         if self.device.type == "cuda":
@@ -217,15 +223,6 @@ class Runner:
                 told = told if first_line in told else f"{told}\n{first_line}"
                 failure = replace(failure, code="cuda.error")
         return messages.Failed(told, failure.as_plain())
-
-    def _explain_import(self, error: Exception) -> messages.Failed:
-        lines = [_import_heading, own_traceback(error, self._submission, self.name)]
-        hint = version_hint(error)
-        if hint is None and isinstance(error, ModuleNotFoundError):
-            hint = _import_hint(error)
-        text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
-        failure = failure_of(error, self._submission, False, self.emulates)
-        return messages.Failed(text, failure.as_plain())
 
 
 def own_traceback(error: BaseException, submission: Path, name: str) -> str:

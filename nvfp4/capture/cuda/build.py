@@ -346,7 +346,10 @@ class _Compilation:
             command += headers_of_torch.link_flags()
         command += flags.linked(self.request.ldflags)
         self._run(command, library.name)
-        missing = self._missing_functions(library)
+        listed = subprocess.run(
+            ["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True
+        )
+        missing = sorted(_CUDA_FUNCTION.findall(listed.stdout))
         if missing:
             stubs = self.work / "stubs.cpp"
             body = 'int {0}() {{ return nvfp4_unsupported("{0}"); }}\n'
@@ -354,11 +357,6 @@ class _Compilation:
             stubs.write_text(f'extern "C" {{\nint nvfp4_unsupported(const char *);\n{bodies}}}\n')
             self._run([*command, "-fPIC", str(stubs)], library.name)
         return library
-
-    def _missing_functions(self, library: Path) -> list[str]:
-        command = ["nm", "-D", "--undefined-only", str(library)]
-        listed = subprocess.run(command, capture_output=True, text=True)
-        return sorted(_CUDA_FUNCTION.findall(listed.stdout))
 
     def _run(self, command: Sequence[str], what: str) -> str:
         return compilers.run_compiler(self.tools, command, self.work, what)

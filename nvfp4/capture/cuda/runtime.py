@@ -259,11 +259,9 @@ class CudaRuntime(Session):
     def buffer_at(self, address: int) -> Buffer | None:
         """Return the device memory around an address; None if there is none."""
         variables = list(self._found_variables.values())
-        for known in itertools.chain((self.known(), variables), self.memory.search()):
-            for buffer in known:
-                if buffer.address <= address < buffer.end:
-                    return buffer
-        return None
+        found = itertools.chain((self.known(), variables), self.memory.search())
+        around = (each for known in found for each in known if each.address <= address < each.end)
+        return next(around, None)
 
     def known(self) -> list[Buffer]:
         """Return the buffers that a launch may touch, as far as known without a search."""

@@ -49,20 +49,13 @@ def with_line_directives(source: str, python_text: str, file_name: str) -> str:
         line = python_text.count("\n", 0, start) + 1
         return f'#line {line} "{shown}"\n{source}'
     lines = source.split("\n")
-    jumps = _jumps(lines, python_text.split("\n"))
-    return _with_jumps(lines, jumps, shown) if jumps else source
-
-
-def _jumps(lines: list[str], python_lines: list[str]) -> dict[int, int]:
-    """Map the index of the first source line of each matching run to its Python line number."""
-    matcher = SequenceMatcher(
-        None, [each.strip() for each in lines], [each.strip() for each in python_lines], False
-    )
-    jumps = {}
+    python_lines = [each.strip() for each in python_text.split("\n")]
+    matcher = SequenceMatcher(None, [each.strip() for each in lines], python_lines, False)
+    jumps = {}  # from the first line of each matching run to its number in the Python file
     for ours, theirs, length in matcher.get_matching_blocks():
         if sum(len(line.strip()) for line in lines[ours : ours + length]) >= _LEAST_CHARACTERS:
             jumps[ours] = theirs + 1
-    return jumps
+    return _with_jumps(lines, jumps, shown) if jumps else source
 
 
 def _with_jumps(lines: list[str], jumps: dict[int, int], shown: str) -> str:

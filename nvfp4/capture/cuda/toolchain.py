@@ -66,10 +66,8 @@ def _candidates() -> list[Path]:
 
 def _include_of(nvcc: Path) -> Path | None:
     home = nvcc.resolve().parent.parent
-    for folder in (home / "include", home / "targets/x86_64-linux/include"):
-        if (folder / "cuda_runtime_api.h").is_file():
-            return folder
-    return None
+    folders = (home / "include", home / "targets/x86_64-linux/include")
+    return next((each for each in folders if (each / "cuda_runtime_api.h").is_file()), None)
 
 
 def _version_of(nvcc: Path) -> tuple[int, int] | None:

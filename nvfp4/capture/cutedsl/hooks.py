@@ -52,7 +52,14 @@ def compiling_for(arch: str, install_more: Callable[[Patches], None]) -> Patches
     patches.set_variable("CUTE_DSL_LINEINFO", "1")
 
     try:
-        _compile_for(patches, arch)
+        from cutlass.base_dsl.compiler import Compiler
+
+        for dsl in versions.dsl_objects():
+            patches.replace(dsl.envar, versions.architecture_name(dsl.envar), lambda _: arch)
+            patches.replace(dsl.envar, "disable_file_caching", lambda _: True)
+            patches.replace(dsl.envar, "lineinfo", lambda _: True)
+        patches.replace(Compiler, "compile", _keeping_ptx)
+        _take_descriptors(patches)
         install_more(patches)
     except BaseException as error:
         patches.undo()
@@ -60,17 +67,6 @@ def compiling_for(arch: str, install_more: Callable[[Patches], None]) -> Patches
             raise versions.unsupported(str(error)) from error
         raise
     return patches
-
-
-def _compile_for(patches: Patches, arch: str) -> None:
-    from cutlass.base_dsl.compiler import Compiler
-
-    for dsl in versions.dsl_objects():
-        patches.replace(dsl.envar, versions.architecture_name(dsl.envar), lambda _: arch)
-        patches.replace(dsl.envar, "disable_file_caching", lambda _: True)
-        patches.replace(dsl.envar, "lineinfo", lambda _: True)
-    patches.replace(Compiler, "compile", _keeping_ptx)
-    _take_descriptors(patches)
 
 
 _DESCRIPTOR_BYTES = 128

@@ -197,20 +197,18 @@ class _Listener:
             self.observer.device(device)
         number = name.partition(".")[2]
         if number.isdecimal() and int(number) < len(self.lines):
-            self._on_case(int(number), last)
+            index = int(number)
+            if last == "spec":
+                self.observer.started(index, time.monotonic())
+            if last == "complete":
+                self.complete.add(index)
+                result = self._read(self.seen, index)
+                self.pace.add(result)
+                self.stopped = result.status == self.stop_at
+                self.observer.finished(index, result)
         if self.on_device and (last == "emulated" or (key, value) == ("device.kind", "cuda")):
             self.on_device(last == "emulated")
         return self.stopped
-
-    def _on_case(self, index: int, last: str) -> None:
-        if last == "spec":
-            self.observer.started(index, time.monotonic())
-        if last == "complete":
-            self.complete.add(index)
-            result = self._read(self.seen, index)
-            self.pace.add(result)
-            self.stopped = result.status == self.stop_at
-            self.observer.finished(index, result)
 
     def results(
         self, values: dict[str, str], why: Failure = verdicts.judge_ended, left_out: str = ""

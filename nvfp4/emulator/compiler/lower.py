@@ -19,15 +19,6 @@ Effects = tuple[list[int], list[int]]
 _SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
 
 
-def _refuse_addresses_as_values(site: Site, action: Action) -> None:
-    """Raise PtxSyntaxError if an address is read as a value: it would have eight bytes instead of
-    four."""
-    memory = {id(each) for each in site.operands if isinstance(each, syntax.Memory)}
-    values = memory - site.addresses
-    if any(id(source.operand) in values for source in action.sources):
-        raise PtxSyntaxError(f"{site.opcode} takes a value where an address in [] stands")
-
-
 def passes_on(action: Action, source: Source) -> bool:
     """Return whether a source may be undefined and has a shadow that the action's `shadow` uses."""
     return action.shadow is not None and not isinstance(source.operand, syntax.Memory)
@@ -118,7 +109,11 @@ class Lowered:
         builder = builder_of(instruction.parts)
         try:
             action = self._arithmetic(site) if builder is None else builder(site)
-            _refuse_addresses_as_values(site, action)
+            # An address that is read as a value would have eight bytes instead of four.
+            memory = {id(each) for each in site.operands if isinstance(each, syntax.Memory)}
+            values = memory - site.addresses
+            if any(id(source.operand) in values for source in action.sources):
+                raise PtxSyntaxError(f"{site.opcode} takes a value where an address in [] stands")
             return action
         except EmulatorError as error:
             raise error.at(site.location()) from None

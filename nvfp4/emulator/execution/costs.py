@@ -106,9 +106,11 @@ class _Lines:
         for block, warps, lanes in zip(self.blocks, self.runs, self.tally.lanes, strict=True):
             for instruction in block.code:
                 line = self._line(instruction)
-                caller = _caller(instruction)
-                if caller is not None and caller not in line.callers:
-                    line.callers.append(caller)
+                user = instruction.user
+                outer = user.caller.users() if user and user.caller else None
+                own = outer if user and outer and outer.file == user.file else None
+                if own is not None and own.line not in line.callers:
+                    line.callers.append(own.line)
                 count = self._scaled(int(warps))
                 line.instructions += count
                 line.lanes += self._scaled(int(lanes))
@@ -191,14 +193,6 @@ class _Lines:
             seen.update(front)
             front = [p for index in front for p in before[index] if p not in seen]
         return None
-
-
-def _caller(instruction: Instruction) -> int | None:
-    """Return the line in the user's file that called the function containing the user's line; None
-    if there is none."""
-    user = instruction.user
-    outer = user.caller.users() if user and user.caller else None
-    return outer.line if user and outer and outer.file == user.file else None
 
 
 def _place(instruction: Instruction) -> Place:

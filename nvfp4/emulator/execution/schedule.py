@@ -117,7 +117,12 @@ class Scheduler:
             self._turn_began = self._steps  # no other group can run or waits for its turn
             return next(iter(self.groups))
         place = self._first()
-        in_vain = self._polls_in_vain(place)
+        # A group that has polled memory since the last change lets others run first.
+        quiet = self._last_run.get(place, -1) > self._changed_at and self._is_long(place)
+        polls = place == self._left or self._standstill.polls(place % len(self.kernel.blocks))
+        in_vain = quiet and polls
+        if in_vain:
+            self._waiting.add(place)
         if in_vain or self._steps - self._turn_began > TURN_STEPS:
             self._turn_began = self._steps
             all_may = in_vain or self._steps - self._read_at < READING_STEPS
@@ -141,15 +146,6 @@ class Scheduler:
     def _rank(self, place: int) -> tuple[bool, int]:
         late = place % len(self.kernel.blocks) in self._late
         return late, -place if late else place
-
-    def _polls_in_vain(self, place: int) -> bool:
-        """Return whether this group has polled memory since the last change, so that other groups
-        run first."""
-        in_vain = self._last_run.get(place, -1) > self._changed_at and self._is_long(place)
-        polls = place == self._left or self._standstill.polls(place % len(self.kernel.blocks))
-        if in_vain and polls:
-            self._waiting.add(place)
-        return in_vain and polls
 
     def _is_long(self, place: int) -> bool:
         """Return whether memory has been polled in vain more often than a group at a place may
@@ -226,18 +222,14 @@ class Scheduler:
         signals = self.batch.signals
         for warps in signals.arrived:
             self._arrived[:, warps] = self._chained[:, warps]
-        for each in signals.met:
-            self._meet(*each)
+        # What warps execute after a barrier follows the longest chain of those that came.
+        for warps, came, stayed, went_on in signals.met:
+            chained = self._chained[:, warps]
+            told = np.where(went_on, self._arrived[:, warps], chained)
+            longest = np.where(came, told, 0).max(axis=2, keepdims=True)
+            self._chained[:, warps] = np.where(stayed, np.maximum(chained, longest), chained)
         signals.arrived.clear()
         signals.met.clear()
-
-    def _meet(self, warps: Array, came: Array, stayed: Array, went_on: Array) -> None:
-        """Let what warps execute after a barrier follow the longest chain of those that came; see
-        `Signals.met`."""
-        chained = self._chained[:, warps]
-        told = np.where(went_on, self._arrived[:, warps], chained)
-        longest = np.where(came, told, 0).max(axis=2, keepdims=True)
-        self._chained[:, warps] = np.where(stayed, np.maximum(chained, longest), chained)
 
     def _look_for_changes(self, number: int, now: int) -> None:
         """Handle what a block may have changed that other threads wait for, at a step; note whether

@@ -231,13 +231,11 @@ def deadlock(
     instructions that arrive at mbarriers, and how many warps have executed each.
     """
     waits: list[tuple[Site, Array, str]] = []
-    counted = False
     for barrier in batch.all_barriers():
         for waiting in barrier.waiting:
-            counted = True
             status = f"at {barrier.status(waiting)}"
             waits.append((barrier_before(waiting.block), waiting.lanes, status))
-    on_mbarrier = False
+    counted, on_mbarrier = bool(waits), False
     for site, lanes in held:
         wait = batch.kept(Waits).latest.get(site.instruction.line)
         on_mbarrier |= wait is not None

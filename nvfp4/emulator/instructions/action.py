@@ -181,7 +181,7 @@ class LaneSite(NamedTuple):
         arguments: Mapping[str, int | str] | None = None,
     ) -> NoReturn:
         """Raise an error of this lane. Every fault of a running kernel is raised here."""
-        error = self._error(kind, message, hint)
+        error = kind(message, where=self.location(), hint=hint)
         error.arguments.update(arguments or {})
         raise error
 
@@ -194,7 +194,7 @@ class LaneSite(NamedTuple):
         count: the number of threads that caused it. seen, related: see EmulatorError.
         """
         if self.batch.launch.check:
-            error = self._error(kind, message, hint)
+            error = kind(message, where=self.location(), hint=hint)
             error.seen = seen
             error.related += related
             self.batch.launch.findings.note(error, count)
@@ -208,11 +208,6 @@ class LaneSite(NamedTuple):
         row, thread = divmod(self.lane, self.batch.grid.threads)
         who = int(self.batch.numbers[row]), self.batch.grid.threads if engine else thread
         return errors.Seen(space, address, nbytes, *who, self.site.instruction.line, other, home)
-
-    def _error(
-        self, kind: type[errors.EmulatorError], message: str, hint: str | None
-    ) -> errors.EmulatorError:
-        return kind(message, where=self.location(), hint=hint)
 
     def location(self) -> errors.SourceLocation:
         """Return the place of the instruction, with the CTA and thread that execute it."""
@@ -323,11 +318,8 @@ def instruction(
 
 def builder_of(parts: tuple[str, ...]) -> Builder | None:
     """Return the builder of the longest registered name that the opcode starts with."""
-    for length in range(min(4, len(parts)), 0, -1):
-        found = BUILDERS.get(".".join(parts[:length]))
-        if found is not None:
-            return found
-    return None
+    names = (".".join(parts[:length]) for length in range(min(4, len(parts)), 0, -1))
+    return next((BUILDERS[name] for name in names if name in BUILDERS), None)
 
 
 def class_of(site: Site) -> str:

@@ -151,19 +151,13 @@ def _read_parts(
     batch: Batch, site: Site, whole: Access, address: Array, lanes: Array, length: Array
 ) -> Array:
     """Return uint8[lane, byte] of global memory, `length` bytes for each lane and zeros behind."""
-    if (length == whole.nbytes).all():
-        return _read(batch, whole, address, lanes)
     data = np.zeros((address.size, whole.nbytes), np.uint8)
     for amount in distinct(length[length > 0]).tolist():
         some = np.flatnonzero(length == amount)
         shape = whole if amount == whole.nbytes else Access(site, "global", 1, amount)
-        data[some, :amount] = _read(batch, shape, address[some], lanes[some])
+        words = read(batch, shape, "global", address[some], lanes[some])
+        data[some, :amount] = np.ascontiguousarray(words.T).view(np.uint8)
     return data
-
-
-def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
-    """Read uint8[lane, byte] from global memory, checked and counted."""
-    return np.ascontiguousarray(read(batch, access, "global", address, lanes).T).view(np.uint8)
 
 
 @instruction("cp.async.commit_group")

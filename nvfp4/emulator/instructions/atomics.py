@@ -120,7 +120,14 @@ def apply(
         batch.launch.work.spend(-what.site.instruction.start, batch.by_cta(warps, turns))
         if batch.shared.checked:
             if "exch" not in what.site.parts:
-                _check_written(batch, what, offset, lanes)
+                unwritten, count = first_unwritten(batch.shared.stamps, offset)
+                if count:
+                    place = batch.shared.address(offset[unwritten])
+                    what.site.lane(batch, lanes[unwritten]).note(
+                        UninitialisedShared,
+                        f"atomic on shared address {place:#x}, which nothing has written",
+                        count=count,
+                    )
             shared_access.note_writes(
                 batch, what.site, what.nbytes, offset, lanes, np.stack(b), atomic=True
             )
@@ -162,14 +169,3 @@ def _may_poll(parts: Sequence[str], b: list[Array]) -> bool:
         return False
     adds = "add" in parts or "or" in parts
     return "cas" in parts or "exch" in parts or (adds and not np.any(b))
-
-
-def _check_written(batch: Batch, what: access_shape.Access, offset: Array, lanes: Array) -> None:
-    first, count = first_unwritten(batch.shared.stamps, offset)
-    if count:
-        address = batch.shared.address(offset[first])
-        what.site.lane(batch, lanes[first]).note(
-            UninitialisedShared,
-            f"atomic on shared address {address:#x}, which nothing has written",
-            count=count,
-        )

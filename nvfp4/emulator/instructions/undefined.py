@@ -175,10 +175,6 @@ def merge(
     return np.where(unsure, shadow | old_shadow | (value ^ old), chosen)
 
 
-# A state space, and positions in the group of the lanes that use it.
-_Part = tuple[str, Array]
-
-
 def loaded(ex: Execution, access: Access, address: Array) -> tuple[Array, ...]:
     """Return the shadows of the `elements` that a load has read. Its addresses have been
     checked."""
@@ -234,7 +230,8 @@ def keep(
         native.scatter(offset + np.uint64(memory.ctypes.data), shadow)
 
 
-def _parts(ex: Execution, access: Access, address: Array) -> Iterator[_Part]:
+def _parts(ex: Execution, access: Access, address: Array) -> Iterator[tuple[str, Array]]:
+    """Yield each state space but global memory, with the positions in the group of its lanes."""
     for space, mask in by_space(ex, access, address):
         if space != "global":
             yield space, ex._replace(guard=mask).positions()

@@ -144,20 +144,6 @@ _ABSENT_HINT = (
 )
 
 
-def _note_absent(site: action.Site, ex: Execution, present: Array, source: Array) -> None:
-    """Note that lanes read from lanes that do not execute this instruction, which is reported when
-    the value is used.
-
-    source: the lane that each lane reads, [warps, 32].
-    """
-    absent = present & ~np.take_along_axis(present, source.astype(np.int64), axis=1)
-    if absent.any() and ex.batch.launch.check:
-        lane = int(source[absent][0])
-        place = f"lane {lane} of the warp, which does not execute {site.opcode}"
-        origin = Origin(InactiveSource, place, _ABSENT_HINT)
-        ex.batch.launch.undefined_memory.setdefault(site.instruction.line, origin)
-
-
 @action.instruction(
     "shfl", operands="=b32|pred b32 b32 b32 b32", modifiers="sync! b32 up|down|bfly|idx"
 )
@@ -191,7 +177,13 @@ def shfl(site: action.Site) -> action.Action:
             present, _ = _members(site, ex, mask)
             if not present.all():
                 lanes = np.broadcast_to(np.arange(32, dtype=np.uint32), rows.shape)
-                _note_absent(site, ex, present, moved(ex, lanes, b, c)[0])
+                source, _ = moved(ex, lanes, b, c)
+                absent = present & ~np.take_along_axis(present, source.astype(np.int64), axis=1)
+                if absent.any() and ex.batch.launch.check:  # reported when the value is used
+                    lane = int(source[absent][0])
+                    place = f"lane {lane} of the warp, which does not execute {site.opcode}"
+                    origin = Origin(InactiveSource, place, _ABSENT_HINT)
+                    ex.batch.launch.undefined_memory.setdefault(site.instruction.line, origin)
                 noise = ex.batch.launch.order.bytes(128, salt=3).view(np.uint32)
                 rows = np.where(present, rows, noise)
         shuffled, valid = moved(ex, rows, b, c)

@@ -139,13 +139,6 @@ class _Linker:
                 self.program.variables[variable.name] = variable
             self.names.bound[variable.name] = syntax.SymbolAddress(variable.space, variable.name, 0)
 
-    def place_local(self, variable: syntax.Variable) -> syntax.LocalAddress:
-        if variable.nbytes is None:
-            raise self.error(f"local variable {variable.name} has no size")
-        start = round_up(self.program.local_bytes, variable.align)
-        self.program.local_bytes = start + variable.nbytes
-        return syntax.LocalAddress(start)
-
     # --- bodies -------------------------------------------------------------------------
 
     def scope(self, scope: syntax.Scope) -> None:
@@ -168,7 +161,11 @@ class _Linker:
             self.declare(statement)
         elif isinstance(statement, syntax.Variable):
             if statement.space in ("local", "param"):
-                self.names.bound[statement.name] = self.place_local(statement)
+                if statement.nbytes is None:
+                    raise self.error(f"local variable {statement.name} has no size")
+                start = round_up(self.program.local_bytes, statement.align)
+                self.program.local_bytes = start + statement.nbytes
+                self.names.bound[statement.name] = syntax.LocalAddress(start)
             else:
                 self.variable(statement)
         elif isinstance(statement, syntax.Label):
@@ -246,20 +243,17 @@ class _Linker:
             operands = syntax.OperandList(results, "|"), *operands[1:]
         wide = _WIDE in node.parts and any(isinstance(x, syntax.OperandList) for x in operands)
         if wide and mnemonic == "mov":
-            self.move_wide(node, operands)
+            # By halves: from or to a register, or a list of two.
+            halves = [each.items for each in operands if isinstance(each, syntax.OperandList)]
+            if [len(each) for each in halves] != [2, 2]:
+                raise self.error(f"{node.opcode} takes registers of 128 bits, or two of 64")
+            half = replace(node, opcode=node.opcode.replace(_WIDE, "b64"))
+            for pair in zip(*halves, strict=True):
+                self.append(half, pair)
         elif wide and mnemonic in ("ld", "st"):
             self.append(replace(node, opcode=node.opcode.replace(f".{_WIDE}", ".v2.b64")), operands)
         else:
             self.append(node, operands)
-
-    def move_wide(self, node: syntax.Instruction, operands: tuple[syntax.Operand, ...]) -> None:
-        """Do mov.b128 by halves: from or to a register, or a list of two."""
-        halves = [each.items for each in operands if isinstance(each, syntax.OperandList)]
-        if [len(each) for each in halves] != [2, 2]:
-            raise self.error(f"{node.opcode} takes registers of 128 bits, or two of 64")
-        half = replace(node, opcode=node.opcode.replace(_WIDE, "b64"))
-        for pair in zip(*halves, strict=True):
-            self.append(half, pair)
 
     def append(self, node: syntax.Instruction, operands: tuple[syntax.Operand, ...]) -> None:
         source = self.module.sources.at(node.line)

@@ -173,7 +173,5 @@ class TensorMemory:
         shares = self.batch.shared.size < _SHARED_OF_TWO
         # As if another CTA of the multiprocessor held the first columns.
         from_above = shares and self.batch.numbers[rows[0]] // len(rows) & 1
-        for first in reversed(starts) if from_above else starts:
-            if free[first : first + count].all():
-                return first
-        return None
+        ordered = reversed(starts) if from_above else starts
+        return next((first for first in ordered if free[first : first + count].all()), None)

@@ -41,20 +41,15 @@ def draw(shape: tuple[int, int, int], full_range: bool, seed: int) -> Contents:
     generator = torch.Generator().manual_seed(seed)
     for cap_sum in reference.cap_sums:
         data = _Draw(shape, full_range, generator).inputs(cap_sum)
-        rows, expected = _some_rows(data, generator)
+        a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
+        rows = torch.randperm(len(c), generator=generator)[:_checked_rows]
+        few_a = a.view(torch.uint8)[rows].view(a.dtype)
+        few_sfa = sfa.view(torch.uint8)[rows].view(sfa.dtype)
+        few = few_a, b, few_sfa, sfb, sfa_permuted, sfb_permuted, c[rows]
+        expected = reference.ref_kernel(few)
         if bool(expected.isfinite().all()):
             break
     return Contents(data, rows, expected)
-
-
-def _some_rows(data: input_t, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw rows, and return them with their results."""
-    a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
-    rows = torch.randperm(len(c), generator=generator)[:_checked_rows]
-    few_a = a.view(torch.uint8)[rows].view(a.dtype)
-    few_sfa = sfa.view(torch.uint8)[rows].view(sfa.dtype)
-    few = few_a, b, few_sfa, sfb, sfa_permuted, sfb_permuted, c[rows]
-    return rows, reference.ref_kernel(few)
 
 
 class _Draw:

@@ -48,13 +48,6 @@ _SHAPES = {
 _WIDENED = ("b4x16_p64", "b6x16_p32")
 
 
-def _shape_of(site: Site) -> _Shape:
-    name = ".".join(part for part in site.parts if part[0].isdigit() or part.startswith("warpx"))
-    if name not in _SHAPES:
-        raise site.unsupported(f"{site.opcode} names no shape and multicast that are emulated")
-    return _SHAPES[name]
-
-
 @instruction(
     "tcgen05.cp", operands="[] b64",
     modifiers=" ".join((
@@ -65,7 +58,10 @@ def copy(site: Site) -> Action:
     """tcgen05.cp.cta_group.shape{.multicast}{.b8x16.format} [taddr], s-desc. Of a pair, each CTA's
     shared memory goes to its own tensor memory."""
     group = issue.group_of(site)
-    shape = _shape_of(site)
+    name = ".".join(part for part in site.parts if part[0].isdigit() or part.startswith("warpx"))
+    if name not in _SHAPES:
+        raise site.unsupported(f"{site.opcode} names no shape and multicast that are emulated")
+    shape = _SHAPES[name]
     widening = next((part for part in site.parts if part in _WIDENED), None)
 
     def run(ex: Execution, *operands: Array) -> None:

@@ -138,7 +138,13 @@ def _defined(
     for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (worst[:, 3] >= 0)).tolist():
         byte, fault, stamp, mismatch = worst[i].tolist()
         if mismatch >= 0:
-            _note_swizzle(team.at(i), plan.descriptor, mismatch, name)
+            written = swizzle_name(int(widths[mismatch // CHUNK]))
+            team.at(i).note(
+                errors.MismatchedSwizzle,
+                f"the descriptor of {name} ({plan.descriptor}) leads to shared address "
+                f"{shared.address(mismatch):#x}, where a tensor map has written with {written}",
+                "the tensor map and the descriptor take the same swizzle",
+            )
         if fault:
             _note_fault(team.at(i), byte, fault, stamp, name)
     if shared.undefined is not None:
@@ -168,13 +174,3 @@ def _note_fault(at: LaneSite, byte: int, fault: int, stamp: int, name: str) -> N
         what += f", which {other} has written: no fence.proxy.async lies between"
         hint = "put a fence.proxy.async after the write, before the barrier"
     at.note(kind, what, hint, seen=seen_at(at, byte, 1, stamp, engine=True))
-
-
-def _note_swizzle(at: LaneSite, descriptor: MatrixDescriptor, byte: int, name: str) -> None:
-    written = swizzle_name(int(at.batch.kept(TileSwizzles).width[byte // CHUNK]))
-    at.note(
-        errors.MismatchedSwizzle,
-        f"the descriptor of {name} ({descriptor}) leads to shared address "
-        f"{at.batch.shared.address(byte):#x}, where a tensor map has written with {written}",
-        "the tensor map and the descriptor take the same swizzle",
-    )
