@@ -7,6 +7,7 @@ for what CUDA refuses. runtime.cpp calls some under names of its own.
 import ctypes
 import functools
 import math
+from collections.abc import Callable
 
 from nvfp4.capture import graphs, host_access, stream_order
 from nvfp4.capture import kernel as kernels
@@ -239,24 +240,15 @@ def new_stream(runtime: CudaRuntime, flags: int) -> int:
     return handle
 
 
-@entry()
-def record_event(runtime: CudaRuntime, event: int, stream: int) -> None:
-    stream_order.record(event, stream)
-
-
-@entry()
-def stream_waits(runtime: CudaRuntime, stream: int, event: int) -> None:
-    stream_order.wait(stream, event)
-
-
-@entry()
-def synchronize_stream(runtime: CudaRuntime, stream: int) -> None:
-    stream_order.synchronize(stream)
-
-
-@entry()
-def synchronize_event(runtime: CudaRuntime, event: int) -> None:
-    stream_order.synchronize_event(event)
+_of_streams: dict[str, Callable[..., None]] = {
+    "record_event": lambda _, event, stream: stream_order.record(event, stream),
+    "stream_waits": lambda _, stream, event: stream_order.wait(stream, event),
+    "synchronize_stream": lambda _, stream: stream_order.synchronize(stream),
+    "synchronize_event": lambda _, event: stream_order.synchronize_event(event),
+    "cudaDeviceSynchronize": lambda _: stream_order.synchronize(),
+}
+for _name, _function in _of_streams.items():
+    entry(_name)(_function)
 
 
 @entry()
@@ -273,11 +265,6 @@ def no_time(runtime: CudaRuntime) -> None:
 def cudaSetDevice(runtime: CudaRuntime, device: int) -> None:
     if device:
         raise CudaError(Code.INVALID_DEVICE, f"device {device}: there is only device 0")
-
-
-@entry()
-def cudaDeviceSynchronize(runtime: CudaRuntime) -> None:
-    stream_order.synchronize()
 
 
 @entry(gives=_INT)
