@@ -234,7 +234,16 @@ class OpenedCase:
             answered = self._with_reports(answered, ended)
         if self.sampled:
             return answered, wall_ns
-        self._take_output(answered)
+        try:
+            tree = tree_of(getattr(answered, "output", None))
+        except TreeError as error:
+            message = f"the submission's process described no output: {error}"
+            raise SubmissionFailed("process.protocol", message) from None
+        unlike = self.plan.checks_shape and not is_like(tree, self.plan.expected)
+        if unlike or not is_packed(tree, self.plan.room_bytes):
+            message = "the submission's process described an output that the judge does not take"
+            raise SubmissionFailed("process.protocol", message)
+        self._output_tree = tree
         self.check_inputs(self.buffers, data)
         if check:
             self.check_output(self.returned(), data)
@@ -387,19 +396,6 @@ class OpenedCase:
         """Return bytes as an output. Raises SubmissionFailed."""
         tree = self._output_tree
         return Output(tree, parts(tree, raw), self._noise)
-
-    def _take_output(self, answer: object) -> None:
-        try:
-            tree = tree_of(getattr(answer, "output", None))
-        except TreeError as error:
-            message = f"the submission's process described no output: {error}"
-            raise SubmissionFailed("process.protocol", message) from None
-        plan = self.plan
-        unlike = plan.checks_shape and not is_like(tree, plan.expected)
-        if unlike or not is_packed(tree, plan.room_bytes):
-            message = "the submission's process described an output that the judge does not take"
-            raise SubmissionFailed("process.protocol", message)
-        self._output_tree = tree
 
     def check_again(self) -> None:
         """Raises SubmissionFailed if the last output has changed."""

@@ -75,7 +75,16 @@ def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
         name: KernelRewrite(short_name(name), module.target, str(wanted))
         for name in module.functions
     }
-    edits = _header(module, parser, wanted)
+    # The new `.version` and `.target`; before sm_90, cluster directives are removed.
+    edits: list[Edit] = []
+    for token, following in zip(parser.tokens, parser.tokens[1:], strict=False):
+        end = following.start + len(following.text)
+        if token.text == ".target" and module.target != str(wanted):
+            edits.append((following.start, end, str(wanted)))
+        elif token.text == ".version":
+            edits.append((following.start, end, ".".join(map(str, wanted.ptx))))
+        elif wanted.number < 90 and (found := _CLUSTERS.match(parser.text, token.start)):
+            edits.append((*found.span(), ""))
     for placed in parser.found:
         kernel = kernels[placed.function]
         kernel.instructions += 1
@@ -124,20 +133,6 @@ def _replacement(placed: _Placed, target: Target, prefix: str, module: Module) -
         return None
     source = module.sources.at(node.line)
     raise NotRetargetable(node.opcode, str(target), why, node.line, source)
-
-
-def _header(module: Module, parser: _PlacingParser, target: Target) -> list[Edit]:
-    """Edits for the new `.version` and `.target`; before sm_90, cluster directives are removed."""
-    edits: list[Edit] = []
-    for token, following in zip(parser.tokens, parser.tokens[1:], strict=False):
-        end = following.start + len(following.text)
-        if token.text == ".target" and module.target != str(target):
-            edits.append((following.start, end, str(target)))
-        elif token.text == ".version":
-            edits.append((following.start, end, ".".join(map(str, target.ptx))))
-        elif target.number < 90 and (found := _CLUSTERS.match(parser.text, token.start)):
-            edits.append((*found.span(), ""))
-    return edits
 
 
 def _version(text: str, target: Target, newest: Version | None) -> Version:

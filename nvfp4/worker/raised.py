@@ -45,9 +45,15 @@ def _record_of(error: BaseException, submission: Path, code: str, emulated: bool
         if ours is not None:
             return _of_a_fault(cause, ours, submission)
         cause = cause.__cause__
-    record = _of_an_exception(error, submission, code)
-    record["code"] = code_of_others(error, emulated) or record["code"]
-    return record
+    if code == "import.exception":
+        kinds = (name for kind, name in _import_codes.items() if isinstance(error, kind))
+        code = next(kinds, code)
+    return {
+        "code": code_of_others(error, emulated) or code,
+        "message": plain(_sentence(error), submission, submission.name),
+        "arguments": {"type": type(error).__name__},
+        **_place(error, submission),
+    }
 
 
 def _code_of_ours(error: BaseException) -> str | None:
@@ -68,18 +74,6 @@ def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, 
         "hint": getattr(error, "hint", None),
         "rule": getattr(error, "rule", None),
         "arguments": dict(arguments) if isinstance(arguments, Mapping) else {},
-    }
-
-
-def _of_an_exception(error: BaseException, submission: Path, code: str) -> dict[str, Any]:
-    if code == "import.exception":
-        kinds = (name for kind, name in _import_codes.items() if isinstance(error, kind))
-        code = next(kinds, code)
-    return {
-        "code": code,
-        "message": plain(_sentence(error), submission, submission.name),
-        "arguments": {"type": type(error).__name__},
-        **_place(error, submission),
     }
 
 

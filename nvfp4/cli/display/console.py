@@ -104,7 +104,15 @@ def table(columns: Sequence[Column], width: int | None, rule: str = "─") -> li
     a row becomes several lines.
     """
     if width is not None and _width(columns) > width:
-        return _stacked(columns)
+        first, *others = columns
+        stacked = []
+        for index, name in enumerate(first.texts):
+            stacked.append(name)
+            for column in others:
+                cell = column.texts[index]
+                if cell.plain not in _nothing:
+                    stacked.append(Text.assemble(f"  {_one_line(column)}: ", cell))
+        return stacked
     headings = [each.heading.split("\n") for each in columns]
     height = max(len(lines) for lines in headings)
     rows = [
@@ -152,18 +160,6 @@ def _row(columns: Sequence[Column], cells: Sequence[Text]) -> Text:
         line.append("" if column.right else padding)
     line.rstrip()
     return line
-
-
-def _stacked(columns: Sequence[Column]) -> list[Text]:
-    first, *others = columns
-    lines = []
-    for index, name in enumerate(first.texts):
-        lines.append(name)
-        for column in others:
-            cell = column.texts[index]
-            if cell.plain not in _nothing:
-                lines.append(Text.assemble(f"  {_one_line(column)}: ", cell))
-    return lines
 
 
 def _one_line(column: Column) -> str:

@@ -192,7 +192,19 @@ class Comparison:
         if causes and any(each.cause is causes[0] for each in self.worlds.differences):
             self._name_both_places(causes)
         unfenced = [each for each in found if isinstance(each, _UNFENCED)]
-        self._name_where_new([*races[:_NAMED], *unfenced[:_NAMED]])
+        # Races that did no harm get their other place, too. Where an earlier launch has found that,
+        # its lines are reused, without its CTA and thread.
+        named = self.worlds.named
+        for race in (*races[:_NAMED], *unfenced[:_NAMED]):
+            place = place_of(race)
+            if place in named:
+                race.related = race.related or named[place]
+                continue
+            self._name_both_places([race])
+            named[place] = [
+                errors.Related(each.message, replace(each.where, cta=None, thread=None))
+                for each in race.related
+            ]
 
     def _name_both_places(self, causes: list[errors.EmulatorError]) -> None:
         """Add the other place to the race that is to blame; leaves memory as it is."""
@@ -207,21 +219,6 @@ class Comparison:
             restore({**again.memory.kept, **first})
             if other is not None:
                 cause.related.append(other)
-
-    def _name_where_new(self, races: list[errors.EmulatorError]) -> None:
-        """Add the other place to races that did no harm. If an earlier launch found the other place
-        of a race, its lines are reused, without its CTA and thread."""
-        named = self.worlds.named
-        for race in races:
-            place = place_of(race)
-            if place in named:
-                race.related = race.related or named[place]
-                continue
-            self._name_both_places([race])
-            named[place] = [
-                errors.Related(each.message, replace(each.where, cta=None, thread=None))
-                for each in race.related
-            ]
 
     def _try(self, orders: list[Order], causes: Sequence[errors.EmulatorError]) -> None:
         """Run in each order if there is a cause, or if the launch touched memory that differs in
@@ -354,7 +351,8 @@ def order_dependence(kernel: CompiledKernel, runs: Array) -> errors.OrderDepende
 def overwriting(kernel: CompiledKernel, runs: Array) -> errors.OrderDependence | None:
     """Return the error for an atomic or flag store that discards the old value, in a kernel whose
     other atomics update theirs; None if the launch executed no such two instructions."""
-    if not any(map(_changes_what_it_finds, _executed(kernel, runs))):
+    changing = (e for e in _executed(kernel, runs) if e.parts[0] in ("atom", "red"))
+    if all(_CHANGES.isdisjoint(each.parts) for each in changing):
         return None
     return _about_the_first(
         filter(_overwrites, _executed(kernel, runs)),
@@ -391,10 +389,6 @@ def _overwrites(instruction: Instruction) -> bool:
     """Return whether it is an exchange, or a store that others see at once."""
     discards = instruction.parts[0] == "st" or "exch" in instruction.parts
     return discards and _orders_arrivals(instruction)
-
-
-def _changes_what_it_finds(instruction: Instruction) -> bool:
-    return instruction.parts[0] in ("atom", "red") and not _CHANGES.isdisjoint(instruction.parts)
 
 
 def _orders_arrivals(instruction: Instruction) -> bool:

@@ -321,7 +321,17 @@ def state_before(
     order = order or Order()
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
-    raw = _parameter_bytes(compiled, asked.parameters)
+    wanted, given = program.parameters, asked.parameters
+    if len(given) != len(wanted):
+        message = f"{program.kernel} takes {len(wanted)} parameters, {len(given)} are given"
+        raise errors.LaunchError(message)
+    # All parameters at their offsets, at an address aligned to 128.
+    raw = isolated(max(program.parameter_bytes, 1), 128)
+    for (name, offset, nbytes), value in zip(wanted, given, strict=True):
+        if len(value) != nbytes:
+            what = f"parameter {name} of {program.kernel} has {nbytes} bytes"
+            raise errors.LaunchError(f"{what}, {len(value)} are given")
+        raw[offset : offset + nbytes] = np.frombuffer(value, np.uint8)
     cluster = asked.cluster if asked.cluster != (1, 1, 1) else program.cluster or (1, 1, 1)
     check_cluster(kernel, grid, cluster, program.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
@@ -364,21 +374,6 @@ def state_before(
         tally=tally,
         work=WorkCounter(asked.samples),
     )
-
-
-def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
-    """All parameters at their offsets, at an address aligned to 128."""
-    wanted = compiled.program.parameters
-    name = compiled.program.kernel
-    if len(given) != len(wanted):
-        raise errors.LaunchError(f"{name} takes {len(wanted)} parameters, {len(given)} are given")
-    raw = isolated(max(compiled.program.parameter_bytes, 1), 128)
-    for (parameter, offset, nbytes), value in zip(wanted, given, strict=True):
-        if len(value) != nbytes:
-            message = f"parameter {parameter} of {name} has {nbytes} bytes, {len(value)} are given"
-            raise errors.LaunchError(message)
-        raw[offset : offset + nbytes] = np.frombuffer(value, np.uint8)
-    return raw
 
 
 def _batch_size(state: LaunchState) -> int:

@@ -240,7 +240,13 @@ class Scheduler:
         if signals.arrived or signals.met:
             self._follow_barriers()
         if signals.changed:
-            self._handle_signals()
+            # A change that held threads may wait for, and lanes that were released.
+            signals.changed = False
+            self._progress = True
+            self._stirred = bool(self.held)
+            released, signals.released = signals.released, []
+            for lanes, block in released:
+                self._place_by_turn(lanes, block)
             self._changed_at = now
         elif self._standstill.changes[number]:
             self._changed_at = now
@@ -259,16 +265,6 @@ class Scheduler:
         if polling:
             raise self._deadlock(polling)
         raise self._standstill.error(self.runs, {place: group, **self.groups})
-
-    def _handle_signals(self) -> None:
-        """Handle signals: a change that held threads may wait for, and lanes that were released."""
-        signals = self.batch.signals
-        signals.changed = False
-        self._progress = True
-        self._stirred = bool(self.held)
-        released, signals.released = signals.released, []
-        for lanes, block in released:
-            self._place_by_turn(lanes, block)
 
     # --- groups ---------------------------------------------------------------------------
 

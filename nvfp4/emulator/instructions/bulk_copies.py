@@ -112,12 +112,21 @@ class _Copies:
 
 def _deliveries(at: action.LaneSite, values: list[int], way: Way) -> list[list[int]]:
     """Return the values of a lane's copy for each CTA that it goes to."""
+    pairs = "cta_group::2" in at.site.parts
     if way.mask is None:
         if way.mbar is not None:
-            _check_mbarrier(at, values[way.target], values[way.mbar])
+            # The mbarrier of a copy must be in the CTA to which its bytes go.
+            ends = values[way.mbar], values[way.target]
+            there, here = (each >> RANK_SHIFT & 0xFF for each in ends)
+            if there != here and not (pairs and there ^ here == 1):
+                at.fault(
+                    BarrierMisuse,
+                    f"the copy goes to the CTA with rank {here}, and its mbarrier is in the one "
+                    f"with rank {there}",
+                    hint="map both addresses to the same CTA",
+                )
         return [values]
     assert way.mbar is not None
-    pairs = "cta_group::2" in at.site.parts
     found = []
     for rank in shared_access.ranks_in(at, values[way.mask]):
         mbar = values[way.mbar]
@@ -127,19 +136,6 @@ def _deliveries(at: action.LaneSite, values: list[int], way: Way) -> list[list[i
         each[way.mbar] = copy_engine.with_rank(mbar, home)
         found.append(each)
     return found
-
-
-def _check_mbarrier(at: action.LaneSite, target: int, mbar: int) -> None:
-    """Raise unless the mbarrier of a copy is in the CTA to which its bytes go."""
-    pairs = "cta_group::2" in at.site.parts
-    there, here = (each >> RANK_SHIFT & 0xFF for each in (mbar, target))
-    if there != here and not (pairs and there ^ here == 1):
-        at.fault(
-            BarrierMisuse,
-            f"the copy goes to the CTA with rank {here}, and its mbarrier is in the one with rank "
-            f"{there}",
-            hint="map both addresses to the same CTA",
-        )
 
 
 def _side(at: action.LaneSite, space: str, address: int, nbytes: int, flag: int) -> Array:

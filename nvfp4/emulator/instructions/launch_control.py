@@ -50,7 +50,11 @@ def try_cancel(site: action.Site) -> action.Action:
                     "is undefined",
                     hint="stop asking when clusterlaunchcontrol.query_cancel.is_canceled is false",
                 )
-            response = _cancel(batch)
+            number = batch.launch.not_started.cancel()
+            response = np.zeros(_RESPONSE_BYTES, np.uint8)
+            if number is not None:
+                first, _ = batch.place(number, 0)
+                response = np.array([*first, 1], np.uint32).view(np.uint8)
             places = [(target, mbar)]
             if to_all:
                 places = [
@@ -62,15 +66,6 @@ def try_cancel(site: action.Site) -> action.Action:
         copy_engine.advance(batch, ex.lanes())
 
     return site.action("copy", run)
-
-
-def _cancel(batch: Batch) -> Array:
-    """Return a response, uint8[16]."""
-    number = batch.launch.not_started.cancel()
-    if number is None:
-        return np.zeros(_RESPONSE_BYTES, np.uint8)
-    first, _ = batch.place(number, 0)
-    return np.array([*first, 1], np.uint32).view(np.uint8)
 
 
 def _respond(at: action.LaneSite, target: int, response: Array) -> int:

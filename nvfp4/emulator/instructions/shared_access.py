@@ -247,7 +247,17 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
     clocks = shared.clocks
     flag = not _FLAG_LOADS.isdisjoint(site.parts)
     if flag:
-        _note_unwritten_flag(batch, site, nbytes, offset, lanes)
+        early = races.unwritten_flag(
+            offset, nbytes, lanes, team.threads, clocks.known, shared.stamps
+        )
+        if early >= 0:
+            address = shared.address(offset[early])
+            site.lane(batch, lanes[early]).note(
+                errors.UninitialisedShared,
+                f"read of a flag at shared address {address:#x}, which may come before anything is "
+                "written there: nothing orders it behind the first store",
+                "clear the flag, and let a barrier of all who use it pass before it is set",
+            )
         clocks.meet_by_atomics(offset, team.cta[lanes], team.thread[lanes] >> 5, tells=False)
     site.record_access(batch, "shared", offset, nbytes, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
@@ -262,22 +272,6 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         )
     if fault:
         _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), fault, stamp, count)
-
-
-def _note_unwritten_flag(
-    batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array
-) -> None:
-    shared, team = batch.shared, batch.clusters
-    early = races.unwritten_flag(
-        offset, nbytes, lanes, team.threads, shared.clocks.known, shared.stamps
-    )
-    if early >= 0:
-        site.lane(batch, lanes[early]).note(
-            errors.UninitialisedShared,
-            f"read of a flag at shared address {shared.address(offset[early]):#x}, which may come "
-            "before anything is written there: nothing orders it behind the first store",
-            "clear the flag, and let a barrier of all who use it pass before it is set",
-        )
 
 
 def stores_flags(site: Site) -> bool:

@@ -159,11 +159,6 @@ def analyse(found: list[Block], effects: Effects) -> set[int]:
                 elif not known >> register & 1:
                     block.reads |= 1 << register
         must_define.append(known)
-    _liveness(found, must_define)
-    return _maybe_unset(found, must_define, effects)
-
-
-def _liveness(found: list[Block], must_define: list[int]) -> None:
     changed = True
     while changed:
         changed = False
@@ -175,6 +170,7 @@ def _liveness(found: list[Block], must_define: list[int]) -> None:
             if out != block.live_out or into != block.live_in:
                 block.live_out, block.live_in = out, into
                 changed = True
+    return _maybe_unset(found, must_define, effects)
 
 
 def _maybe_unset(found: list[Block], must_define: list[int], effects: Effects) -> set[int]:

@@ -137,24 +137,21 @@ def decode(bits: int, kind: str, scale_vector: int | None, group: int) -> Instru
             **common,  # type: ignore[arg-type]
         )
         reserved = field(0, 2) or field(3, 1) or field(6, 1) or field(24, 3)
-        _check_scales(found, scale_vector)
+        if found.scale_type == "ue4m3" and (kind != "mxf4nvf4" or scale_vector != 4):
+            raise Contradiction(
+                "the scales are UE4M3 (bit 23 is 0), which only kind::mxf4nvf4 with scale_vec::4X "
+                "has"
+            )
+        for name, byte in (("a", found.a_scale_byte), ("b", found.b_scale_byte)):
+            if byte % scale_vector:
+                raise Contradiction(
+                    f"the scale id of {name} is {byte}, and {scale_vector} scales a row begin at a "
+                    f"multiple of {scale_vector}"
+                )
     if reserved:
         raise Contradiction(f"reserved bits of {bits:#010x} are not 0")
     _check_shape(found, group)
     return found
-
-
-def _check_scales(found: InstructionDescriptor, scale_vector: int) -> None:
-    if found.scale_type == "ue4m3" and (found.kind != "mxf4nvf4" or scale_vector != 4):
-        raise Contradiction(
-            "the scales are UE4M3 (bit 23 is 0), which only kind::mxf4nvf4 with scale_vec::4X has"
-        )
-    for name, byte in (("a", found.a_scale_byte), ("b", found.b_scale_byte)):
-        if byte % scale_vector:
-            raise Contradiction(
-                f"the scale id of {name} is {byte}, and {scale_vector} scales a row begin at a "
-                f"multiple of {scale_vector}"
-            )
 
 
 def _check_shape(found: InstructionDescriptor, group: int) -> None:
