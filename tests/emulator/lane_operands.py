@@ -1,5 +1,6 @@
 """Operands and one call for tests of lane instructions."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ def call(opcode: str, *sources: Any, results: int = 1, count: int | None = None)
     ]
     out = tuple(int(result[0]) for result in op.function(*arrays))
     return out[0] if len(out) == 1 else out
+
+
+def both_halves(function: Callable[..., int]) -> Callable[..., int]:
+    """A function of 16 bits, on the low and the high half of each word."""
+    return lambda *w: function(*(x & 0xFFFF for x in w)) | function(*(x >> 16 for x in w)) << 16
 
 
 def operands(op: Op, count: int) -> list[Array]:

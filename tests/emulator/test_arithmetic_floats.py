@@ -9,7 +9,7 @@ import pytest
 import softfloat as sf
 from hypothesis import given
 from hypothesis import strategies as st
-from lane_operands import call, operands
+from lane_operands import both_halves, call, operands
 
 from nvfp4.emulator.arithmetic import compiled as host_fpu
 from nvfp4.emulator.arithmetic import resolve
@@ -61,10 +61,6 @@ def extreme(form: sf.Binary, name: str, nan_wins: bool = False) -> Oracle:
 
 def on_numbers(form: sf.Binary, function: Oracle) -> Oracle:
     return lambda a: sf.handed_on(form, a) if sf.is_nan(form, a) else function(a)
-
-
-def both_halves(function: Oracle) -> Oracle:
-    return lambda *w: function(*(x & 0xFFFF for x in w)) | function(*(x >> 16 for x in w)) << 16
 
 
 CASES: dict[str, Oracle] = {}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lane_operands import call, operands
+from lane_operands import both_halves, call, operands
 
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.errors import UnsupportedInstruction
@@ -34,18 +34,8 @@ def reader(kind: str) -> Callable[[int], int]:
 
 def by_value(kind: str, function: Oracle) -> Oracle:
     """An oracle on values: sources read as `kind` (u32, s16, ...), the result cut to its width."""
-    width = int(kind[1:])
-
-    def oracle(*words: int) -> int:
-        values = [signed(w, width) if kind[0] == "s" else w for w in words]
-        return int(function(*values)) % (1 << width)
-
-    return oracle
-
-
-def shifted_right(kind: str) -> Oracle:
     value, width = reader(kind), int(kind[1:])
-    return lambda a, n: (value(a) >> min(n, 2 * width)) % (1 << width)
+    return lambda *words: int(function(*map(value, words))) % (1 << width)
 
 
 def carrying(width: int, cc: str, function: Oracle) -> Oracle:
@@ -54,16 +44,6 @@ def carrying(width: int, cc: str, function: Oracle) -> Oracle:
     def oracle(*words: int) -> Any:
         rest, carry = function(*words) % (1 << width), function(*words) >> width & 1
         return (rest, carry) if cc else rest
-
-    return oracle
-
-
-def each_half(kind: str, function: Oracle) -> Oracle:
-    half = by_value(kind, function)
-
-    def oracle(*words: int) -> int:
-        low = half(*(w & 0xFFFF for w in words))
-        return low | half(*(w >> 16 for w in words)) << 16
 
     return oracle
 
@@ -86,10 +66,10 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
         f"div.{_kind}": by_value(_kind, lambda a, b: toward_zero(a, b) if b else -1),
         f"rem.{_kind}": by_value(_kind, lambda a, b: a - toward_zero(a, b) * b if b else -1),
         f"sad.{_kind}": by_value(_kind, lambda a, b, c: c + abs(a - b)),
-        f"shr.{_kind}": shifted_right(_kind),
         f"setp.lt.{_kind}": lambda a, b, v=_value: v(a) < v(b),
         f"setp.ge.{_kind}": lambda a, b, v=_value: v(a) >= v(b),
     }
+    CASES[f"shr.{_kind}"] = lambda a, n, v=_value, w=_w: (v(a) >> min(n, 2 * w)) % (1 << w)
     if _w < 64:
         CASES[f"mul.wide.{_kind}"] = lambda a, b, v=_value, n=_wide: v(a) * v(b) % n
         CASES[f"mad.wide.{_kind}"] = lambda a, b, c, v=_value, n=_wide: (v(a) * v(b) + c) % n
@@ -106,9 +86,9 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
 
 
 CASES |= {
-    "add.u16x2": each_half("u16", lambda a, b: a + b),
-    "min.s16x2": each_half("s16", min),
-    "max.u16x2": each_half("u16", max),
+    "add.u16x2": both_halves(by_value("u16", lambda a, b: a + b)),
+    "min.s16x2": both_halves(by_value("s16", min)),
+    "max.u16x2": both_halves(by_value("u16", max)),
 }
 
 
