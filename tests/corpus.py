@@ -111,7 +111,10 @@ def read(folder: Path, name: str) -> Submission:
 def changed(base: str, text: str) -> str:
     """The source that a change makes of its base. Raises ValueError."""
     head, *changes = [lines(part) for part in re.split(r"^@@\n", text, flags=re.MULTILINE)]
-    source = lines(base)[_code_starts(base) :]
+    start = re.match(r'(#.*\n)*"""(?s:.*?)"""\n', base)
+    if not start:
+        raise ValueError("the base begins with no docstring")
+    source = lines(base)[start[0].count("\n") :]
     edits = sorted((_edit(source, change) for change in changes), reverse=True)
     following = len(source)
     for first, last, new in edits:
@@ -131,14 +134,6 @@ def _edit(source: list[str], change: list[str]) -> tuple[int, int, list[str]]:
     if not old or len(places) != 1:
         raise ValueError(f"{len(places)} places in the base, must be 1: {old}")
     return places[0], places[0] + len(old), [line[1:] for line in change if line[:1] != "-"]
-
-
-def _code_starts(source: str) -> int:
-    """How many lines the first comments and the docstring take."""
-    match = re.match(r'(#.*\n)*"""(?s:.*?)"""\n', source)
-    if not match:
-        raise ValueError("the base begins with no docstring")
-    return match[0].count("\n")
 
 
 if __name__ == "__main__":

@@ -104,11 +104,6 @@ class OwnMemory(MappedMemory):
     def drop(self) -> None:
         """Nothing is kept."""
 
-    def give_back(self) -> None:
-        """What has become of the case's buffers."""
-        mapping, address = self.case
-        mapping[:] = ctypes.string_at(address, len(mapping))
-
 
 class InProcess:
     """Stands for the worker's process, and for its link with the executor: asks a runner and a GPU
@@ -145,7 +140,9 @@ class InProcess:
             fd = os.dup(answer[0]) if answer and answer[0] is not None else None
             found: Any = self.emulated.answer(request, fd)
             if isinstance(request, HandOver):
-                self.memory.give_back()
+                # What has become of the case's buffers.
+                mapping, address = self.memory.case
+                mapping[:] = ctypes.string_at(address, len(mapping))
             if isinstance(found, Fault):
                 sys.stdout.write(found.output)
                 raise fault_error(found)
@@ -173,7 +170,14 @@ def judge(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> J
         try:
             process.ask(Load())
             for case in cases:
-                for report in _call(process, case, limit_s).launches:
+                with torch.random.fork_rng():
+                    data = Gemv().draw(case, case.seed)
+                rest = torch.device("cpu"), time.monotonic() + 600, Gemv(), True
+                opened_case = OpenedCase(CaseSetup(process, *rest), case)  # type: ignore[arg-type]
+                process.limit_s = limit_s
+                with contextlib.closing(opened_case) as opened:
+                    called, _ = opened.judged_request(data, Call(), Called)
+                for report in called.launches:
                     for finding in report["findings"]:
                         judgement.findings.add(finding["code"])
                         judgement.lines |= {finding["line"]} if finding["line"] else set()
@@ -181,35 +185,20 @@ def judge(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> J
             error = process.error if failed.failure.code.startswith("kernel.") else None
             error = error or process.runner.error
             judgement.message = str(failed)
-            judgement.cause = _cause(error, failed)
+            if error is None:
+                causes = failed.failure.causes
+                codes = [each["code"] for cause in causes for each in (cause, *cause["or"])]
+                unwritten = "output.unwritten" in codes
+                judgement.cause = "unwritten_output" if unwritten else "mismatch"
+            elif (code := getattr(error, "code", None)) is None:
+                refused = type(error).__name__ == "LaunchRefused"
+                judgement.cause = "launch" if refused else "exception"
+            else:
+                judgement.cause = _CAUSES.get(code, code)
             named = re.findall(rf"{re.escape(path.name)}\((\d+)\): error", judgement.message)
             judgement.lines = _lines(error, path) | {int(line) for line in named}
     judgement.printed = plain(printed.getvalue(), path, path.name).strip()
     return judgement
-
-
-def _call(process: InProcess, case: Case, limit_s: float) -> Called:
-    with torch.random.fork_rng():
-        data = Gemv().draw(case, case.seed)
-    deadline = time.monotonic() + 600
-    setup = CaseSetup(process, torch.device("cpu"), deadline, Gemv(), True)  # type: ignore[arg-type]
-    opened = OpenedCase(setup, case)
-    process.limit_s = limit_s
-    try:
-        return opened.judged_request(data, Call(), Called)[0]
-    finally:
-        opened.close()
-
-
-def _cause(error: BaseException | None, failed: SubmissionFailed) -> str:
-    if error is None:
-        causes = failed.failure.causes
-        codes = [each["code"] for cause in causes for each in (cause, *cause["or"])]
-        return "unwritten_output" if "output.unwritten" in codes else "mismatch"
-    code = getattr(error, "code", None)
-    if code is None:
-        return "launch" if type(error).__name__ == "LaunchRefused" else "exception"
-    return _CAUSES.get(code, code)
 
 
 def _lines(error: BaseException | None, path: Path) -> set[int]:

@@ -50,15 +50,11 @@ def judged(case: Submission, path: Path, full_range: bool = False, seed: int = S
     return re.sub(r"\b0x[0-9a-f]{9,}\b", "0x...", text).rstrip() + "\n"
 
 
-def judged_on_full_range(case: Submission, path: Path) -> str:
-    return judged(case, path, True, WITHOUT_ZEROS)
-
-
 HOW: dict[str, Callable[[Submission, Path], str]] = {
     ".": checked,
     "imports": loaded,
     "faults": judged,
-    "patterns": judged_on_full_range,
+    "patterns": lambda case, path: judged(case, path, True, WITHOUT_ZEROS),
 }
 CASES = [
     pytest.param(how, case, id=f"{folder}/{case.name}")

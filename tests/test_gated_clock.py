@@ -208,15 +208,11 @@ class OnHost(OpenedCase):
     _emulates = property(lambda self: False, lambda self, value: None)
 
 
-def opened_by(worker: Worker) -> OpenedCase:
+def estimates(clock: GatedClock, worker: Worker) -> Iterator[Estimate]:
     setup = CaseSetup(worker, cpu, time.monotonic() + 60, referee)  # type: ignore[arg-type]
     opened = OnHost(setup, case)
     noted(opened.buffers)
-    return opened
-
-
-def estimates(clock: GatedClock, worker: Worker) -> Iterator[Estimate]:
-    return clock.estimates(opened_by(worker), itertools.count())
+    return clock.estimates(opened, itertools.count())
 
 
 def takes_a_call(estimate: Estimate) -> bool:

@@ -391,11 +391,7 @@ def make_foreign(path: Path) -> None:
         database.execute("CREATE TABLE bookmarks (url TEXT)")
 
 
-def make_folder(path: Path) -> None:
-    path.mkdir()
-
-
-bad = [make_broken, make_damaged, make_newer, make_foreign, make_folder]
+bad = [make_broken, make_damaged, make_newer, make_foreign, Path.mkdir]
 
 
 @pytest.mark.parametrize("make", bad)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 import torch
@@ -26,17 +27,6 @@ shapes = st.tuples(st.integers(1, 300), st.integers(1, 6).map(lambda n: 64 * n),
 def raw(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor, or the tensor where its elements are wider."""
     return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
-
-
-def permuted_by_rule(scales: torch.Tensor) -> dict[tuple[int, ...], int]:
-    """Every scale code of [rows, k//16, l] at the index the contest's rule gives it."""
-    rows, k_blocks, l = scales.shape
-    return {
-        (i % 32, (i % 128) // 32, i // 128, j % 4, j // 4, b): int(scales[i, j, b])
-        for i in range(rows)
-        for j in range(k_blocks)
-        for b in range(l)
-    }
 
 
 @pytest.mark.parametrize(
@@ -105,8 +95,9 @@ def test_a_permuted_scale_stands_where_the_tensor_cores_want_it(
     data = (generate_full_range_input if full else generate_input)(m, k, l, 5)
     for plain, permuted in ((data[2], data[4]), (data[3], data[5])):
         codes, placed = raw(plain).cpu(), raw(permuted).cpu()
-        for index, code in permuted_by_rule(codes).items():
-            assert int(placed[index]) == code
+        for i, j, b in product(*map(range, codes.shape)):  # the index by the contest's rule
+            index = (i % 32, (i % 128) // 32, i // 128, j % 4, j // 4, b)
+            assert int(placed[index]) == int(codes[i, j, b])
 
 
 def test_the_contest_s_values_are_a_small_part_of_the_format() -> None:

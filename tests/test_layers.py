@@ -99,8 +99,9 @@ def test_there_is_no_import_circle() -> None:
     assert len(list(TopologicalSorter(graph()).static_order())) == len(everything)
 
 
-def arrows_in(folder: str) -> dict[str, set[str]]:
-    """What each folder and module right below a folder imports of the others there."""
+@pytest.mark.parametrize("folder", sorted({name.rpartition(".")[0] for name in everything} - {""}))
+def test_there_is_no_circle_of_folders_at_any_depth(folder: str) -> None:
+    """Of what each folder and module right below a folder imports of the others there."""
     depth = folder.count(".") + 2
     inside = [name for name in everything if name.startswith(f"{folder}.")]
     arrows: dict[str, set[str]] = {}
@@ -108,12 +109,6 @@ def arrows_in(folder: str) -> dict[str, set[str]]:
         own = ".".join(name.split(".")[:depth])
         others = {".".join(each.split(".")[:depth]) for each in graph()[name] & set(inside)}
         arrows.setdefault(own, set()).update(others - {own})
-    return arrows
-
-
-@pytest.mark.parametrize("folder", sorted({name.rpartition(".")[0] for name in everything} - {""}))
-def test_there_is_no_circle_of_folders_at_any_depth(folder: str) -> None:
-    arrows = arrows_in(folder)
     assert len(list(TopologicalSorter(arrows).static_order())) == len(arrows)
 
 

@@ -68,14 +68,11 @@ def submission(tmp_path: Path) -> Path:
     return path
 
 
-def _opening(m: int, k: int, l: int) -> OpenCase:
-    plan = plan_of(m, k, l)
-    return OpenCase(plan.inputs.to_plain(), plan.expected.to_plain(), plan.room_bytes)
-
-
 def said(process: SubmissionProcess) -> dict:
     """What the submission says of the process it runs in."""
-    process.request(_opening(128, 64, 1), CaseOpened, 60)
+    plan = plan_of(128, 64, 1)
+    opening = OpenCase(plan.inputs.to_plain(), plan.expected.to_plain(), plan.room_bytes)
+    process.request(opening, CaseOpened, 60)
     with pytest.raises(SubmissionFailed) as failed:
         process.request(Call(), Called, 60)
     return json.loads(str(failed.value).partition("ValueError: ")[2])
@@ -132,16 +129,6 @@ def test_a_worker_that_cannot_start_says_nothing_of_the_submission(
     assert capsys.readouterr().err == "RuntimeError: CUDA error: out of memory\n"
 
 
-def fork_servers() -> list[int]:
-    """Their processes, below this one."""
-    servers = []
-    for pid in isolation.descendants(os.getpid()):
-        with suppress(OSError):  # a worker of an earlier test may end now
-            if b"nvfp4.sandbox.fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                servers.append(pid)
-    return servers
-
-
 @forked
 @pytest.mark.parametrize("unread", [False, True], ids=["idle", "before it reads a request"])
 def test_a_fork_server_that_is_killed_is_replaced(submission: Path, unread: bool) -> None:
@@ -149,7 +136,11 @@ def test_a_fork_server_that_is_killed_is_replaced(submission: Path, unread: bool
         process.load(60)
         if unread:
             process.stop()
-        servers = fork_servers()
+        servers = []
+        for pid in isolation.descendants(os.getpid()):
+            with suppress(OSError):  # a worker of an earlier test may end now
+                if b"nvfp4.sandbox.fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    servers.append(pid)
         assert servers
         if unread:
             for pid in servers:

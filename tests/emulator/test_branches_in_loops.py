@@ -10,18 +10,6 @@ from nvfp4.emulator.execution import schedule, standstill
 ROUNDS = 400  # more blocks than a turn has
 
 
-def sums_by_parity(condition: str, ways: str) -> str:
-    """Each thread adds up in a loop. `condition` sets %p1 from %r0 (thread), %r1 (CTA), %r7,
-    the round, and `ways`, which ends with the label MEET, changes the sum, %r8."""
-    return f"""
-    {MINE_IN_GRID} mov.u32 %r7, 0; mov.u32 %r8, 0;
-    LOOP: {condition}
-    {ways}
-    add.u32 %r7, %r7, 1;
-    setp.lt.u32 %p2, %r7, {ROUNDS}; @%p2 bra LOOP;
-    st.global.u32 [%d0], %r8;"""
-
-
 BY_THREAD = "add.u32 %r9, %r0, %r7; and.b32 %r9, %r9, 1; setp.eq.u32 %p1, %r9, 0;"
 BY_CTA = "add.u32 %r9, %r1, %r7; and.b32 %r9, %r9, 1; setp.eq.u32 %p1, %r9, 0;"
 TWO_WAYS = """
@@ -36,9 +24,17 @@ THROUGH_MEMORY = TWO_WAYS.replace("add.u32 %r8, %r8, 3;", LOADED)
 
 
 def launch(condition: str, ways: str, partial: bool = False) -> tuple[Array, LaunchReport]:
-    """Two CTAs of 64 threads. partial: but all those of odd numbers have exited."""
+    """Two CTAs of 64 threads, which add up in a loop. partial: but all those of odd numbers have
+    exited. condition: sets %p1 from %r0 (thread), %r1 (CTA), %r7, the round. ways: change the sum,
+    %r8, and end with the label MEET."""
     out = np.zeros((2, 64), np.uint32)
-    body = sums_by_parity(condition, ways)
+    body = f"""
+    {MINE_IN_GRID} mov.u32 %r7, 0; mov.u32 %r8, 0;
+    LOOP: {condition}
+    {ways}
+    add.u32 %r7, %r7, 1;
+    setp.lt.u32 %p2, %r7, {ROUNDS}; @%p2 bra LOOP;
+    st.global.u32 [%d0], %r8;"""
     if partial:
         body = "and.b32 %r20, %r0, 1; setp.eq.u32 %p9, %r20, 1; @%p9 exit;" + body
     return out, run(body, out, np.array([3], np.uint32), grid=2, block=64)

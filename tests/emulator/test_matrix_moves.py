@@ -25,11 +25,6 @@ st.shared.v4.b32 [%r6], {%r8, %r9, %r10, %r11};"""
 OUT = "mul.wide.u32 %d2, %r0, 16; add.u64 %d2, %q1, %d2;"
 
 
-def row_of(matrix: int, row: int) -> int:
-    """The row of the warp's memory whose address the lane 8 * matrix + row holds."""
-    return 5 * (8 * matrix + row) % 32
-
-
 def registers(count: int, first: int) -> str:
     return "{" + ", ".join(f"%r{first + i}" for i in range(count)) + "}"
 
@@ -54,7 +49,8 @@ def places(count: int, trans: bool) -> Iterator[tuple[Place, tuple[int, int, int
         warp, lane, matrix, element = place
         i, j = lane // 4, 2 * (lane % 4) + element
         row, column = (j, i) if trans else (i, j)
-        yield place, (warp, row_of(matrix, row), column)
+        # The lane 8 * matrix + row holds the address of that row.
+        yield place, (warp, 5 * (8 * matrix + row) % 32, column)
 
 
 @pytest.mark.parametrize("num", COUNTS)

@@ -3,16 +3,6 @@ import pytest
 from ptx_harness import MINE, run
 
 
-def shuffled(mode: str, b: str, c: str) -> tuple[np.ndarray, np.ndarray]:
-    """(value, predicate) that each lane gets from shfl of its own number."""
-    value, valid = np.zeros(32, np.uint32), np.zeros(32, np.uint32)
-    body = f"""{MINE} shfl.sync.{mode}.b32 %r5|%p1, %r0, {b}, {c}, -1; st.global.u32 [%d0], %r5;
-    selp.u32 %r6, 1, 0, %p1; sub.u64 %d1, %d0, %q0; add.u64 %d1, %d1, %q1;
-    st.global.u32 [%d1], %r6;"""
-    run(body, value, valid)
-    return value, valid.astype(bool)
-
-
 def ranges(*parts: tuple[int, int]) -> list[int]:
     """Consecutive lanes, from each first one up to the one before the last."""
     return [lane for first, last in parts for lane in range(first, last)]
@@ -47,6 +37,10 @@ def test_shfl_reads_the_lane_the_manual_says(
     mode: str, b: int, c: int, source: list[int], outside: list[int]
 ) -> None:
     """Worked out by hand from the PTX ISA, shfl.sync."""
-    got, valid = shuffled(mode, str(b), str(c))
+    got, valid = np.zeros(32, np.uint32), np.zeros(32, np.uint32)
+    body = f"""{MINE} shfl.sync.{mode}.b32 %r5|%p1, %r0, {b}, {c}, -1; st.global.u32 [%d0], %r5;
+    selp.u32 %r6, 1, 0, %p1; sub.u64 %d1, %d0, %q0; add.u64 %d1, %d1, %q1;
+    st.global.u32 [%d1], %r6;"""
+    run(body, got, valid)
     assert got.tolist() == source
-    assert np.flatnonzero(~valid).tolist() == outside
+    assert np.flatnonzero(valid == 0).tolist() == outside
