@@ -13,12 +13,11 @@ Each cell remembers its last writer and two readers, of two warps if there are: 
 that is drawn among all others. A cell is a chunk of 16 bytes, until an access touches some of its
 bytes only: then each word of four bytes has a cell of its own, and likewise each byte of a word.
 The writer of what is divided is SPLIT, until one access writes all of it. A stamp is
-clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is none. Threads are
-counted through the cluster, and the copy engine of a CTA acts as a warp behind them. age and lane
-tell of the plain write that an atomic of the same warp follows, if there is one: 1 + the clock's
-steps since then, and the lane that wrote. Other atomics are in order with the atomic anyway, but
-not with the plain write. An atomic without such a write has the age _OLDEST. A read whose value may
-still be in flight has the same bit as an atomic.
+clock << 32 | atomic << 31 | first << 16 | thread + 1, and 0 is none. Threads are counted through
+the cluster, and the copy engine of a CTA acts as a warp behind them. first tells of an atomic on
+what nothing had written. An atomic is in order with other atomics anyway, but not with the plain
+write before it, which stays in place of the first reader. A read whose value may still be in flight
+has the same bit as an atomic.
 
 The copy engine accesses memory through another proxy than threads: `fenced[cluster, w]` is the
 latest clock of warp w that a proxy fence of any warp has covered.
@@ -34,8 +33,7 @@ from nvfp4.emulator.ptx.types import Array
 ATOMIC = 1 << 31
 _UNDER_WAY_READ = ATOMIC
 THREAD = (1 << 16) - 1
-_AGE, _LANE = 21, 16
-_OLDEST = (1 << 10) - 1
+_FIRST = 1 << 16
 UNDER_WAY = np.int64(0x7FFFFFFF)
 """The clock of a copy that no thread has waited for: no access is ordered after it."""
 WRITTEN_BEFORE = 1
@@ -153,16 +151,6 @@ def in_warp(stamp, thread):  # type: ignore[no-untyped-def]
 
 
 @loop
-def plain_before(stamp):  # type: ignore[no-untyped-def]
-    """Return the stamp of the plain write that preceded a warp's atomic, or 0."""
-    age = (stamp >> _AGE) & _OLDEST
-    if age == 0 or age == _OLDEST:
-        return np.int64(0)
-    thread = (((stamp & THREAD) - 1) & ~31) | ((stamp >> _LANE) & 31)
-    return (((stamp >> 32) - (age - 1)) << 32) | (thread + 1)
-
-
-@loop
 def is_drawn(reader, other, cell, salt):  # type: ignore[no-untyped-def]
     """Return whether a warp and not the other one is remembered as a reader of a cell. Among many
     warps, each is as likely. salt: drawn for the launch, so that no kernel can foresee it."""
@@ -184,21 +172,6 @@ def _gives_way(second, reader, thread, cell, salt):  # type: ignore[no-untyped-d
         return not in_warp(second, thread)
     drawn = is_drawn(thread >> 5, ((second & THREAD) - 1) >> 5, cell, salt)
     return drawn and not in_warp(reader, thread)
-
-
-@loop
-def _followed(writer, stamp):  # type: ignore[no-untyped-def]
-    """Return the stamp of an atomic, together with the plain write of its own warp before it."""
-    if writer == 0:
-        return stamp | (_OLDEST << _AGE)
-    thread = (stamp & THREAD) - 1
-    plain = plain_before(writer) if writer & ATOMIC != 0 else writer
-    if not in_warp(plain, thread):
-        return stamp
-    age = (stamp >> 32) - (plain >> 32) + 1
-    if age >= _OLDEST:
-        return stamp
-    return stamp | (age << _AGE) | ((((plain & THREAD) - 1) & 31) << _LANE)
 
 
 @loop
@@ -284,7 +257,7 @@ def unwritten_flag(offset, nbytes, lanes, threads, known, stamps):  # type: igno
         t = lanes[i] - cluster * threads
         for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
             writer = writer_of(stamps, b)
-            first = writer & ATOMIC != 0 and (writer >> _AGE) & _OLDEST == _OLDEST
+            first = writer & ATOMIC != 0 and writer & _FIRST != 0
             if first and not ordered(writer, t, known[cluster, t >> 5]):
                 return i
     return -1
@@ -344,11 +317,7 @@ def note_writes(  # type: ignore[no-untyped-def]
             if writer != fine:
                 if ordered(writer, t, row):
                     fine = writer
-                elif atomic and (writer & ATOMIC) != 0:
-                    plain = plain_before(writer)
-                    if not ordered(plain, t, row):
-                        racing = worse(plain, racing, t)
-                else:
+                elif not atomic or (writer & ATOMIC) == 0:
                     same = stores
                     for byte in range(b, b + size if stores else b):
                         same = same and memory[byte] == new[i, byte - start]
@@ -362,9 +331,12 @@ def note_writes(  # type: ignore[no-untyped-def]
                     if not ordered(reader, t, row):
                         racing = worse(reader, racing, t)
                     older = reader
-            stamps[0, cell] = _followed(writer, stamp) if atomic else stamp
-            if stamps[1, cell] != 0:  # what is not written takes no memory
-                stamps[1, cell] = stamps[2, cell] = 0
+            stamps[0, cell] = stamp | _FIRST if atomic and writer == 0 else stamp
+            kept = np.int64(0)
+            if atomic:  # other warps' atomics have to be in order with the plain write, too
+                kept = stamps[1, cell] if writer & ATOMIC != 0 else writer
+            if stamps[1, cell] != 0 or kept != 0:  # what is not written takes no memory
+                stamps[1, cell], stamps[2, cell] = kept, 0
             b += size
         if not atomic:
             _join(stamps, start, end, stamp)
