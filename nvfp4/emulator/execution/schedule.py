@@ -57,7 +57,7 @@ class Scheduler:
         self.held: dict[int, Group] = {}
         grid = batch.grid
         self._turns = batch.launch.order.turns(
-            grid.cta, grid.warp - grid.cta * grid.warps, grid.ctas, grid.warps
+            grid.cta, grid.warp - grid.cta * grid.warps, grid.ctas, grid.warps, batch.cluster_size
         )
         self._place_by_turn(np.flatnonzero(batch.alive), 0)
         self._stirred = False
@@ -74,6 +74,8 @@ class Scheduler:
         self._late = overwriting_blocks(kernel) if late else frozenset()
         self._waiting: set[int] = set()
         self._favoured = False
+        # The turn that goes on while another one waits, and the step at which that began.
+        self._lent, self._lent_at = -1, 0
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
 
@@ -117,19 +119,26 @@ class Scheduler:
             self._turn_began = self._steps  # no other group can run or waits for its turn
             return next(iter(self.groups))
         place = self._first()
-        # A group that has polled memory since the last change lets others run first.
-        quiet = self._last_run.get(place, -1) > self._changed_at and self._is_long(place)
-        polls = place == self._left or self._standstill.polls(place % len(self.kernel.blocks))
-        in_vain = quiet and polls
-        if in_vain:
-            self._waiting.add(place)
+        in_vain = self._polls_in_vain(place)
         if in_vain or self._steps - self._turn_began > TURN_STEPS:
             self._turn_began = self._steps
             all_may = in_vain or self._steps - self._read_at < READING_STEPS
             if others := list(self.groups if all_may else self._of_other_warps(place)):
-                place = min(others, key=lambda p: self._last_run.get(p, -1))
+                place = self._next_of(others)
                 self._favoured = True
         self._last_run[place] = self._steps
+        return place
+
+    def _next_of(self, places: list[int]) -> int:
+        """Return the place that goes on while the first one waits: mostly of the turn that did so
+        before, so that arrivals come one by one; else the place that has not run for longest."""
+        length = len(self.kernel.blocks)
+        if self._turns is not None and self._steps - self._lent_at < TURN_STEPS:
+            same = [p for p in places if p // length == self._lent]
+            places = [p for p in same if p % length not in self._waiting] or places
+        place = min(places, key=lambda p: self._last_run.get(p, -1))
+        if place // length != self._lent:
+            self._lent, self._lent_at = place // length, self._steps
         return place
 
     def _of_other_warps(self, place: int) -> Iterator[int]:
@@ -147,10 +156,20 @@ class Scheduler:
         late = place % len(self.kernel.blocks) in self._late
         return late, -place if late else place
 
-    def _is_long(self, place: int) -> bool:
-        """Return whether memory has been polled in vain more often than a group at a place may
+    def _polls_in_vain(self, place: int) -> bool:
+        """Return whether this group has polled memory since the last change, so that other groups
+        run first."""
+        number = place % len(self.kernel.blocks)
+        in_vain = self._last_run.get(place, -1) > self._changed_at and self._is_long(number)
+        polls = place == self._left or self._standstill.polls(number)
+        if in_vain and polls:
+            self._waiting.add(number)
+        return in_vain and polls
+
+    def _is_long(self, number: int) -> bool:
+        """Return whether memory has been polled in vain more often than a group at a block may
         poll it: where one has given up its turn before, the next time is enough."""
-        return self._vain_polls > (0 if place in self._waiting else self._patience)
+        return self._vain_polls > (0 if number in self._waiting else self._patience)
 
     def _advance(self, place: int, group: Group) -> None:
         """Run an admitted group from `place` until it diverges, meets others or waits."""
@@ -182,7 +201,7 @@ class Scheduler:
             changed = self._changed_at == now
             polled = bool(self.groups) and not changed and self._standstill.polls(number)
             self._vain_polls = self._vain_polls + polled if not changed else 0
-            polled = polled and self._is_long(turn + number)
+            polled = polled and self._is_long(number)
             number = following
             place = turn + number
             alone = not self.groups or self._rank(place) < self._rank(self._first())

@@ -16,15 +16,24 @@ def _noise(salt: int, nbytes: int) -> Array:
     return np.frombuffer(np.random.default_rng((0, salt)).bytes(nbytes), np.uint8)
 
 
+@lru_cache(maxsize=32)
+def _mixed(warps: int) -> Array:
+    """Return the numbers of the warps of a CTA, the first and the last in their places and those
+    between in a random order: int64[warps]. Forwards and backwards, each warp comes before each
+    other one."""
+    between = np.random.default_rng(warps).permutation(np.arange(1, warps - 1))
+    return np.concatenate(([0], between, [warps - 1]))[:warps]
+
+
 @dataclass(frozen=True)
 class Order:
     """One legal way to run a launch."""
 
     number: int = 0
     """0 runs all warps of a batch side by side, in the order of their numbers. The others run them
-    one after the other: 1 from first to last, neighbouring CTAs side by side; 2 from last to first,
-    neighbouring CTAs far apart; 3 the first warp of each CTA before all other warps, in a random
-    order of CTAs."""
+    one after the other: 1 the CTAs from first to last, neighbouring ones side by side, and their
+    warps mixed; 2 both the other way round, also the CTAs of a cluster, distant ones side by side;
+    3 the first warp of each CTA before all other warps, in a random order of CTAs."""
     values: int = 0
     """Contents of unset registers and unwritten shared memory: 0 is noise; 1 its complement, in
     which every bit differs; 2 zeros, which hardware often has there."""
@@ -42,20 +51,22 @@ class Order:
             return numbers[::-1].copy()
         return self._random().permutation(numbers) if self.number == 3 else numbers
 
-    def turns(self, cta: Array, warp: Array, ctas: int, warps: int) -> Array | None:
+    def turns(self, cta: Array, warp: Array, ctas: int, warps: int, size: int) -> Array | None:
         """Return when each lane's warp has its turn within the batch; None if all run at once.
 
         cta, warp: the lane's CTA in the batch, and its warp in the CTA. ctas, warps: how many.
+        size: CTAs of a cluster.
         """
         if self.number == 0:
             return None
-        # The CTAs are in this order already: see `ctas`.
+        # The clusters are in this order already: see `ctas`.
         rows, turns = np.arange(ctas), min(ctas, CTA_TURNS)
         if self.number == 3 and warps > 1:
             later = 1 + self._random().permutation(ctas) % turns
             return np.where(warp == 0, 0, later[cta]).astype(np.int64)
-        cta_turn = rows % turns if self.number == 2 else rows * turns // ctas
-        warp_turn = np.arange(warps)[:: -1 if self.number == 2 else 1]
+        mirrored = rows.reshape(-1, size)[:, ::-1].reshape(-1)
+        cta_turn = mirrored % turns if self.number == 2 else rows * turns // ctas
+        warp_turn = np.argsort(_mixed(warps)[:: -1 if self.number == 2 else 1])
         turn: Array = cta_turn[cta] * warps + warp_turn[warp]
         return turn.astype(np.int64)
 
