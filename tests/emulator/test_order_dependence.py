@@ -45,6 +45,14 @@ setp.ne.u32 %p1, %r0, 0; @%p1 bra END; atom.global.add.u32 %r5, [%q0], 1; mov.u3
 mul.wide.u32 %d1, %r5, 4; add.u64 %d1, %q1, %d1; st.global.u32 [%d1], %r6;
 END:
 """
+# The second CTA of a cluster sets a word that the first one looks at behind a barrier of its own.
+SET_BY_SECOND = """
+mov.u32 %r9, %ctaid.x; and.b32 %r6, %r9, 1; setp.eq.u32 %p1, %r6, 1; shr.u32 %r9, %r9, 1;
+mul.wide.u32 %d1, %r9, 4; add.u64 %d2, %q0, %d1; add.u64 %d3, %q1, %d1;
+@%p1 atom.global.exch.b32 %r5, [%d2], 1; @%p1 bra END; bar.sync 0;
+ld.relaxed.gpu.global.u32 %r7, [%d2]; st.global.u32 [%d3], %r7;
+END:
+"""
 # Each half of the warps meets at a named barrier, but both at the same one.
 ONE_BARRIER = """
 mov.u32 %r9, s; mad.lo.u32 %r8, %r0, 4, %r9; st.shared.u32 [%r8], %r0; shr.u32 %r5, %r0, 7;
@@ -71,6 +79,7 @@ END:
         (FIRST_STORES, "atom.global.add", {"grid": 8}),
         (FLAGS_OF_SOME, "ld.acquire", {"grid": 8}),
         (TICKET_IN_CLUSTER, "atom.global.add", {"grid": 2, "cluster": 2}),
+        (SET_BY_SECOND, "atom.global.exch", {"grid": 16, "cluster": 2}),
         (ONE_BARRIER, "bar.sync 1", {"block": 256}),
         (ONE_BARRIER.replace("sync 1", "sync %r5"), None, {"block": 256}),
         (COUNTED.format(0, 20), "atom.shared.add", {"block": 160}),

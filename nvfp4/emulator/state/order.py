@@ -31,9 +31,10 @@ class Order:
 
     number: int = 0
     """0 runs all warps of a batch side by side, in the order of their numbers. The others run them
-    one after the other: 1 the CTAs from first to last, neighbouring ones side by side, and their
-    warps mixed; 2 both the other way round, also the CTAs of a cluster, distant ones side by side;
-    3 the first warp of each CTA before all other warps, in a random order of CTAs."""
+    one after the other: 1 the CTAs from first to last, neighbouring ones side by side unless there
+    are clusters, and their warps mixed; 2 both the other way round, also the CTAs of a cluster,
+    distant ones side by side; 3 the first warp of each CTA before all other warps, in a random
+    order of CTAs."""
     values: int = 0
     """Contents of unset registers and unwritten shared memory: 0 is noise; 1 its complement, in
     which every bit differs; 2 zeros, which hardware often has there."""
@@ -64,8 +65,9 @@ class Order:
         if self.number == 3 and warps > 1:
             later = 1 + self._random().permutation(ctas) % turns
             return np.where(warp == 0, 0, later[cta]).astype(np.int64)
-        mirrored = rows.reshape(-1, size)[:, ::-1].reshape(-1)
-        cta_turn = mirrored % turns if self.number == 2 else rows * turns // ctas
+        if self.number == 2:
+            rows = rows.reshape(-1, size)[:, ::-1].reshape(-1)
+        cta_turn = rows % turns if self.number == 2 or size > 1 else rows * turns // ctas
         warp_turn = np.argsort(_mixed(warps)[:: -1 if self.number == 2 else 1])
         turn: Array = cta_turn[cta] * warps + warp_turn[warp]
         return turn.astype(np.int64)
