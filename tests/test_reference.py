@@ -20,10 +20,7 @@ from nvfp4.problems.nvfp4_gemv.layout import layouts
 from nvfp4.problems.nvfp4_gemv.task import output_dtypes
 
 e2m1 = [Fraction(value) for value in ("0", "1/2", "1", "3/2", "2", "3", "4", "6")]
-
-
-def e2m1_value(code: int) -> Fraction:
-    return -e2m1[code & 7] if code & 8 else e2m1[code]
+e2m1 += [-value for value in e2m1]
 
 
 def e4m3_value(code: int) -> Fraction:
@@ -42,7 +39,7 @@ def brute_force(a: list[int], b: list[int], sfa: list[int], sfb: list[int]) -> F
 
     def element(packed: list[int], kk: int) -> Fraction:
         byte = packed[kk // 2]
-        return e2m1_value(byte >> 4 if kk % 2 else byte & 15)
+        return e2m1[byte >> 4 if kk % 2 else byte & 15]
 
     scales = [e4m3_value(one) * e4m3_value(other) for one, other in zip(sfa, sfb, strict=True)]
     terms = (element(a, kk) * element(b, kk) * scales[kk // 16] for kk in range(2 * len(a)))

@@ -660,11 +660,6 @@ def test_there_is_no_time_for_what_cannot_be_foreseen(why: str, text: str) -> No
         us(count(text, 8, {"async": 1, FEW: 32}.get(why, 256)))
 
 
-def test_a_wait_of_the_host_between_launches_takes_as_long_as_on_an_h100() -> None:
-    launches = [honest(), replace(honest(), waited=1), replace(honest(), waited=1)]
-    assert us(*launches) - us(*3 * launches[:1]) == pytest.approx(23.6, abs=1)
-
-
 @pytest.mark.parametrize(
     ("waited", "host", "more_us"),
     [

@@ -6,7 +6,7 @@ import pytest
 from model_kernels import MISSING, predicted
 from twins import TWINS
 
-from nvfp4.model.prediction import GPUS, Prediction
+from nvfp4.model.prediction import Prediction
 
 pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 
@@ -50,9 +50,3 @@ def test_a_kernel_says_what_it_spills_executes_and_leaves_idle() -> None:
     assert twins("one load in flight")[1].bound.startswith("bytes in flight")
     good, bad = twins("divergent")
     assert bad.kernels[0].instructions > 1.7 * good.kernels[0].instructions
-
-
-def test_the_interval_is_that_of_measured_over_predicted_times() -> None:
-    _, bad = twins("few CTAs")
-    assert bad.low_us == pytest.approx(bad.us * GPUS["B200"].low)
-    assert bad.high_us == pytest.approx(bad.us * GPUS["B200"].high)
