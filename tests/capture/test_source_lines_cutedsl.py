@@ -85,6 +85,10 @@ def several_lines(address, loc=None, ip=None):
     return Float32(assembly(address, text, loc=loc, ip=ip))
 
 
+def without_a_place(address):
+    return Float32(assembly(address, "ld.global.f32 $0, [$1];"))
+
+
 @cute.kernel
 def faulty_kernel(
     source: cute.Tensor,

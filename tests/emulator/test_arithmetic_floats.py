@@ -31,19 +31,17 @@ def flushed(form: sf.Binary, function: Oracle) -> Oracle:
 def saturated(form: sf.Binary, function: Oracle) -> Oracle:
     one = form.round(Fraction(1))
 
-    def oracle(*words: int) -> int:
-        bits = function(*words)
+    def within(bits: int) -> int:
         return 0 if sf.is_nan(form, bits) or form.negative(bits) else min(bits, one)
 
-    return oracle
+    return lambda *words: within(function(*words))
 
 
 def rectified(form: sf.Binary, function: Oracle) -> Oracle:
-    def oracle(*words: int) -> int:
-        bits = function(*words)
+    def kept(bits: int) -> int:
         return bits if sf.is_nan(form, bits) or not form.negative(bits) else 0
 
-    return oracle
+    return lambda *words: kept(function(*words))
 
 
 def extreme(form: sf.Binary, name: str, nan_wins: bool = False) -> Oracle:
