@@ -41,7 +41,7 @@ class Gpu:
     l2_port_bytes: float  # of one SM, a cycle
     l2_gbps: float  # of the GPU
     l2_stores: float  # bytes that are loaded from the L2 in the time in which one is stored
-    l2_parts: float  # whole sectors that are stored in the time of one of which a part is
+    l2_line: float  # bytes of a line for which a store takes time at least
     memory_stores: float  # from memory, where the line was not in the L2
     l1_lines: float  # of 128 bytes that a load touches in different banks, a cycle
     barrier: int  # from the last warp's arrival

@@ -29,8 +29,6 @@ _PACKED = frozenset(("FFMA2", "FMUL2", "FADD2"))
 _HALF = frozenset(("HFMA2", "HMUL2", "HADD2"))
 _IMAD = frozenset(("IMAD", "IDP", "IDP4A", "IMUL", "VIADD"))
 _WIDE_PRODUCT = re.compile(r"\.(HI|WIDE)\b")
-_PARTS = 1.1
-"""So many times the sectors that whole ones would be: a store writes parts of sectors."""
 _XU = frozenset(
     ("MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV", "I2I", "REDUX", "CREDUX", "MATCH")
 )
@@ -212,7 +210,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         busy = max(words, lines / gpu.l1_lines)
         if name == "LDL":
             return Use(LOAD, LSU, 2, gpu.l1_latency, shared=moved, busy=busy)
-        stored = moved * gpu.l2_stores * (gpu.l2_parts if lines > words else 1.0)
+        stored = gpu.l2_stores * max(moved, gpu.l2_line * lines)
         return Use(STORE, LSU, 2, gpu.l1_latency, shared=stored, busy=busy)
     if name == "SHFL":
         return Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
@@ -283,9 +281,8 @@ def _global_use(
         busy = max(busy, access.passes / executions)
     if each.name in _GLOBAL_STORES:
         own = gpu.memory_stores * access.memory / executions
-        written = gpu.l2_stores * (access.memory + access.l2) / executions
-        if access.asked > _PARTS * 4 * SECTOR_BYTES * words * access.requests:
-            written *= gpu.l2_parts
+        written = max(access.memory + access.l2, gpu.l2_line * access.lines * access.requests)
+        written *= gpu.l2_stores / executions
         rate = _rate(access.memory_requests / executions)
         return Use(STORE, LSU, 2, gpu.l1_latency, own, written - own, busy, own_rate=rate)
     return Use(
