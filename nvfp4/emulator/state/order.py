@@ -61,7 +61,7 @@ class Order:
         if self.number == 0:
             return None
         # The clusters are in this order already: see `ctas`.
-        rows, turns = np.arange(ctas), min(ctas, CTA_TURNS)
+        rows, turns = np.arange(ctas), min(ctas, max(CTA_TURNS, size))
         if self.number == 3 and warps > 1:
             later = 1 + self._random().permutation(ctas) % turns
             return np.where(warp == 0, 0, later[cta]).astype(np.int64)
