@@ -1,11 +1,12 @@
 """``nvfp4 tune`` without a GPU: a bench that pretends stands in for one."""
 
 import random
+import signal
 import statistics
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -213,19 +214,21 @@ def test_no_cuda_device_ends_with_2_and_a_hint_in_any_folder(
     assert hint.startswith("hint: ")
 
 
-def test_the_command_hands_everything_to_the_tuner(
+def test_the_command_hands_everything_to_the_tuner_and_interrupts_it(
     submission: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[dict[str, Any]] = []
+    process = Mock(**{"wait.side_effect": [1, KeyboardInterrupt, 130]})
 
     def start(command: list[str], **settings: Any) -> Any:
         found.append({**settings, "command": command})
-        return SimpleNamespace(wait=lambda: 1)
+        return process
 
     monkeypatch.setattr(nvfp4.cli.tuning.subprocess, "Popen", start)
     options = ["--shape", "1,64,1", "--device", "cuda:1", "--model", "B200"]
     assert invoke("tune", str(submission), *options).exit_code == 1
-    assert invoke("tune", str(submission)).exit_code == 1
+    assert invoke("tune", str(submission)).exit_code == 130
+    process.send_signal.assert_called_once_with(signal.SIGINT)
     first, second = found
     wanted = [sys.executable, "-m", "nvfp4.tuner.tune", str(submission), "--model", "B200"]
     assert first["command"] == [*wanted, "m: 1; k: 64; l: 1; seed: 1111"]

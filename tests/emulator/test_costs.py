@@ -85,9 +85,7 @@ def test_a_bank_conflict_names_its_ways_bank_and_lanes(shift: int, ways: int) ->
 
 
 @pytest.mark.parametrize(("shared", "passes"), [(0, 4), (1, 2), (5, 2)])
-def test_wide_accesses_of_lanes_that_share_addresses_take_half_the_passes(
-    shared: int, passes: int
-) -> None:
+def test_lanes_that_share_wide_words_take_half_the_passes(shared: int, passes: int) -> None:
     body = f"""mov.u32 %r1, s; shr.b32 %r2, %r0, {shared}; mad.lo.u32 %r1, %r2, 16, %r1;
     ld.shared.v4.u32 {{%r2, %r3, %r4, %r5}}, [%r1];"""
     assert access(cost(body, before=SHARED), "ld.shared.v4.u32").passes == passes
