@@ -312,7 +312,8 @@ def _close(a: Array, b: Array, narrow: bool) -> bool:
     they may have been rounded to 16 bits. Numbers that change places differ by less than 1 %, too,
     where all are alike."""
     differ = np.flatnonzero(a != b)
-    x, y = a[differ].astype(np.float64), b[differ].astype(np.float64)
+    with np.errstate(invalid="ignore"):  # bits of integers may be those of a signalling NaN
+        x, y = a[differ].astype(np.float64), b[differ].astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         return False
     if a.dtype.itemsize > 2 and ((x != 0) & (np.abs(x) < np.finfo(a.dtype).tiny)).any():

@@ -173,14 +173,17 @@ def values(codes):
     return torch.stack([table[codes.int() & 15], table[codes.int() >> 4]], -1).flatten(1)
 
 
+def tiled(scales):
+    """Blocks of 128 x 4, rows 32 apart beside each other."""
+    return scales.view(4, 32, K // 64, 4).permute(2, 1, 0, 3).contiguous()
+
+
 def run():
     a, b = (torch.randint(0, 256, (rows, K // 2), dtype=torch.uint8) for rows in (M, N))
     choice = torch.tensor([0.5, 1, 2])
     sfa, sfb = (choice[torch.randint(0, 3, (rows, K // VECTOR))] for rows in (M, N))
     out = torch.zeros(M, N, device="cuda")
-    # Blocks of 128 x 4, rows 32 apart beside each other.
-    tiles = [each.view(4, 32, K // 64, 4).permute(2, 1, 0, 3).contiguous() for each in (sfa, sfb)]
-    scales = [each.to(torch.float8_e4m3fn).view(torch.uint8).cuda() for each in tiles]
+    scales = [tiled(each).to(torch.float8_e4m3fn).view(torch.uint8).cuda() for each in (sfa, sfb)]
     on_device = [a.cuda(), b.cuda(), *scales, out]
     types = (FP4, FP4, FP8, FP8, cutlass.Float32)
     launch(
