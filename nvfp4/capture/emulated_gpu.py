@@ -205,14 +205,8 @@ class EmulatedGpu(Owner):
         with self._turn:
             for start, end in self._held():
                 start, end = max(start, address), min(end, address + nbytes)
-                for first, last in self._fresh.outside(start, end) if start < end else ():
-                    place = self._place()
-                    self.opens(first, last - first)
-                    for at in range(first, last, window_bytes):
-                        size = min(window_bytes, last - at)
-                        self._link.ask(gpu_messages.Read(at, size, place))
-                        _bytes_at(at, size)[:] = self._link.window[:size]
-                    self._fresh.add(first, last)
+                for gap in self._fresh.outside(start, end) if start < end else ():
+                    self._fetch(*gap)
 
     def wrote(self, address: int, nbytes: int) -> None:
         """Record a write: these bytes are sent to the executor before the next launch."""
@@ -277,6 +271,15 @@ class EmulatedGpu(Owner):
         executor may hold their contents."""
         held = [(each.address, each.end) for each in self.spaces[-1:]]
         return held + [(address, address + nbytes) for address, nbytes in self._known]
+
+    def _fetch(self, start: int, end: int) -> None:
+        place = self._place()
+        self.opens(start, end - start)
+        for at in range(start, end, window_bytes):
+            nbytes = min(window_bytes, end - at)
+            self._link.ask(gpu_messages.Read(at, nbytes, place))
+            _bytes_at(at, nbytes)[:] = self._link.window[:nbytes]
+        self._fresh.add(start, end)
 
     # Requests to the executor
 

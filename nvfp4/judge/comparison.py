@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from nvfp4.contract.referee import Referee
 from nvfp4.gpu.device_memory import default_device
 from nvfp4.gpu.timing import CallTime, flushes
 from nvfp4.judge import opened_case
@@ -26,6 +27,7 @@ from nvfp4.judge.clock.calibration import DeviceLimits, measure_limits
 from nvfp4.judge.protocol import Exit, Request
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.cases import Case
+from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
 
 calls_in_a_round = 15
@@ -48,6 +50,31 @@ def _blamed(file: int, case: int | None) -> Iterator[None]:
         yield
     except SubmissionFailed as failed:
         raise FileFailed(file, case, failed) from None
+
+
+def time_round(
+    files: Sequence[Path],
+    cases: Sequence[Case],
+    options: Options,
+    limits: DeviceLimits,
+    referee: Referee,
+) -> list[list[float]]:
+    """Time a fresh process of each file: medians in microseconds [files][cases].
+
+    Raises FileFailed, OutOfTime and other CaseFailed.
+    """
+    deadline, device = time.monotonic() + options.timeout_s, default_device()
+    beside = files_beside(options)
+    with ExitStack() as stack:
+        started = (SubmissionProcess(file, options, files=beside) for file in files)
+        processes = list(map(stack.enter_context, started))
+        for file, process in enumerate(processes):
+            with _blamed(file, None):
+                process.load(opened_case.seconds_left(deadline, opened_case.longest_compile_s))
+        shared = device, deadline, referee
+        setups = [opened_case.CaseSetup(process, *shared) for process in processes]
+        medians = [_time_case(*numbered, setups, limits) for numbered in enumerate(cases)]
+    return [list(of_file) for of_file in zip(*medians, strict=True)]
 
 
 def _time_case(
@@ -94,19 +121,7 @@ def compare(request: Request) -> Exit:
         for number in range(rounds):
             cases = read_cases(case_file, None, referee.refuse)
             referee.prepare(cases)
-            deadline, device = time.monotonic() + options.timeout_s, default_device()
-            beside = files_beside(options)
-            with ExitStack() as stack:
-                started = (SubmissionProcess(file, options, files=beside) for file in files)
-                processes = list(map(stack.enter_context, started))
-                for file, process in enumerate(processes):
-                    with _blamed(file, None):
-                        left_s = opened_case.seconds_left(deadline, opened_case.longest_compile_s)
-                        process.load(left_s)
-                shared = device, deadline, referee
-                setups = [opened_case.CaseSetup(process, *shared) for process in processes]
-                medians = [_time_case(*numbered, setups, limits) for numbered in enumerate(cases)]
-            found = [list(of_file) for of_file in zip(*medians, strict=True)]
+            found = time_round(files, cases, options, limits, referee)
             pipe.write(f"round.{number}", json.dumps(found), longest_bytes)
         return Exit.PASSED
     except FileFailed as failed:

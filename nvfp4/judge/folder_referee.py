@@ -104,6 +104,16 @@ class FolderReferee:
         isolation.kill_tree(self._process)
         self._channel.close()
 
+    def _start_again(self) -> None:
+        """Start another process in place of one that has ended, for the cases to come."""
+        preparation, self._preparation, self._ready = self._preparation, None, None
+        if preparation is not None:
+            self._stop()
+            self._there.clear()
+            self._start()
+            self._ask(preparation, messages.Prepared)
+            self._preparation = preparation
+
     def prepare(self, cases: Sequence[Case]) -> None:
         """Import the problem, and refuse cases that do not fit; the time limit begins. Raises
         RefereeFailed."""
@@ -135,14 +145,7 @@ class FolderReferee:
             raise OutOfTime from None
         except (ChannelClosed, BadMessage) as error:
             last = (self._errors.text() or self._out.text()).splitlines()[-1:] or [repr(error)]
-            # Another process takes its place for the cases to come.
-            preparation, self._preparation, self._ready = self._preparation, None, None
-            if preparation is not None:
-                self._stop()
-                self._there.clear()
-                self._start()
-                self._ask(preparation, messages.Prepared)
-                self._preparation = preparation
+            self._start_again()
             if last[0].startswith("it was stopped: "):  # by what watches its memory
                 raise CaseFailed("machine.limit", f"the problem's process: {last[0]}") from None
             raise RefereeFailed(f"the problem's own code ended its process: {last[0]}") from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nvfp4.judge.cases import read_cases
 from nvfp4.judge.choose_referee import files_beside, referee_of
 from nvfp4.judge.executor import Executor
-from nvfp4.judge.protocol import Exit, Request, SetupError
+from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
 from nvfp4.judge.submission_process import CaseFailed, Source, SubmissionFailed, SubmissionProcess
 from nvfp4.records.cases import Case
 from nvfp4.records.options import Options
@@ -39,7 +39,6 @@ def judge_cases(request: Request) -> Exit:
         closing(referee_of(options)) as referee,
     ):
         from nvfp4.judge.clock.calibration import Calibration, calibrate
-        from nvfp4.judge.facts import device_facts
         from nvfp4.judge.fresh_process import Repetition
         from nvfp4.judge.modes import Judge
         from nvfp4.judge.observing import Hooks
@@ -60,9 +59,7 @@ def judge_cases(request: Request) -> Exit:
         except CaseFailed as failed:
             if failed.failure.code != "machine.limit":  # as each case says
                 raise SetupError(str(failed), Exit.USAGE) from None
-        for name, fact in device_facts(device, options).items():
-            pipe.write(f"device.{name}", "" if fact is None else fact)
-        pipe.complete("device")
+        _report_facts(pipe, device, options)
         for mechanism, how in _greeted(process).items():
             pipe.write(f"confined.{mechanism}", how)
         hooks = Hooks(process, device, request.deadline, options, pipe, referee.withholds)
@@ -106,6 +103,14 @@ def _device(options: Options) -> "torch.device":
     return device
 
 
+def _report_facts(pipe: ResultPipe, device: "torch.device", options: Options) -> None:
+    from nvfp4.judge.facts import device_facts
+
+    for name, value in device_facts(device, options).items():
+        pipe.write(f"device.{name}", "" if value is None else value)
+    pipe.complete("device")
+
+
 def _get_ready(
     process: SubmissionProcess, device: "torch.device", referee: "Referee", cases: list[Case]
 ) -> None:
@@ -115,19 +120,22 @@ def _get_ready(
 
     _greeted(process)
     if device.type == "cuda":
-        import torch
-
-        from nvfp4.contract.referee import Output
-
         with suppress(CaseFailed):  # as the first case says
-            # Check an output of zeros for the smallest case, whatever the result.
-            referee.prepare(cases)
-            case = _smallest(cases)
-            tree = referee.plan(case).expected
-            zeros = partial(torch.zeros, dtype=torch.uint8, device=device)
-            output = Output(tree, [zeros(each.nbytes) for each in tree.storages])
-            referee.check(referee.redraw(case, case.seed), output)
+            _check_nothing(referee, cases, device)
     wait_until_idle(device)
+
+
+def _check_nothing(referee: "Referee", cases: list[Case], device: "torch.device") -> None:
+    """Check an output of zeros for the smallest case, whatever the result. Raises CaseFailed."""
+    import torch
+
+    from nvfp4.contract.referee import Output
+
+    referee.prepare(cases)
+    case = _smallest(cases)
+    tree = referee.plan(case).expected
+    zeros = [torch.zeros(each.nbytes, dtype=torch.uint8, device=device) for each in tree.storages]
+    referee.check(referee.redraw(case, case.seed), Output(tree, zeros))
 
 
 def _smallest(cases: list[Case]) -> Case:

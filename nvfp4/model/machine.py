@@ -232,8 +232,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         busy = gpu.bulk * access.requests / executions
         fresh = access.copied_fresh / executions
         if name == "UTMASTG" or ".G.S" in each.opcode:
-            own = gpu.memory_stores * fresh
-            rest = gpu.l2_stores * access.copied / executions - own
+            own, rest = _stored(gpu, fresh, access.copied / executions)
             return Use(STORE, UNIFORM, 2, own=own, shared=rest, busy=busy)
         rest = max(access.copied - access.copied_fresh, 0.0) / executions
         return Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest, busy=busy)
@@ -280,11 +279,10 @@ def _global_use(
     if each.name in ("LDGSTS", "ATOM"):  # ATOM: also on shared memory of a cluster
         busy = max(busy, access.passes / executions)
     if each.name in _GLOBAL_STORES:
-        own = gpu.memory_stores * access.memory / executions
         written = max(access.memory + access.l2, gpu.l2_line * access.lines * access.requests)
-        written *= gpu.l2_stores / executions
+        own, rest = _stored(gpu, access.memory / executions, written / executions)
         rate = _rate(access.memory_requests / executions)
-        return Use(STORE, LSU, 2, gpu.l1_latency, own, written - own, busy, own_rate=rate)
+        return Use(STORE, LSU, 2, gpu.l1_latency, own, rest, busy, own_rate=rate)
     return Use(
         kind=ASYNC if each.name == "LDGSTS" else LOAD,
         pipe=LSU,
@@ -296,6 +294,13 @@ def _global_use(
         own_rate=_rate(access.memory_requests / executions),
         shared_rate=_rate(access.l2_requests * part / executions),
     )
+
+
+def _stored(gpu: Gpu, fresh: float, nbytes: float) -> tuple[float, float]:
+    """Return what an execution that stores takes of memory and, beside that, of the way to L2, in
+    bytes that are loaded meanwhile. fresh: bytes of all that nothing had touched before."""
+    own = gpu.memory_stores * fresh
+    return own, gpu.l2_stores * nbytes - own
 
 
 def _rate(rate: float) -> float:

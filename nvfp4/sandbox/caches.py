@@ -122,17 +122,7 @@ def earlier_cache(variables: dict[str, str], scratch: Path) -> dict[str, str]:
     cache, copy = Path(variables[FOLDER_VARIABLE]), scratch / "cache"
     copy.mkdir()
     try:
-        # Only the files that are listed, and these only if none has changed.
-        for name, known in json.loads(_listing(cache).read_text()).items():
-            target = copy / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open_plain_file(cache, name) as file, target.open("wb") as whole:
-                shutil.copyfileobj(file, whole)
-                status = os.fstat(file.fileno())
-            if [status.st_ino, status.st_ctime_ns] != known:
-                raise OSError(f"{name} has changed")
-            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-            target.chmod(stat.S_IMODE(status.st_mode))
+        _copy_listed(cache, copy)
     except (OSError, ValueError):
         shutil.rmtree(copy)
         with contextlib.suppress(OSError):  # the process compiles missing files
@@ -160,6 +150,20 @@ def _plain_files(cache: Path) -> dict[str, list[int]]:
                 if stat.S_ISREG(status.st_mode) and left_bytes >= 0:
                     found[str(path.relative_to(cache))] = [status.st_ino, status.st_ctime_ns]
     return found
+
+
+def _copy_listed(cache: Path, copy: Path) -> None:
+    """Copy the files that are listed. Raises OSError if one has changed, and ValueError."""
+    for name, known in json.loads(_listing(cache).read_text()).items():
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_plain_file(cache, name) as file, target.open("wb") as whole:
+            shutil.copyfileobj(file, whole)
+            status = os.fstat(file.fileno())
+        if [status.st_ino, status.st_ctime_ns] != known:
+            raise OSError(f"{name} has changed")
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        target.chmod(stat.S_IMODE(status.st_mode))
 
 
 def shown_cache() -> dict[Path, Path]:

@@ -92,15 +92,7 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
     close_all_but([0, 1, 2, channel, *kept], open_files())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
-        fd = theirs.detach()
-        close_all_but([0, 1, 2, fd], open_files())
-        os.setsid()
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        for number in (1, 2):
-            os.dup2(nothing, number)
-        os.close(nothing)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        serve_workers(fd)
+        _become_server_of_workers(theirs.detach())
         return
     atexit._clear()  # unloading torch takes half a second
     theirs.close()
@@ -127,6 +119,17 @@ def _become_judge(channel: int, out: int, err: int, executors: socket.socket | N
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else 1)
+
+
+def _become_server_of_workers(fd: int) -> None:
+    close_all_but([0, 1, 2, fd], open_files())
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nothing, number)
+    os.close(nothing)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    serve_workers(fd)
 
 
 def _become_worker(request: dict[str, Any], fds: list[int]) -> None:

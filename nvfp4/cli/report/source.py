@@ -57,18 +57,7 @@ def source_of(subject: Subject, longest: int, with_cost: bool) -> Source:
     uncounted = None, "Costs were not asked for."
     explained, cost = _explained(subject, name) if with_cost else uncounted
     if explained is not None:
-        instructions: Counter[int] = Counter()
-        total = sum(kernel.slots for kernel in explained.kernels) or 1.0
-        for _, each in all_lines(explained.kernels):
-            if each.file == name and each.line and each.instructions and each.line <= len(lines):
-                instructions[each.line] += each.instructions
-                line = lines[each.line - 1]
-                line.share = (line.share or 0.0) + each.slots / total
-                line.instructions = short_count(instructions[each.line])
-        for costly in explained.costly:
-            place = costly.line.line
-            if costly.line.file == name and place and place <= len(lines):
-                lines[place - 1].notes.append(("cost", costly.sentence))
+        _add_costs(lines, explained, name)
     for number, kind, text in _places(verdict, name):
         if 0 < number <= len(lines) and (kind, text) not in lines[number - 1].notes:
             lines[number - 1].notes.append((kind, text))
@@ -104,6 +93,21 @@ def _explained(subject: Subject, name: str) -> tuple[Explained | None, str]:
         "warp instruction takes one, a sector of global memory one, a pass of shared memory four), "
         "and how many warps issue there."
     )
+
+
+def _add_costs(lines: list[SourceLine], explained: Explained, name: str) -> None:
+    instructions: Counter[int] = Counter()
+    total = sum(kernel.slots for kernel in explained.kernels) or 1.0
+    for _, cost in all_lines(explained.kernels):
+        if cost.file == name and cost.line and cost.instructions and cost.line <= len(lines):
+            instructions[cost.line] += cost.instructions
+            line = lines[cost.line - 1]
+            line.share = (line.share or 0.0) + cost.slots / total
+            line.instructions = short_count(instructions[cost.line])
+    for costly in explained.costly:
+        place = costly.line.line
+        if costly.line.file == name and place and place <= len(lines):
+            lines[place - 1].notes.append(("cost", costly.sentence))
 
 
 def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:

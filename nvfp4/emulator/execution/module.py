@@ -86,18 +86,21 @@ class LoadedModule:
                 self.constants.add(variable.name)
             self.memory[variable.name] = isolated(variable.nbytes, variable.align)
         for variable in fresh:
-            array = self.memory[variable.name]
-            for offset, width, value in variable.initial:
-                if isinstance(value, tuple):
-                    symbol, addend = value
-                    if symbol not in self.memory:
-                        raise LaunchError(
-                            f"variable {variable.name} is initialised with {symbol}, which is not "
-                            "a variable of the module"
-                        )
-                    value = self.memory[symbol].ctypes.data + addend
-                raw = value.to_bytes(width, "little")
-                array[offset : offset + width] = np.frombuffer(raw, np.uint8)
+            self._initialise(variable)
+
+    def _initialise(self, variable: Variable) -> None:
+        array = self.memory[variable.name]
+        for offset, width, value in variable.initial:
+            if isinstance(value, tuple):
+                symbol, addend = value
+                if symbol not in self.memory:
+                    raise LaunchError(
+                        f"variable {variable.name} is initialised with {symbol}, which is not "
+                        "a variable of the module"
+                    )
+                value = self.memory[symbol].ctypes.data + addend
+            raw = value.to_bytes(width, "little")
+            array[offset : offset + width] = np.frombuffer(raw, np.uint8)
 
 
 def load_module(text: str) -> LoadedModule:

@@ -151,16 +151,7 @@ def ld(site: Site) -> Action:
         if is_small:
             address = ex.batch.launch.whole_address(space, address)
             if address.size > 1:
-                # The constant cache serves the addresses of a warp one after the other. Source:
-                # CUDA C++ Programming Guide, Device Memory Accesses, Constant Memory.
-                positions, asked = (
-                    ex.positions(),
-                    ex.batch.launch.work.asked[site.instruction.start],
-                )
-                whole = ex.group.spread(address)[positions]
-                passes, requests = _different(ex.batch, site, ex.group.warp[positions], whole)
-                asked.requests += requests
-                asked.passes += passes
+                _count_constants(ex, site, address)
         return tuple(load(ex, what, address))
 
     base = memory.base
@@ -174,6 +165,18 @@ def ld(site: Site) -> Action:
         return undefined_memory.loaded(ex, what, values[0])
 
     return site.action("load", run, shadow=shadow, loads=True)
+
+
+def _count_constants(ex: Execution, site: Site, address: Array) -> None:
+    """Count the addresses of each warp, which the constant cache serves one after the other.
+
+    Source: CUDA C++ Programming Guide, Device Memory Accesses, Constant Memory.
+    """
+    positions, asked = ex.positions(), ex.batch.launch.work.asked[site.instruction.start]
+    whole = ex.group.spread(address)[positions]
+    passes, requests = _different(ex.batch, site, ex.group.warp[positions], whole)
+    asked.requests += requests
+    asked.passes += passes
 
 
 def _different(batch: Batch, site: Site, warp: Array, place: Array) -> tuple[int, int]:

@@ -134,12 +134,7 @@ def cp_async(site: Site) -> Action:
             length[group.spread(more[0])[at]] = 0
         elif extra:
             length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
-        data = np.zeros((at.size, nbytes), np.uint8)  # zeros behind what is read
-        for amount in distinct(length[length > 0]).tolist():
-            some = np.flatnonzero(length == amount)
-            shape = reading if amount == nbytes else Access(site, "global", 1, amount)
-            words = read(batch, shape, "global", address[some], lanes[some])
-            data[some, :amount] = np.ascontiguousarray(words.T).view(np.uint8)
+        data = _read_parts(batch, site, reading, address, lanes, length)
         copies = batch.kept(PendingCopies)
         due = np.ones(lanes.size, np.bool_)
         packet = _Packet(lanes, offset, data, copies.committed[lanes], np.zeros_like(lanes), due)
@@ -150,6 +145,25 @@ def cp_async(site: Site) -> Action:
             copies.pending.append(packet)
 
     return site.action("copy", run)
+
+
+def _read_parts(
+    batch: Batch, site: Site, whole: Access, address: Array, lanes: Array, length: Array
+) -> Array:
+    """Return uint8[lane, byte] of global memory, `length` bytes for each lane and zeros behind."""
+    if (length == whole.nbytes).all():
+        return _read(batch, whole, address, lanes)
+    data = np.zeros((address.size, whole.nbytes), np.uint8)
+    for amount in distinct(length[length > 0]).tolist():
+        some = np.flatnonzero(length == amount)
+        shape = whole if amount == whole.nbytes else Access(site, "global", 1, amount)
+        data[some, :amount] = _read(batch, shape, address[some], lanes[some])
+    return data
+
+
+def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
+    """Read uint8[lane, byte] from global memory, checked and counted."""
+    return np.ascontiguousarray(read(batch, access, "global", address, lanes).T).view(np.uint8)
 
 
 @instruction("cp.async.commit_group")

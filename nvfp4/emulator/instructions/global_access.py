@@ -442,16 +442,7 @@ def check_order_of_launches(
     if not hazards or not batch.launch.check:
         return
     lanes = np.array([lane(i) for i in range(address.size)], np.int64)
-    # Which lanes have waited, or learned through a barrier that another thread of their cluster
-    # has.
-    waits, clusters = batch.kept(LaunchWaits), batch.clusters
-    cluster, warp = clusters.cta[lanes], clusters.thread[lanes] >> 5
-    since = waits.clocks[cluster]
-    known = batch.shared.clocks.known[cluster, warp, : clusters.warps]
-    others = known >= since
-    own = np.arange(lanes.size), warp
-    others[own] = known[own] > since[own] + 1
-    waited = waits.lanes[lanes] | (others & (since > 0)).any(axis=1)
+    waited = _waited(batch, lanes)
     found, its = hazards.find(address, nbytes, waited), "writes"
     does = "reads" if flag == READ else "also writes"
     if found is None and flag == WRITTEN:
@@ -468,3 +459,16 @@ def check_order_of_launches(
         "put cudaGridDependencySynchronize() (griddepcontrol.wait) before the access, in each "
         "launch of the chain",
     )
+
+
+def _waited(batch: Batch, lanes: Array) -> Array:
+    """Return for each lane, as bool, whether it has waited, or learned through a barrier that
+    another thread of its cluster has."""
+    waits, clusters = batch.kept(LaunchWaits), batch.clusters
+    cluster, warp = clusters.cta[lanes], clusters.thread[lanes] >> 5
+    since = waits.clocks[cluster]
+    known = batch.shared.clocks.known[cluster, warp, : clusters.warps]
+    others = known >= since
+    own = np.arange(lanes.size), warp
+    others[own] = known[own] > since[own] + 1
+    return waits.lanes[lanes] | (others & (since > 0)).any(axis=1)

@@ -177,21 +177,24 @@ class ModuleParser(OperandParser):
             elif text == ".alias":
                 self.skip_statement()
             else:
-                linkage = set()
-                while self.now.text in _LINKAGE:
-                    linkage.add(self.take().text)
-                if self.now.text in (".entry", ".func"):
-                    function = self.function_definition()
-                    known = module.functions.get(function.name)
-                    if known is not None and known.body is not None and function.body is not None:
-                        raise self.error(f"{function.name} is defined twice")
-                    if function.body is not None or known is None:
-                        module.functions[function.name] = function
-                elif self.now.text in _SPACES:
-                    module.variables.extend(self.variables(".extern" in linkage))
-                else:
-                    raise self.error(f"unexpected {self.now.text!r} at module scope")
+                self.top_level(module)
         return module
+
+    def top_level(self, module: syntax.Module) -> None:
+        linkage = set()
+        while self.now.text in _LINKAGE:
+            linkage.add(self.take().text)
+        if self.now.text in (".entry", ".func"):
+            function = self.function_definition()
+            known = module.functions.get(function.name)
+            if known is not None and known.body is not None and function.body is not None:
+                raise self.error(f"{function.name} is defined twice")
+            if function.body is not None or known is None:
+                module.functions[function.name] = function
+        elif self.now.text in _SPACES:
+            module.variables.extend(self.variables(".extern" in linkage))
+        else:
+            raise self.error(f"unexpected {self.now.text!r} at module scope")
 
     def function_definition(self) -> syntax.Function:
         line = self.now.line

@@ -44,6 +44,19 @@ class Fragment:
         return 32 if self.lane.max() > 15 else 16
 
 
+def _fragment(shape: str, registers: int) -> Fragment:
+    j, t = np.meshgrid(np.arange(registers), np.arange(32), indexing="ij")
+    if shape == "32x32b":
+        lane, column = t, j
+    elif shape == "16x64b":
+        lane, column = t // 4 + 8 * (t % 2), 2 * j + t // 2 % 2
+    elif shape == "16x128b":
+        lane, column = t // 4 + 8 * (j % 2), 4 * (j // 2) + t % 4
+    else:
+        lane, column = t // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (t % 4) + j % 2
+    return Fragment(lane, column)
+
+
 def _fragment_of(site: Site, registers: int) -> Fragment:
     """Return the layout of an instruction's registers. Raises UnsupportedInstruction."""
     shape = next((part for part in site.parts if part in _REGISTERS), None)
@@ -55,16 +68,7 @@ def _fragment_of(site: Site, registers: int) -> Fragment:
         raise site.unsupported(f"{site.opcode} moves more than {_MOST_REGISTERS} registers")
     if registers != wanted:
         raise site.unsupported(f"{site.opcode}: {registers} registers where {wanted} belong")
-    j, t = np.meshgrid(np.arange(wanted), np.arange(32), indexing="ij")
-    if shape == "32x32b":
-        lane, column = t, j
-    elif shape == "16x64b":
-        lane, column = t // 4 + 8 * (t % 2), 2 * j + t // 2 % 2
-    elif shape == "16x128b":
-        lane, column = t // 4 + 8 * (j % 2), 4 * (j // 2) + t % 4
-    else:
-        lane, column = t // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (t % 4) + j % 2
-    return Fragment(lane, column)
+    return _fragment(shape, wanted)
 
 
 _MODIFIERS = " ".join(("sync", "aligned", "b32", *_REGISTERS, *_REPETITIONS))
@@ -183,25 +187,31 @@ def store(site: Site) -> Action:
     ) -> tuple[Array, ...]:
         none = np.zeros(ex.group.lanes.size, np.bool_)
         if any(each.any() for each in shadows[2:]):
-            # Words that were stored from undefined registers are marked as undefined.
-            launch, line = ex.batch.launch, site.instruction.line
-            rows = np.stack([by_warp(ex.group, each) for each in shadows[2:]])
-            addresses = by_warp(ex.group, given[0])
-            for warp in whole_warps(site, ex).tolist():
-                at = site.lane(ex.batch, 32 * warp)
-                lane, column = _reach(at, int(addresses[warp, 0]), fragment, "write")
-                bad = rows[:, warp] != 0
-                memory = issue.memory_of(at)
-                columns = (fragment.column + column)[bad]
-                memory.defined[columns, (fragment.lane + lane)[bad]] = False
-                memory.put_undefined(columns.tolist(), line)
-            if not launch.tracks_memory:
-                text = f"tensor memory, where PTX line {line} has written undefined values"
-                launch.undefined_memory.setdefault(line, Origin(UninitialisedRegister, text))
+            _keep_undefined(site, ex, fragment, given, shadows[2:])
         return (ex.group.fold(none),)
 
     site.sources.extend(Source(each, "b32") for each in (ALL_LANES, *values))
     return site.action("store", run, gate=member_gate(1), shadow=shadow)
+
+
+def _keep_undefined(
+    site: Site, ex: Execution, fragment: Fragment, given: Sequence[Array], shadows: Sequence[Array]
+) -> None:
+    """Mark words that were stored from undefined registers as undefined."""
+    launch, line = ex.batch.launch, site.instruction.line
+    rows = np.stack([by_warp(ex.group, each) for each in shadows])
+    addresses = by_warp(ex.group, given[0])
+    for warp in whole_warps(site, ex).tolist():
+        at = site.lane(ex.batch, 32 * warp)
+        lane, column = _reach(at, int(addresses[warp, 0]), fragment, "write")
+        bad = rows[:, warp] != 0
+        memory = issue.memory_of(at)
+        columns = (fragment.column + column)[bad]
+        memory.defined[columns, (fragment.lane + lane)[bad]] = False
+        memory.put_undefined(columns.tolist(), line)
+    if not launch.tracks_memory:
+        text = f"tensor memory, where PTX line {line} has written undefined values"
+        launch.undefined_memory.setdefault(line, Origin(UninitialisedRegister, text))
 
 
 @instruction("tcgen05.wait::ld", "tcgen05.wait::st", operands="", modifiers="sync aligned")
