@@ -307,6 +307,12 @@ class ExitedPeer(MemoryFault, code="exited_peer"):
     )
 
 
+class UnbegunPeer(MemoryFault, code="unbegun_peer"):
+    """A CTA accesses shared memory of another CTA in its cluster that may not have begun."""
+
+    rule = "CUDA C++ Programming Guide, Distributed Shared Memory: all blocks must have begun"
+
+
 class GlobalRace(MemoryFault, code="global_race"):
     """Two threads touched one byte of global memory, one of them writing, in no order."""
 

@@ -3,7 +3,7 @@ of other CTAs of a cluster.
 
 A shared address names the CTA that it belongs to, by its rank. A CTA's memory exists until its last
 thread has ended. A thread that accesses the memory of another CTA must make sure that this CTA has
-not ended and waits for the access.
+begun, has not ended and waits for the access.
 """
 
 import numpy as np
@@ -124,11 +124,29 @@ def visit(
     if not batch.shared.checked:
         return
     visits, clusters = batch.kept(_Visits), batch.clusters
+    if nbytes and not visits.clock[rows, warps].all():
+        _note_unbegun(batch, site, rows, lanes)
     clocks = batch.shared.clocks.known[clusters.cta[lanes], warps, warps]
     visits.clock[rows, warps] = clocks
     first_of = np.unique(np.stack((rows, warps)), axis=1, return_index=True)[1]
     for i in first_of.tolist():
         visits.last[int(rows[i]), int(warps[i])] = site.lane(batch, lanes[i])
+
+
+def _note_unbegun(batch: Batch, site: Site, rows: Array, lanes: Array) -> None:
+    """Note a lane that accesses the shared memory of a CTA of which its warp has heard nothing."""
+    size, clusters = batch.grid.warps, batch.clusters
+    known = batch.shared.clocks.known[clusters.cta[lanes], clusters.thread[lanes] >> 5]
+    first = rows % batch.cluster_size * size
+    heard = np.take_along_axis(known, first[:, None] + np.arange(size), 1).any(axis=1)
+    early = np.flatnonzero(~heard & (batch.cluster_barrier.seen(lanes) == 0))
+    if early.size:
+        peer = _cta(batch, int(rows[early[0]]))
+        site.lane(batch, lanes[early[0]]).note(
+            errors.UnbegunPeer,
+            f"access to shared memory of {peer}, which may not have begun",
+            "begin with a barrier of the cluster (cluster.sync()) that all threads reach",
+        )
 
 
 def send(at: LaneSite) -> None:
