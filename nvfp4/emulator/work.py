@@ -54,6 +54,8 @@ class Sampled:
     """The share of sectors that the thread block had requested before L1 was emptied."""
     passes: float = 0.0
     """Passes of L1 in each request: the most accesses to the same place in lines of 128 bytes."""
+    sharers: float = 1.0
+    """Warps of the thread block that ask for a sector at the same time."""
 
 
 @dataclass
@@ -172,7 +174,7 @@ class WorkCounter:
     _of_cta: dict[int, int] = field(default_factory=dict)
     _looked: dict[tuple[int, int], Array] = field(default_factory=dict)
     _weights: Array | None = None
-    _counts: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(4)))
+    _counts: dict[int, Array] = field(default_factory=lambda: defaultdict(lambda: np.zeros(5)))
     _order: list[tuple[int, Array, Array, Array]] = field(default_factory=list)
     _spent: dict[int, Array] = field(default_factory=dict)
     _total: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -224,10 +226,11 @@ class WorkCounter:
         warps = np.array(self._warps).reshape(len(self._warps), len(starts))
         first = self._first_in_ctas()
         for start, counts in self._counts.items():
-            requests, sectors, lines, passes = counts.tolist()
+            requests, sectors, lines, passes, different = counts.tolist()
             new, requests_with_new, uneven, again = first[start].tolist()
             shares = new / sectors, requests_with_new / requests, uneven, again / sectors
-            self.asked[start].sampled = Sampled(lines / requests, *shares, passes / requests)
+            rest = passes / requests, sectors / different
+            self.asked[start].sampled = Sampled(lines / requests, *shares, *rest)
         ctas, asked = list(self._ctas), dict(self.asked)
         tensor_cycles = max(self._most.pop(TENSOR, {0: 0}).values())
         chained, loaded = (self._most.pop(each, {}) for each in (CHAINED, CHAINED_LOADS))
@@ -257,8 +260,9 @@ class WorkCounter:
         begins = begin_of_runs(warp)
         lines = np.count_nonzero(begins | begin_of_runs(sector >> _LINES_SHIFT))
         asking = cta[begins]
-        self._counts[start] += copies * np.array((asking.size, sector.size, lines, passes))
         pairs, at = np.unique(pairs_of(cta, sector), return_index=True)
+        each = copies * np.array((asking.size, sector.size, lines, passes))
+        self._counts[start] += [*each, pairs.size]
         self._order.append((start, pairs, warp[at], asking))
 
     def empty_l1(self, cta: Array) -> None:

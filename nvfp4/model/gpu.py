@@ -45,7 +45,8 @@ class Gpu:
     memory_stores: float  # from memory, where the line was not in the L2
     l1_lines: float  # of 128 bytes that a load touches in different banks, a cycle
     barrier: int  # from the last warp's arrival
-    cluster_barrier: int  # as well
+    cluster_barrier: int  # as well, without the fence before it
+    fence: int  # of all threads of a GPU or a cluster
     bulk: int  # of an SM, between two copies by the copy engine
     atomic_latency: int  # until its result is there
     atomic_ns: float  # between two updates of a word by atomics

@@ -39,6 +39,8 @@ H100 = Gpu(
     ),
     # cold_read_us, contest, from 32 to 256 MiB; and how much later than after a clean flush
     dirty=(
+        (1 * _KIB, 331),
+        (2 * _KIB, 652),
         (4 * _KIB, 1258),
         (8 * _KIB, 2163),
         (16 * _KIB, 2742),
@@ -57,7 +59,8 @@ H100 = Gpu(
     memory_stores=0.86,  # 3.33 TB/s of 32 to 128 MiB after the contest's flush (2026-11-28)
     l1_lines=4,  # 8.2 to 8.5 cycles for 32 lines in 32 banks (2026-11-28)
     barrier=20,  # latency_cycles, barrier
-    cluster_barrier=770,  # 200 of four CTAs of 128 threads (2026-11-28)
+    cluster_barrier=95,  # 770 with a fence, 200 of four CTAs of 128 threads (2026-11-28)
+    fence=675,  # with or without a store before it (2026-11-28)
     bulk=5,  # 2.6 ns, copies of 16 to 128 bytes by eight warps, as the next ones (2026-11-26)
     atomic_latency=578,  # a chain of atomics (2026-11-28)
     atomic_ns=0.73,  # 32-bit and 64-bit integers, exchanges

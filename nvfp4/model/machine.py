@@ -46,6 +46,9 @@ _SLOW_READ = 2
 _BARRIER = 8
 """Cycles until a scheduler's next warp can arrive at a barrier: that takes 13 cycles and 2 for each
 warp of an SM (H100, 2 to 32 warps, 2026-11-28)."""
+_FENCE = 40
+"""Cycles until a scheduler's next warp can begin a fence: 16 warps take 250 longer than one, 64 some
+500 (H100, 2026-11-28)."""
 _GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
 _WARP = 32
 _WORD_BYTES = 4
@@ -72,12 +75,19 @@ class Access:
     """Requests that fetch bytes from the L2."""
     again: float = 0.0
     """The share of `l2` that the same thread block has fetched before."""
+    common: float = 1.0
+    """The share of thread blocks that want a sector."""
+    cold: float = 0.0
+    """The share of `l2` that other thread blocks fetch from memory at the same time, if all run at
+    once."""
     asked: int = 0
     """Bytes of all requests, in whole sectors."""
     lines: float = 1.0
     """Lines of 128 bytes in each request."""
     l1_passes: float = 0.0
     """Passes of L1 in each request."""
+    sharers: float = 1.0
+    """Warps of a thread block that ask for the same at the same time."""
     turns: float = 1.0
     """Turns of each request of atomics on shared memory, as lanes meet at one word."""
     local_lines: float = 0.0
@@ -91,8 +101,8 @@ class Access:
     """Bytes that come from memory for it."""
 
 
-def access(asked: Asked, spread: float) -> Access:
-    """Return the accesses of a statement of a launch; see `Work.spread`."""
+def access(asked: Asked, spread: float, ctas: int) -> Access:
+    """Return the accesses of a statement of a launch of `ctas` thread blocks. spread: see `Work`."""
     if asked.copied:
         fresh = asked.fresh * SECTOR_BYTES * spread
         return Access(requests=asked.requests, copied=asked.copied, copied_fresh=fresh)
@@ -105,10 +115,13 @@ def access(asked: Asked, spread: float) -> Access:
         l2=(first - asked.fresh) * SECTOR_BYTES,
         memory_requests=fetching * asked.fresh / first if first else 0.0,
         l2_requests=fetching * (1 - asked.fresh / first) if first else 0.0,
+        common=min(1.0, first / (asked.fresh * ctas)) if asked.fresh else 1.0,
+        cold=min(1.0, asked.fresh * ctas / first) if first else 0.0,
         again=min(1.0, sampled.again * asked.sectors / max(first - asked.fresh, 1.0)),
         asked=asked.sectors * SECTOR_BYTES,
         lines=sampled.lines,
         l1_passes=sampled.passes,
+        sharers=sampled.sharers,
         turns=max(1.0, asked.turns / max(asked.shared_requests, 1)),
         local_lines=asked.local_lines / max(asked.requests, 1),
         shared_requests=asked.shared_requests,
@@ -148,6 +161,10 @@ class Use:
     """See `sass.Instruction`; -1 for no scoreboard."""
     reads: int = -1
     """See `sass.Instruction`; -1 for no scoreboard."""
+    sharers: float = 1.0
+    """Executions, one after the other, that wait for what the first of them fetches."""
+    cold: float = 0.0
+    """See `Access`."""
 
 
 def columns(uses: list[Use]) -> list[Array]:
@@ -161,24 +178,25 @@ def machine(
     code: Code,
     accesses: dict[int, Access],
     executions: dict[int, float],
-    l2_share: float,
+    resident: int,
     local_fits: bool = True,
 ) -> list[Use]:
     """Return the use of each instruction.
 
     accesses: by statement, over a launch. executions: how often the launch executes the memory
-    instructions of each statement. l2_share: of the bytes that several thread blocks want, how
-    much an SM has to fetch. local_fits: whether L1 holds the local memory of an SM's threads.
+    instructions of each statement. resident: thread blocks that an SM holds at a time. local_fits:
+    whether L1 holds the local memory of an SM's threads.
     """
     uses = []
     for each in code.instructions:
         asked = accesses.get(each.statement, Access())
-        use = _use(gpu, each, asked, executions.get(each.statement, 1.0), l2_share)
+        use = _use(gpu, each, asked, executions.get(each.statement, 1.0), resident)
         if each.name == "LDL" and local_fits:
             use = replace(use, shared=0.0)
         sets, reads = (-1 if b == NO_SCOREBOARD else b for b in (each.sets, each.reads))
         issue = gpu.unpack_issue if each.name == "F2FP" and "UNPACK" in each.opcode else 1.0
-        stall, waits = max(1, each.stall), each.waits
+        fence = gpu.fence if each.name == "MEMBAR" and ".CTA" not in each.opcode else 1
+        stall, waits = max(fence, each.stall), each.waits
         uses.append(replace(use, issue=issue, stall=stall, waits=waits, sets=sets, reads=reads))
     return uses
 
@@ -189,7 +207,7 @@ def _words(each: Instruction) -> float:
     return int(wide[1]) / 32 if wide else 1.0
 
 
-def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float) -> Use:
+def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, resident: int) -> Use:
     name = each.name
     words = _words(each)
     generic = name in ("LD", "ST") and access.shared_requests > access.requests
@@ -202,7 +220,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         busy, latency = turns * passes, round(turns * gpu.shared_latency)
         return Use(SHARED, LSU, 2, latency, busy=busy)
     if name in GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
-        return _global_use(gpu, each, access, executions, l2_share)
+        return _global_use(gpu, each, access, executions, resident)
     if name in ("LDL", "STL"):
         # L1 keeps what it writes through to L2 (Khairy et al., Accel-Sim, ISCA 2020: Volta's L1).
         lines = max(words, access.local_lines)
@@ -243,6 +261,8 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_shar
         return Use(SHARED, LSU, 2, gpu.shared_latency, busy=busy)
     if name == "SYNCS" and "TRYWAIT" in each.opcode:
         return Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
+    if name == "MEMBAR":
+        return Use(VARIABLE, UNIFORM, _FENCE)
     pipe, interval = _pipe(gpu, each)
     return Use(VARIABLE, pipe, interval, _DEFAULT_LATENCY)
 
@@ -259,7 +279,7 @@ def _barrier_use(gpu: Gpu, each: Instruction) -> Use:
 
 
 def _global_use(
-    gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float
+    gpu: Gpu, each: Instruction, access: Access, executions: float, resident: int
 ) -> Use:
     """Return the use of an access to global memory.
 
@@ -268,7 +288,9 @@ def _global_use(
     writes go to L2 each time.
     """
     past_l1 = _PAST_L1.search(each.opcode)
-    part = 1.0 if past_l1 else l2_share + (1 - l2_share) * access.again
+    # What one of the resident thread blocks wants, others want with the same chance.
+    once = (1 - (1 - access.common) ** resident) / (resident * access.common)
+    part = 1.0 if past_l1 else once + (1 - once) * access.again
     if past_l1 or each.name in _GLOBAL_STORES:
         requests = max(access.requests - access.memory_requests, 0.0)
         l2 = max(access.asked - access.memory, 0.0)
@@ -283,16 +305,20 @@ def _global_use(
         own, rest = _stored(gpu, access.memory / executions, written / executions)
         rate = _rate(access.memory_requests / executions)
         return Use(STORE, LSU, 2, gpu.l1_latency, own, rest, busy, own_rate=rate)
+    # A lone sector of a line takes the way from the L2 as long as two.
+    wide = max(1.0, gpu.l2_line * access.lines * access.requests / max(access.asked, 1))
     return Use(
         kind=ASYNC if each.name == "LDGSTS" else LOAD,
         pipe=LSU,
         interval=2,
         latency=gpu.atomic_latency if each.name.startswith("ATOM") else gpu.l1_latency,
         own=access.memory / executions,
-        shared=access.l2 * part / executions,
+        shared=access.l2 * part * wide / executions,
         busy=busy,
         own_rate=_rate(access.memory_requests / executions),
         shared_rate=_rate(access.l2_requests * part / executions),
+        sharers=1.0 if past_l1 else access.sharers,
+        cold=0.0 if past_l1 else access.cold,
     )
 
 

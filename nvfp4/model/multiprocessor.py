@@ -47,8 +47,8 @@ def memory_cycles(bytes_in_flight, curve_bytes, curve_cycles):  # type: ignore[n
 @loop
 def simulate(  # type: ignore[no-untyped-def]
     kind, pipe, interval, latency, own, shared, busy, own_rate, shared_rate, issue, stall, waits,
-    sets, reads, trace, trace_start, of_warp, of_cta, resident, spacing, cta_start, load_share,
-    curve_bytes, curve_cycles, l2_latency, port_bytes, branch,
+    sets, reads, sharers, cold, trace, trace_start, of_warp, of_cta, resident, spacing, cta_start,
+    load_share, curve_bytes, curve_cycles, l2_latency, port_bytes, branch,
 ):  # fmt: skip
     """Simulate a multiprocessor. Return the cycles (negative if warps wait forever), cycles by
     instruction and by reason, and the bytes fetched from memory.
@@ -85,6 +85,10 @@ def simulate(  # type: ignore[no-untyped-def]
     # The first request misses.
     misses = 1.0 - own_rate
     others = 1.0 - shared_rate
+    # When what one warp has fetched for others is there, and how many of them will still ask.
+    filled = np.zeros((kind.shape[0], resident))
+    owed = np.zeros((kind.shape[0], resident))
+    early = np.ones(resident, np.bool_)  # CTAs that the SM began with
     by_reason = np.zeros(10)
     sched_free = np.zeros(4)
     pipe_free = np.zeros((4, 16))
@@ -103,6 +107,7 @@ def simulate(  # type: ignore[no-untyped-def]
     unfinished = np.zeros(resident, np.int64)
     total_bulks = np.zeros(of_warp.shape[0], np.int64)
     bulks_a_wait = np.ones(of_warp.shape[0], np.int64)
+    issues = np.zeros(of_warp.shape, np.bool_)
     # What a CTA copies is shared out among the waits of the warp that waits most often.
     for c in np.unique(of_cta):
         total_waits = 1
@@ -110,6 +115,7 @@ def simulate(  # type: ignore[no-untyped-def]
             of_one = 0
             for k in range(trace_start[of_warp[c, w]], trace_start[of_warp[c, w] + 1]):
                 total_bulks[c] += kind[trace[k]] == machine.BULK
+                issues[c, w] |= kind[trace[k]] == machine.BULK
                 of_one += kind[trace[k]] == machine.BULK_WAIT
             total_waits = max(total_waits, of_one)
         bulks_a_wait[c] = max(1, total_bulks[c] // total_waits)
@@ -175,7 +181,9 @@ def simulate(  # type: ignore[no-untyped-def]
         if k == machine.BULK_WAIT:
             cta = slot // warps
             wanted = (waited[slot] + 1) * bulks_a_wait[kind_of[cta]]
-            if wanted > bulks[cta] and wanted <= total_bulks[kind_of[cta]]:
+            # A trace has turns without a copy among those with one, where a loop has them last.
+            issuer = issues[kind_of[cta], slot % warps] and bulks[cta] > 0
+            if not issuer and bulks[cta] < wanted <= total_bulks[kind_of[cta]]:
                 ready[slot] = t + _POLL
                 continue
         # Attribute the cycles since this scheduler's last instruction.
@@ -227,17 +235,28 @@ def simulate(  # type: ignore[no-untyped-def]
                 lsu_free = begin + busy[i]
             done = begin + busy[i] - 1 + latency[i]
             reason = WAITS_SHARED if k == machine.SHARED else WAITS_L1
-            # Of requests that share sectors only some have to fetch them, and then all of them.
-            misses[i] += own_rate[i]
+            # Of requests that share sectors only some have to fetch them, and then all of them;
+            # others wait with them.
+            cta = slot // warps
+            first = owed[i, cta] < 1
+            if first:
+                owed[i, cta] += sharers[i]
+            owed[i, cta] -= 1
+            asking = sharers[i] if first else 0.0
+            misses[i] += own_rate[i] * asking
             asked = 0.0
-            if own[i] > 0 and misses[i] >= 1:
+            if first and own[i] > 0 and misses[i] >= 1:
                 misses[i] -= 1
                 asked = own[i] / own_rate[i]
-            others[i] += shared_rate[i]
+            others[i] += shared_rate[i] * asking
             moved = asked
-            if shared[i] > 0 and others[i] >= 1:
+            if first and shared[i] > 0 and others[i] >= 1:
                 others[i] -= 1
                 moved += shared[i] / shared_rate[i]
+                if early[cta] and cold[i] > 0.5:
+                    # CTAs of other SMs ask for it as well, and all wait for memory.
+                    cycles = memory_cycles(in_flight * load_share, curve_bytes, curve_cycles)
+                    done = max(done, begin + cycles)
             if moved > 0:
                 engine = 0.0 if p == machine.LSU else busy[i]
                 port_free = max(port_free, begin) + max(moved / port_bytes, engine)
@@ -266,6 +285,11 @@ def simulate(  # type: ignore[no-untyped-def]
                     tail = (tail + 1) % _IN_FLIGHT
                 else:
                     in_flight -= asked
+            if first:
+                filled[i, cta] = done
+            elif filled[i, cta] > done:
+                done = filled[i, cta]
+                reason = WAITS_L2
         if k == machine.ASYNC:
             open_copies[slot] = max(open_copies[slot], done)
         elif k == machine.COMMIT:
@@ -319,6 +343,7 @@ def simulate(  # type: ignore[no-untyped-def]
                 unfinished[cta] = warps
                 bulks[cta] = 0
                 arrived[cta] = 0
+                early[cta] = False
                 stale = 15
                 for w in range(warps):
                     other = cta * warps + w

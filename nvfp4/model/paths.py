@@ -32,6 +32,7 @@ MEMORY = frozenset(
      "LDSM", "STSM", "UBLKCP", "UTMALDG", "UTMASTG", "UTMAREDG", "UBLKPF")
 )  # fmt: skip
 """Instructions that access memory which the emulator has counted."""
+COPIES = frozenset(("UBLKCP", "UTMALDG"))
 COMPILERS_OWN = frozenset(("LDL", "STL", "MOV", "BRA", "BSSY", "BSYNC", "NOP", "WARPSYNC"))
 """Instructions that a compiler adds, which say little about how often a statement is executed."""
 _WIDE = frozenset(("LDG", "STG", "LDS", "STS", "LD", "ST"))
@@ -94,6 +95,17 @@ class Paths:
         self._ptx = ptx
         self._graph = graph_of(code)
         self._copies = _copies(code, ptx)
+        copying = [
+            any(each.name in COPIES for each in code.instructions[block.start : block.end])
+            for block in code.blocks
+        ]
+        blocks = self._graph.blocks
+        self._copying = {node for node, block in enumerate(blocks) if block >= 0 and copying[block]}
+        for _ in range(2):
+            edges = self._graph.edges
+            self._copying |= {
+                a for a, b, _ in edges if b in self._copying and blocks[a] == blocks[b] - 1
+            }
         self._known: dict[tuple[tuple[int, int], ...], Trace] = {}
         self._branched: dict[int, int] = {}
         """Statements of barriers with a predicate, which the compiler makes of a branch."""
@@ -122,7 +134,7 @@ class Paths:
 
     def _steps(self, taken: list[int]) -> Array:
         blocks = self._code.blocks
-        way = _trail(self._graph, taken)
+        way = _trail(self._graph, taken, self._copying)
         if sum(self._graph.sizes[node] for node in way) > _MOST_STEPS:
             raise NoPrediction(f"a warp executes more than {_MOST_STEPS:,} instructions")
         pieces = [
@@ -375,14 +387,15 @@ class _Flow:
         return {node for node in others if node not in reached}
 
 
-def _trail(graph: Graph, taken: list[int]) -> list[int]:
+def _trail(graph: Graph, taken: list[int], copying: set[int]) -> list[int]:
     """Return a way that takes each edge as often as asked (Hierholzer's algorithm). Where there is
     a choice, the edge of which the largest part is left goes first, so that turns of loops and ways
-    of branches alternate as evenly as they can."""
+    of branches alternate as evenly as they can. Edges to the nodes `copying`, which start copies,
+    go before others: the last turns of a loop have nothing more to fetch."""
     edges: dict[int, list[list[int]]] = defaultdict(list)
     for (start, stop, _), times in zip(graph.edges, taken, strict=True):
         if times:
-            edges[start].append([times, times, stop])
+            edges[start].append([times, 1 if stop in copying else times, stop])
     way: list[int] = []
     stack = [0]
     while stack:

@@ -255,7 +255,7 @@ def kernel_time(
     local_bytes = resident * math.prod(asked.block) * code.stack_bytes
     left_bytes = gpu.l1_bytes - resident * (asked.shared_bytes + gpu.reserved_shared_bytes)
     fits = local_bytes <= left_bytes
-    table = machine(gpu, code, accesses, executions, 1 / resident, fits)
+    table = machine(gpu, code, accesses, executions, resident, fits)
     _check_bytes(code, table, times, accesses, lines)
     simulate = partial(simulated, gpu, table, traces, work.ctas, resident=resident, clean=clean)
     sizes = [sum(traces[warp].steps.size for warp in cta) for cta in work.ctas]
@@ -370,7 +370,10 @@ def _accesses(asked: Counted) -> dict[int, Access]:
         raise NoPrediction(_FEW_TAKE_LONGER)
     if uneven or more > _MOST_MISSED * sum(row[2] for row in rows):
         raise NoPrediction(_FEW_READ_MEMORY)
-    return {start: access(each, asked.work.spread) for start, each in counts.items()}
+    return {
+        start: access(each, asked.work.spread, math.prod(asked.grid))
+        for start, each in counts.items()
+    }
 
 
 def _executed(work: Work, traces: list[Trace]) -> Array:
