@@ -19,41 +19,35 @@ class Refusal:
     code: str
     """The code of the case, which is skipped."""
     words: str
-    """The beginning of the case's message."""
+    """The beginning of the case's message, behind ``not judged``."""
     way_out: str
     """Advice on what would help."""
 
 
 _elsewhere = "on a GPU it can be judged"
-not_emulated = Refusal("not_judged.not_emulated", "not judged: not emulated", _elsewhere)
-emulator_failed = Refusal(
-    "not_judged.emulator_failed", "not judged: a fault of the emulator", _elsewhere
-)
-too_slow = Refusal("not_judged.too_slow", "not judged: too slow here", "--timeout gives more time")
+not_emulated = Refusal("not_judged.not_emulated", "not emulated", _elsewhere)
+emulator_failed = Refusal("not_judged.emulator_failed", "a fault of the emulator", _elsewhere)
+too_slow = Refusal("not_judged.too_slow", "too slow here", "--timeout gives more time")
 not_installed = Refusal(
-    "not_judged.not_installed",
-    "not judged: not installed here",
-    "install it, or judge where it is installed",
+    "not_judged.not_installed", "not installed here", "install it, or judge where it is installed"
 )
 machine_limit = Refusal(
     "not_judged.machine_limit",
-    "not judged: needs more than this machine has",
+    "needs more than this machine has",
     "on a larger machine it can be judged",
 )
 not_retargeted = Refusal(
     "not_judged.not_retargeted",
-    "not judged: it cannot be rewritten for this GPU",
+    "it cannot be rewritten for this GPU",
     "on a GPU that it is compiled for it can be judged",
 )
 other_rounding = Refusal(
     "not_judged.rounding",
-    "not judged: the reference rounds differently here",
+    "the reference rounds differently here",
     "on a GPU the problem's own reference decides",
 )
-no_reference = Refusal(
-    "not_judged.problem", "not judged: no reference", "the problem's own code failed"
-)
-judge_ended = Refusal("not_judged.judge_ended", "not judged: the judge ended early", "try again")
+no_reference = Refusal("not_judged.problem", "no reference", "the problem's own code failed")
+judge_ended = Refusal("not_judged.judge_ended", "the judge ended early", "try again")
 
 refusals = {
     "kernel.unsupported_instruction": not_emulated,
@@ -181,7 +175,7 @@ def _left_out(result: Result, refusal: Refusal) -> Result:
     assert failure, "it failed"
     if failure.code != refusal.code:  # otherwise the message says so
         says = "its own process says: " if failure.told_by == BY_SUBMISSION else ""
-        message = f"{refusal.words}: {says}{message}"
+        message = f"not judged: {refusal.words}: {says}{message}"
     failure = replace(failure, code=refusal.code)
     return replace(result, status="skipped", message=message, failure=failure)
 
