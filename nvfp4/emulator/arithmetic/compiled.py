@@ -296,10 +296,7 @@ def select(chosen: Array, new: Array, old: Array) -> Array:
 
     NumPy takes ten times as long if the choices are irregular.
     """
-    shape = common_shape((chosen, new, old))
-    out = np.empty(shape, new.dtype)
-    _select(flat(chosen, shape), flat(new, shape), flat(old, shape), out.reshape(-1))
-    return out
+    return _on_lanes(_select, new.dtype)(chosen, new, old)
 
 
 @loop
