@@ -13,7 +13,7 @@ from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, who_left
+from nvfp4.emulator.state.global_races import FENCES, Found, Who, who_left
 from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, READ_LATE, WINDOW_SHIFT, WRITTEN
 from nvfp4.emulator.state.tally import Requests
@@ -30,8 +30,8 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     """Check and count the accesses of these lanes, one address each; note races of reads."""
     requests = Requests(address, lanes >> 5, 1, lambda i: int(lanes[i]))
     _visit(batch, access, requests, flag, lanes.size)
-    if flag == READ and batch.launch.races is not None:
-        _note_reads(batch, batch.launch.races, access, address, lanes)
+    if flag == READ:
+        _note_reads(batch, access, address, lanes)
 
 
 def write(batch: Batch, access: Access, address: Array, lanes: Array, data: Array) -> None:
@@ -56,12 +56,8 @@ def write_bytes(batch: Batch, site: Site, address: Array, lanes: Array, new: Arr
 
 def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane: int) -> None:
     """Record a lane's copy that reads `nbytes` at each address; the addresses have been checked."""
-    races = batch.launch.races
-    if races is not None and races.concerns(address):
-        lanes = np.full(address.size, lane)
-        site.record_access(batch, "global", address, nbytes, lanes, writes=False)
-        found = races.reads(address, nbytes, _who(batch, lanes))
-        _note(batch, site, READ, nbytes, address, lanes, found)
+    access = Access(site, "global", nbytes, 1)
+    _note_reads(batch, access, address, np.full(address.size, lane))
 
 
 def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array) -> None:
@@ -107,11 +103,11 @@ def _who(batch: Batch, lanes: Array) -> Who:
     return batch.cluster_numbers(row), row, batch.clusters.thread[lanes], batch.shared.clocks
 
 
-def _note_reads(
-    batch: Batch, races: GlobalRaces, access: Access, address: Array, lanes: Array
-) -> None:
-    site = access.site
-    if site.instruction.start in batch.launch.apart.compared or not races.concerns(address):
+def _note_reads(batch: Batch, access: Access, address: Array, lanes: Array) -> None:
+    site, races = access.site, batch.launch.races
+    if site.instruction.start in batch.launch.apart.compared:
+        return
+    if races is None or not races.concerns(address):
         return
     who = _who(batch, lanes)
     if access.strong:
@@ -192,7 +188,7 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
     _visit(batch, access, requests, READ, group.lanes.size)
     races = batch.launch.races
     if races is not None and races.concerns(flat):
-        _note_reads(batch, races, access, group.spread(address), group.lanes)
+        _note_reads(batch, access, group.spread(address), group.lanes)
     out = data_of(access, flat.size)
     native.gather(flat, out)
     return [row.reshape(shape) for row in out]
