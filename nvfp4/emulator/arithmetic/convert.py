@@ -7,7 +7,7 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.compiled import lookup, rounding
-from nvfp4.emulator.arithmetic.floats import flush, rectify, saturate
+from nvfp4.emulator.arithmetic.floats import flush, rectify, saturate, widen
 from nvfp4.emulator.arithmetic.formats import (
     F16,
     F32,
@@ -166,10 +166,8 @@ def saturate_f64(word: Array) -> Array:
 
 
 def _widen(source: Type, target: Type) -> Callable[[Array], Array]:
-    if target.name == "f32" and source.name == "f16":
-        return _without_warnings(compiled.kernel("f16.to.f32"))
     if target.name == "f32":
-        return lambda a: a.astype(np.uint32) << np.uint32(16)
+        return lambda a: widen(a, source)
     if source.name == "f16":
         return _f16_to_f64
     return lambda a: to_float64(a, source).view(np.uint64)

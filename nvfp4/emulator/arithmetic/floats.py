@@ -67,11 +67,13 @@ def flush_result(
     return np.where(smallest & tiny, result & result.dtype.type(form.sign), result)
 
 
-# Exact results in float64 for flush_result. Sums need none: they are exact down there.
+# Results in float64, exact or rounded to odd.
 EXACT: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
     "fma": lambda x, y, z: formats.odd_sum(np.multiply(x, y), z),
     "div": np.divide,
+    "add": formats.odd_sum,
+    "sub": lambda x, y: formats.odd_sum(x, -y),
 }
 
 
@@ -96,16 +98,8 @@ def rectify(word: Array, form: formats.Format) -> Array:
 def _bf16(name: str) -> Callable[..., Array]:
     """bf16 arithmetic through float64, where a product of two bf16 is exact."""
 
-    def function(a: Array, b: Array, *c: Array) -> Array:
-        with np.errstate(all="ignore"):
-            x, y = formats.decode(a, formats.BF16), formats.decode(b, formats.BF16)
-            if name == "mul":
-                total = x * y
-            elif name == "fma":
-                total = formats.odd_sum(x * y, formats.decode(c[0], formats.BF16))
-            else:
-                total = formats.odd_sum(x, -y if name == "sub" else y)
-        return formats.encode(total, formats.BF16).astype(np.uint16)
+    def function(*words: Array) -> Array:
+        return formats.encode(_exact(name, words, formats.BF16), formats.BF16).astype(np.uint16)
 
     return function
 
