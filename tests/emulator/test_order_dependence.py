@@ -357,5 +357,5 @@ def test_other_numbers_are_the_same_but_for_rounding() -> None:
     ):
         left, right = (np.full(2, number).view(np.uint8) for number in (one, other))
         for dtype in ("int32", "float32", ""):
-            same = experiment._same(left, right, True, False, View((2,), (4,), dtype=dtype))
+            same = experiment._rounded(left, right, False, View((2,), (4,), dtype=dtype))
             assert same == (dtype in dtypes)

@@ -267,7 +267,8 @@ class Comparison:
         return [
             Difference(order, buffer, expected, left[address], cause)
             for address, (buffer, expected) in first.items()
-            if not _same(expected, left[address], rounds, state.rounds, buffer.view)
+            if not np.array_equal(expected, left[address])
+            and not (rounds and _rounded(expected, left[address], state.rounds, buffer.view))
         ]
 
 
@@ -275,13 +276,9 @@ def _place_of(fault: errors.EmulatorError | None) -> object:
     return fault and (fault.message, fault.where)
 
 
-def _same(a: Array, b: Array, rounds: bool, atomics: bool, view: View | None) -> bool:
-    """Return whether two uint8[nbytes] are equal, except for rounding if `rounds`. atomics: whether
-    floats were added by atomics, maybe narrow ones. view: what is known of their elements."""
-    if np.array_equal(a, b):
-        return True
-    if not rounds:
-        return False
+def _rounded(a: Array, b: Array, atomics: bool, view: View | None) -> bool:
+    """Return whether two uint8[nbytes] are equal except for rounding. atomics: whether floats were
+    added by atomics, maybe narrow ones. view: what is known of their elements."""
     a, b = (np.pad(each, (0, -each.size % 8)) for each in (a, b))
     return any(
         _close(_floats(a, dtype), _floats(b, dtype), atomics or "16" in dtype)
