@@ -65,10 +65,11 @@ class Order:
         if self.number == 3 and warps > 1:
             later = 1 + self._random().permutation(ctas) % turns
             return np.where(warp == 0, 0, later[cta]).astype(np.int64)
+        mixed = _mixed(warps)
         if self.number == 2:
-            rows = rows.reshape(-1, size)[:, ::-1].reshape(-1)
+            rows, mixed = rows.reshape(-1, size)[:, ::-1].reshape(-1), mixed[::-1]
         cta_turn = rows % turns if self.number == 2 or size > 1 else rows * turns // ctas
-        warp_turn = np.argsort(_mixed(warps)[:: -1 if self.number == 2 else 1])
+        warp_turn = np.argsort(mixed)
         turn: Array = cta_turn[cta] * warps + warp_turn[warp]
         return turn.astype(np.int64)
 
