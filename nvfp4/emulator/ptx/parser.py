@@ -9,6 +9,9 @@ from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, WARP_SIZE, Cursor
 from nvfp4.emulator.ptx.types import is_type, type_bytes
 from nvfp4.records.source import SourceLines
 
+_WIDTHS = {"0f": 32, "0F": 32, "0d": 64, "0D": 64}
+"""The bits of a floating-point literal in hexadecimal, by its prefix."""
+
 
 class OperandParser(Cursor):
     """Reads one operand at a time."""
@@ -110,12 +113,9 @@ class OperandParser(Cursor):
 
     def _literal(self) -> Constant:
         text = self.now.text
-        if text[:2] in ("0f", "0F"):
+        if text[:2] in _WIDTHS:
             self.at += 1
-            return syntax.Real(int(text[2:], 16), 32)
-        if text[:2] in ("0d", "0D"):
-            self.at += 1
-            return syntax.Real(int(text[2:], 16), 64)
+            return syntax.Real(int(text[2:], 16), _WIDTHS[text[:2]])
         if "." in text or ("e" in text.lower() and not text.lower().startswith("0x")):
             self.at += 1
             (bits,) = struct.unpack("<Q", struct.pack("<d", float(text)))
