@@ -105,7 +105,8 @@ def _note(at: LaneSite, fragment: Fragment, lane: int, column: int, writes: bool
         return
     lanes = np.arange(lane, lane + fragment.lanes)
     what = "write" if writes else "read"
-    # The machine waits for a register that is used: CuTe DSL has no tcgen05.wait::ld at all.
+    # The machine waits for a register that is used: most kernels of CuTe DSL have no
+    # tcgen05.wait::ld, which is its fence_view_async_tmem_load.
     complete = not writes and at.site.instruction.line not in at.batch.launch.apart.under_way
     columns = slice(column, column + fragment.columns)
     found = issue.pipes_of(at).note_warp(at.lane, at, columns, lanes, writes, complete)
