@@ -3,6 +3,7 @@
 import importlib.metadata
 import platform
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -55,18 +56,17 @@ def _package_version(name: str) -> str | None:
 
 def driver_version() -> str | None:
     """Return the version of the GPU's driver; None where there is none."""
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        return None
-    version = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
-    return version.group() if version else None
+    return _first("/proc/driver/nvidia/version", r"\b(\d+\.\d+(?:\.\d+)?)\b")
 
 
 def _cpu_name() -> str:
-    try:
-        info = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        info = ""
-    model = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
-    return model.group(1) if model else platform.processor() or platform.machine()
+    named = _first("/proc/cpuinfo", r"^model name\s*:\s*(.+)$")
+    return named or platform.processor() or platform.machine()
+
+
+def _first(path: str, pattern: str) -> str | None:
+    """Return what the group of a pattern matches first in a file; None without either."""
+    with suppress(OSError):
+        found = re.search(pattern, Path(path).read_text(), re.MULTILINE)
+        return found[1] if found else None
+    return None
