@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from nvfp4.cli.b200 import bound_note, predicted_note, predicted_text
 from nvfp4.cli.display import benchmark_tables, sentences
-from nvfp4.cli.display.console import Column, fitted
+from nvfp4.cli.display.console import Column, fitted, legend
 from nvfp4.cli.display.render import predicted_lines, warning_lines
 from nvfp4.cli.invocation import Invocation, check_output, write_output
 from nvfp4.cli.problem import shape_of
@@ -194,8 +194,7 @@ def _table(columns: Sequence[Column]) -> Table:
     shown = fitted(columns, None)
     headings = [each.heading.replace("\n", " ") for each in shown]
     rows = zip(*([text.plain for text in each.texts] for each in shown), strict=True)
-    headed = zip(headings, shown, strict=True)
-    notes = [f"{heading}: {each.note}" for heading, each in headed if each.note]
+    notes = legend(shown, None).splitlines()
     return {"headings": headings, "rows": [list(row) for row in rows], "notes": notes}
 
 
