@@ -48,6 +48,8 @@ _captured: dict[int, Clocks] = {}
 number of earlier steps, by stream."""
 _in_capture: dict[int, Clocks] = {}
 """Events that were recorded in them."""
+_JOINING = -1
+"""The event by which a stream waits for everything in another one."""
 _operators = 0
 """Torch's operators that have worked in the call."""
 _waits = 0
@@ -208,11 +210,8 @@ def wait(stream: int, event: int) -> None:
 
 def wait_for_stream(stream: int, other: int) -> None:
     """Record that a stream waits for everything in another one."""
-    interrupt()
-    if other in _captured:
-        _join(_captured.setdefault(stream, {}), _captured[other])
-    else:
-        _join(_before[stream], _before[other])
+    record(_JOINING, other)
+    wait(stream, _JOINING)
 
 
 def synchronize(stream: int | None = None) -> None:
