@@ -154,8 +154,9 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
     for block in found:
         last = code[block.end - 1]
         target = number.get(labels.get(last.label or "", -1))
+        block.diverging = ".DIV" in last.opcode
         goes_on = last.name not in _ENDS or last.guarded or last.name == "CALL"
-        if goes_on and block.index + 1 < len(found):
+        if (goes_on or block.diverging) and block.index + 1 < len(found):
             block.following = block.index + 1
         if last.name == "CALL":
             block.calls, block.unknown_call = target, target is None
@@ -170,7 +171,4 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
             # Where a whole warp comes to an atomic, its lanes add theirs up in a scan.
             scan = {each.statement for each in skipped if each.opcode == "SHFL.UP"}
             block.branches = () if last.opcode == "BRA" and last.statement in scan else (target,)
-        block.diverging = ".DIV" in last.opcode
-        if block.diverging and block.index + 1 < len(found):
-            block.following = block.index + 1
     return found
