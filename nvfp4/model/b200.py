@@ -4,14 +4,13 @@ Sources: SA, SemiAnalysisAI/microbench-blackwell; MP, a published measurement of
 L2); EX, Hha21/execbench-test; KH, a run log of Kernel-Harness (spans by CUPTI at 1965 MHz); XLA,
 its throughput table; QR, ademeure/QuickRunCUDA and its catalogue of pipes (B300).
 
-What is not named here is the H100's, where only our own measurement of that GPU is known: spans of
-launches from the first to the last cycle, 1.3 to 2.0 us (KH), lack the events; CTAs start every 0.55
-to 0.65 ns (EX); an empty kernel, which reads nothing, ends 0.3 to 0.5 us later after the contest's
-flush (KH); memory_stores is 0.84 by NVIDIA/cccl, pull request 7391 (mul of 2^24 floats). Warps,
-CTAs, registers, shared memory and L1 of an SM are the same by NVIDIA's Blackwell Tuning Guide.
-Pipes: fma by four warps a cycle and SM over both halves (XLA, QR), half by half of Hopper's, widen,
-imad, and alu with LOP3, PRMT, SHF, IADD3 and SEL together (QR), packed (XLA), xu by 16 lanes a cycle
-and SM (CUDA C++ Programming Guide, arithmetic throughput).
+What is not named here is the H100's, as only our own measurement of that GPU is known, or as others
+have found the same: warps, CTAs, registers, shared memory and L1 of an SM (NVIDIA's Blackwell
+Tuning Guide), CTAs that start every 0.55 to 0.65 ns (EX), memory_stores of 0.84 (NVIDIA/cccl, pull
+request 7391, mul of 2^24 floats), fma, half, packed and imad (XLA, QR), widen and alu (QR), and xu
+(CUDA C++ Programming Guide, arithmetic throughput). Spans of launches from the first to the last
+cycle, 1.3 to 2.0 us (KH), lack the events; an empty kernel, which reads nothing, ends 0.3 to 0.5 us
+later after the contest's flush (KH).
 """
 
 from dataclasses import replace

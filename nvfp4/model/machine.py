@@ -47,8 +47,8 @@ _BARRIER = 8
 """Cycles until a scheduler's next warp can arrive at a barrier: that takes 13 cycles and 2 for each
 warp of an SM (H100, 2 to 32 warps, 2026-11-28)."""
 _FENCE = 40
-"""Cycles until a scheduler's next warp can begin a fence: 16 warps take 250 longer than one, 64 some
-500 (H100, 2026-11-28)."""
+"""Cycles until a scheduler's next warp can begin a fence: 16 warps take 250 longer than one, 64
+some 500 (H100, 2026-11-28)."""
 _GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
 _WARP = 32
 _WORD_BYTES = 4
@@ -102,7 +102,7 @@ class Access:
 
 
 def access(asked: Asked, spread: float, ctas: int) -> Access:
-    """Return the accesses of a statement of a launch of `ctas` thread blocks. spread: see `Work`."""
+    """Return the accesses of a statement of a launch. spread: see `Work`. ctas: of the launch."""
     if asked.copied:
         fresh = asked.fresh * SECTOR_BYTES * spread
         return Access(requests=asked.requests, copied=asked.copied, copied_fresh=fresh)
