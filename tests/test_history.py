@@ -64,7 +64,7 @@ def test_show_prints_what_the_command_printed(data: Path, judge: Judge, name: st
     heading, shown = invoke("show").output.split("\n", 1)
     assert shown == done.output
     assert heading.startswith("judgement 1: mine.py, ")
-    assert invoke("show", "1").output == invoke("show").output
+    assert invoke("show", "1", COLUMNS="0").output == invoke("show").output
 
 
 def test_show_has_the_object_of_the_command_and_the_source(data: Path, judge: Judge) -> None:

@@ -31,6 +31,9 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command and flush its output while an error can still be reported."""
+        for size in ("COLUMNS", "LINES"):  # for rich, which prints nothing where it is 0
+            if not os.environ.get(size, "").strip("0").isdecimal():
+                os.environ.pop(size, None)
         for stream in (sys.stdout, sys.stderr):
             # What an encoding lacks, or a file name holds that is no text, becomes an escape.
             if hasattr(stream, "reconfigure"):
