@@ -244,6 +244,7 @@ before_a_long_word += ";check --problem ;check --output "
         (["check", "missing", "--output", "submission.py"], "submission.py is a submission"),
         (["report", "pipe", "--output", "folder/../pipe"], "pipe is a submission"),
         (["report", "submission.py", "--output", "hard"], "hard is a submission"),
+        (["report", "--output", "page.html"], "page.html is a submission"),
         (["tune", "folder"], "folder is a folder, not a file"),
         (["problems", "add", ""], "Name the folder to add"),
         (["log", "-n", "9" * 20], "is not in the range"),
@@ -256,6 +257,7 @@ def test_wrong_usage_ends_with_2_and_one_reason(arguments: list[str], why: str, 
     (cwd / "submission.py").write_text(sources["unwritten.py"])
     (cwd / "folder").mkdir()
     os.link("submission.py", "hard")
+    (cwd / "page.html").symlink_to("submission.py")
     os.mkfifo("pipe")
     output = refused(*arguments)
     assert why in output

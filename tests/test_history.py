@@ -72,6 +72,7 @@ def test_show_has_the_object_of_the_command_and_the_source(data: Path, judge: Ju
     assert json.loads(invoke("show", "1", "--json").output) == json.loads(done.output)
     kept_in(History(data), named(timed_verdict()))
     assert invoke("show", "2", "--source").stdout_bytes == content
+    assert "a file that nvfp4 keeps" in refused("report", "2", "-o", str(data))
 
 
 def test_a_mistake_is_kept_too(data: Path, tmp_path: Path, history: History) -> None:

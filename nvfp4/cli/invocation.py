@@ -21,7 +21,7 @@ from nvfp4.cli.judging.assess import Observer, Plan, assess, read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.mistakes import first_mistake
-from nvfp4.cli.problem import Problem, find_problem
+from nvfp4.cli.problem import Problem, data_file, find_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
 from nvfp4.records.processes import wait_for_turn
@@ -118,12 +118,16 @@ def judge(
 
 
 def check_output(output: Path | None, submissions: Sequence[str | Path]) -> None:
-    """Checks before judging that the file can be written and holds no source."""
+    """Checks before judging that the file can be written and holds no source, and nothing that
+    nvfp4 keeps."""
     if output is None:
         return
-    existed, others = os.path.exists(output), filter(os.path.exists, submissions)
-    if existed and (output.suffix == ".py" or any(os.path.samefile(output, e) for e in others)):
-        raise SetupError(f"{output} is a submission", "Name another file to write to.", "usage")
+    existed, own = os.path.exists(output), map(data_file, ("history.sqlite3", "problems.json"))
+    others = filter(os.path.exists, (*submissions, *own))
+    is_python = ".py" in (output.suffix, Path(os.path.realpath(output)).suffix)
+    if existed and (is_python or any(os.path.samefile(output, each) for each in others)):
+        message = f"{output} is a submission, or a file that nvfp4 keeps"
+        raise SetupError(message, "Name another file to write to.", "usage")
     try:
         if output.is_fifo():
             raise SetupError(f"{output} is a pipe, not a file", "Name a file to write to.")
