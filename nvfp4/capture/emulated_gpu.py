@@ -179,7 +179,7 @@ class EmulatedGpu(Owner):
         """Raise KernelFault if a kernel cannot be emulated."""
         self._ask_of_text(ptx, lambda text: gpu_messages.Examine(text, kernel))
 
-    def hand_over(self, tensor: torch.Tensor, offset: int, waited: int, operators: int) -> None:
+    def hand_over(self, tensor: torch.Tensor, at: int, waited: int, operators: int | None) -> None:
         """Make a tensor a part of the output, at an offset in its memory. waited, operators: see
         `gpu_messages.HandOver`. Raises KernelFault."""
         if not tensor.numel():
@@ -196,7 +196,7 @@ class EmulatedGpu(Owner):
             self._send_what_was_set(alive)
             shape, strides = list(tensor.shape), [each * width for each in tensor.stride()]
             form = width, shape, strides, waited, operators
-            self._link.ask(gpu_messages.HandOver(address, offset, *form, self._place()))
+            self._link.ask(gpu_messages.HandOver(address, at, *form, self._place()))
 
     # Accesses of host code
 

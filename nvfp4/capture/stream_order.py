@@ -50,8 +50,8 @@ _in_capture: dict[int, Clocks] = {}
 """Events that were recorded in them."""
 _JOINING = -1
 """The event by which a stream waits for everything in another one."""
-_operators = 0
-"""Torch's operators that have worked in the call."""
+_operators: int | None = 0
+"""Torch's operators that have worked in the call; None if one has slept."""
 _waits = 0
 """How often the host has waited for the device since a kernel was last launched."""
 _idle = False
@@ -152,15 +152,15 @@ def waits() -> int:
     return count
 
 
-def operated() -> None:
-    """Record that an operator of torch does some work."""
+def operated(sleeps: bool = False) -> None:
+    """Record that an operator of torch does some work. sleeps: whether it only takes time."""
     global _operators
-    _operators += 1
+    _operators = None if sleeps or _operators is None else _operators + 1
     interrupt()
 
 
-def operators() -> int:
-    """Return how many operators of torch have worked in the call."""
+def operators() -> int | None:
+    """Return how many operators of torch have worked in the call; None if one has slept."""
     return _operators
 
 

@@ -329,7 +329,7 @@ class Gpu:
     def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> None:
         host = self._call.host
         host.last_waits += max(0, request.waited)
-        host.operators = max(0, request.operators)
+        host.operators = request.operators and max(0, request.operators)
         width, shape, strides = request.itemsize, request.shape, request.strides
         sizes = [width, *shape, *strides, request.offset]
         if min(sizes) < 0 or not len(shape) == len(strides) <= _most_dimensions or width < 1:

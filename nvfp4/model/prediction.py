@@ -91,8 +91,9 @@ class Host:
     copied: list[int] = field(default_factory=list)
     """Bytes of each copy within the device's memory, which are read and written one after the
     other."""
-    operators: int = 0
-    """Torch's operators on tensors of the device, each of which launches something."""
+    operators: int | None = 0
+    """Torch's operators on tensors of the device, each of which launches something; None if one
+    sleeps, for a time that is not foreseen."""
     last_waits: int = 0
     """How often the host waits for the device behind the last launch."""
 
@@ -171,6 +172,8 @@ def predict(
     """Predict the time of a call. clean: after a flush that leaves nothing in the L2 to be written
     back. Raises NoPrediction."""
     host = host or Host()
+    if host.operators is None:
+        raise NoPrediction("torch.cuda._sleep is called")
     different = len({(each.ptx, each.kernel) for each in launches})
     if different > _MOST_DIFFERENT:
         raise NoPrediction(f"a call launches {different} different kernels, too many to simulate")

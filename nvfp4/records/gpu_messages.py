@@ -128,8 +128,8 @@ class HandOver(Record):
     """In bytes."""
     waited: int
     """How often the host has waited for the device since the last launch."""
-    operators: int
-    """Torch's operators that the call has executed."""
+    operators: int | None
+    """Torch's operators that the call has executed; None if one has slept."""
     place: list[int]
 
 

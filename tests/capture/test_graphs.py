@@ -31,11 +31,14 @@ def test_operators_are_done_again_on_what_is_there_then() -> None:
         doubled = (x * 2)[1:]
         out[1:].copy_(doubled)
         out += 1
+        torch.cuda._sleep(1000)
     for start in (0.0, 10.0):
+        stream_order.begin()
         x.copy_(torch.arange(4.0) + start)
         out.zero_()
         graph.replay()
         assert out.tolist() == [1.0, *[2 * (start + i) + 1 for i in (1, 2, 3)]]
+        assert stream_order.operators() is None, "the GPU sleeps"
     assert doubled.tolist() == [22.0, 24.0, 26.0]
 
 

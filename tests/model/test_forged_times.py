@@ -682,9 +682,11 @@ def test_ptxas_gets_the_submission_s_options() -> None:
         us(count(f"{text}\n// ptxas: --anything\n", 8, 32))
 
 
-def test_there_is_no_time_for_what_runs_beside_launches_in_other_streams() -> None:
+def test_there_is_no_time_where_launches_run_beside_others_or_the_gpu_sleeps() -> None:
     with pytest.raises(NoPrediction, match="k may run beside a launch in another stream"):
         us(honest(), replace(honest(), alongside=True))
+    with pytest.raises(NoPrediction, match="_sleep is called"):
+        predict(GPUS["B200"], [], host=Host(operators=None))
 
 
 def test_what_compares_a_warp_s_lanes_takes_as_long_as_a_sum() -> None:

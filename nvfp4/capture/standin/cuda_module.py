@@ -8,6 +8,7 @@ import torch
 
 from nvfp4.capture import stream_order
 from nvfp4.capture.device import Device
+from nvfp4.capture.graphs import do
 from nvfp4.capture.patches import Patches
 from nvfp4.capture.standin import graphs, streams
 from nvfp4.capture.standin.functions import indexed
@@ -118,6 +119,11 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
+def _sleep(cycles: int) -> None:
+    """Take no time here, but leave the call without a predicted one."""
+    do(streams.current_stream().cuda_stream, lambda: stream_order.operated(sleeps=True))
+
+
 def _exchange_device(index: int) -> int:
     """Set the current device and return the previous one. A negative index, as of a CPU tensor,
     changes nothing."""
@@ -145,6 +151,6 @@ def _about_the_device(device: Device) -> dict[str, Any]:
         "memory_summary": lambda *_, **__: "",
         "synchronize": _synchronize,
         "ipc_collect": _nothing,
-        "_sleep": _nothing,
+        "_sleep": _sleep,
         "cudart": _no_cudart,
     }
