@@ -63,7 +63,7 @@ judgements = [
 
 commands = [
     (("new", "torch", "-o", "plain.py"), "wrote plain.py"),
-    (("new", "--from", "cute/split_k_warp", "-o", "rung.py"), "wrote rung.py"),
+    (("new", "--from", "cute/split_k_warp", "-o", "\x1brung.py"), r"wrote \\x1brung.py"),
     (("check", "plain.py", "--shape", "0", *emulated), "passed"),
     (("test", "plain.py", "--no-log", "-x", "--strict", "-o", "it.txt", *emulated), "passed"),
     (("explain", "mine.py", *shape, "--top", "3", "--ptx"), time),

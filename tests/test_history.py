@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from screens.verdicts import verdicts
 from nvfp4.cli.display.render import is_brief, show_verdict
 from nvfp4.cli.errors import json_schema
 from nvfp4.cli.history.database import History, HistoryError, recorded, version
-from nvfp4.cli.history.judgements import keep, kept_verdict
+from nvfp4.cli.history.judgements import keep, kept_verdict, show_source
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Submission, Verdict, read_benchmark
 
@@ -72,6 +72,8 @@ def test_show_has_the_object_of_the_command_and_the_source(data: Path, judge: Ju
     assert json.loads(invoke("show", "1", "--json").output) == json.loads(done.output)
     kept_in(History(data), named(timed_verdict()))
     assert invoke("show", "2", "--source").stdout_bytes == content
+    with redirect_stdout(None):  # as Python does where it is closed
+        show_source(History(data).newest())
     assert "a file that nvfp4 keeps" in refused("report", "2", "-o", str(data))
 
 

@@ -14,6 +14,7 @@ from nvfp4.cli import errors as exits
 from nvfp4.cli import parameters
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
+from nvfp4.cli.text import visible
 from nvfp4.records.prediction import GPUS
 
 most_compared = 26
@@ -173,7 +174,7 @@ def new(kind: str | None, rung: str | None, output: Path, force: bool, problem: 
     else:
         raise click.UsageError("KIND and --from exclude each other.")
     write(text, output, force)
-    click.echo(f"wrote {output}; next: nvfp4 check {shlex.quote(str(output))}")
+    click.echo(visible(f"wrote {output}; next: nvfp4 check {shlex.quote(str(output))}"))
 
 
 @main.command(
@@ -229,6 +230,8 @@ def selftest(
     NAMES picks submissions of the corpus. Without names all of it is judged, or a few with --quick.
     Exit 1 if the judge was fooled, or failed an honest submission.
     """
+    if list_only and as_json:
+        raise click.UsageError("--list and --json exclude each other.")
     from nvfp4.cli.display.console import new_console
     from nvfp4.cli.info import inspect
     from nvfp4.cli.problem import load_problem
@@ -332,8 +335,8 @@ def log(most: int, as_json: bool) -> None:
 
 
 @main.command(epilog="nvfp4 problems\nnvfp4 problems add ~/reference-kernels")
-@click.argument("action", metavar="[add", type=click.Choice(["add"]), required=False)
-@click.argument("folder", metavar="FOLDER]", required=False)
+@click.argument("action", metavar="[add]", type=click.Choice(["add"]), required=False)
+@click.argument("folder", metavar="[FOLDER]", required=False)
 @parameters.json_option
 def problems(action: str | None, folder: str | None, as_json: bool) -> None:
     """Lists the problems that are known, or adds every one below FOLDER.
@@ -390,7 +393,6 @@ def report(named: tuple[str, ...], output: Path, cost: bool, kept: bool, **optio
     """
     from nvfp4.cli.invocation import Invocation
     from nvfp4.cli.report.page import write_report
-    from nvfp4.cli.text import visible
     from nvfp4.records.options import Options
 
     chosen = Invocation(Options(**options), output=output, kept=kept)

@@ -67,4 +67,4 @@ def write(text: str, output: Path, force: bool) -> None:
         raise SetupError(f"{output} exists", "Name another with -o, or add --force.") from None
     except OSError as error:
         message = f"cannot write {output}: {error.strerror}"
-        raise SetupError(message, "Name a file in a folder that exists.") from error
+        raise SetupError(message, "Name a file that can be written.") from error

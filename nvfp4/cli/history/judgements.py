@@ -224,7 +224,6 @@ def show_record(record: Record) -> None:
 def show_source(record: Record) -> None:
     """Writes the submission's text byte for byte; on a terminal, with control characters
     visible."""
-    if sys.stdout.isatty():
-        click.echo(visible(record.content.decode("utf-8", "replace")), nl=False)
-    else:
-        click.echo(record.content, nl=False)
+    on_terminal = sys.stdout and sys.stdout.isatty()  # it is None if it was closed
+    text = record.content.decode("utf-8", "replace")
+    click.echo(visible(text) if on_terminal else record.content, nl=False)
