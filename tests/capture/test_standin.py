@@ -4,6 +4,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -328,6 +329,41 @@ def test_products_of_float16_are_rounded_once(
     found = product(*host.to("cuda"))
     assert_cuda(found)
     assert torch.equal(found.cpu(), (host[0].float() @ host[1].float()).half())
+
+
+SUMS: dict[str, Callable[[Callable[..., torch.Tensor]], torch.Tensor]] = {
+    "conv2d": lambda x: torch.conv2d(x(1, 16, 4, 4), ones(1, 16, 2, 2)),
+    "transposed": lambda x: torch.conv_transpose2d(x(1, 64, 1, 1), ones(64, 1, 7, 7)),
+    "depthwise": lambda x: torch.conv2d(x(1, 4, 8, 8), ones(4, 1, 8, 8), groups=4),
+    "mm": lambda x: x(2, 64) @ ones(64, 2),
+    "baddbmm": lambda x: torch.baddbmm(0 * ones(1, 2, 2), x(1, 2, 64), ones(1, 64, 2)),
+    "mv": lambda x: x(2, 64) @ ones(64),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value", "rounded"),
+    [
+        *((name, "cudnn.enabled", True, name in ("conv2d", "transposed")) for name in SUMS),
+        *((name, "cuda.matmul.allow_tf32", True, "v" not in name) for name in list(SUMS)[3:]),
+        ("mm", "cuda.matmul.fp32_precision", "tf32", True),
+        ("conv2d", "cudnn.allow_tf32", False, False),
+        ("conv2d", "cudnn.enabled", False, False),
+    ],
+)
+def test_products_take_tf32_where_torch_lets_a_gpu_take_it(
+    name: str, setting: str, value: Any, rounded: bool
+) -> None:
+    library, _, key = setting.rpartition(".")
+    settings = attrgetter(library)(torch.backends)
+    before = getattr(settings, key)
+    between = 1 + 2**-11  # half-way between two numbers of TF32
+    setattr(settings, key, value)
+    try:
+        found = SUMS[name](lambda *sizes: torch.full(sizes, between, device="cuda")) / 64
+    finally:
+        setattr(settings, key, before)
+    assert found.unique().tolist() == [1 + 2**-10 if rounded else between]
 
 
 def test_the_same_seed_gives_the_same_numbers_and_leaves_those_of_the_cpu_alone() -> None:

@@ -41,7 +41,11 @@ _INDEXING = ("index.Tensor", "index.Tensor_out", "_index_put_impl_", "index_put_
 _ACROSS_DEVICES = (*_INDEXING, "_foreach_copy_")
 
 # cuBLAS has none for integers.
-_PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "addmv", "addr", "mv", "dot", "vdot")
+_MATRIX_PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm")
+_PRODUCTS = (*_MATRIX_PRODUCTS, "addmv", "addr", "mv", "dot", "vdot")
+
+# How torch convolves without cuDNN. A filter a channel is apart: a GPU takes no TF32 for it.
+_CONVOLUTIONS = ("_slow_conv2d_forward", "slow_conv")
 
 
 class Kernels:
@@ -129,7 +133,11 @@ class _CpuKernel:
         # Last, since other threads ask for it.
         base = self._name.partition(".")[0]
         found = _OF_CUDA_ALONE.get(base, found)
-        self._operator = partial(_in_float32, found) if base in _PRODUCTS else found
+        if base in _PRODUCTS:
+            found = partial(_in_float32, found)
+        if base.rstrip("_") in _MATRIX_PRODUCTS or base.startswith(_CONVOLUTIONS):
+            found = partial(_in_tf32, base, found)
+        self._operator = found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._operator is None:
@@ -208,6 +216,33 @@ def _in_float32(product: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     out = kwargs.pop("out")
     result = product(*wide, **kwargs, out=torch.empty(0))
     return out.resize_(result.shape).copy_(result)
+
+
+def _in_tf32(base: str, product: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Compute a product of float32 operands, rounded to TF32 where a GPU would round them."""
+    first = int("add" in base)
+    a, b = args[first : first + 2]
+    if "conv" in base:
+        # cuDNN 9.19 on an H200 takes float32 for short sums and for one channel in one dimension.
+        rounds = torch.backends.cudnn.enabled and b.numel() > 48 * len(b) and a.shape[1:3] != (1, 1)
+    else:
+        rounds = 1 not in (*a.shape[-2:-1], *b.shape[-1:])
+    if rounds and a.dtype == b.dtype == torch.float32 and _allows_tf32("conv" in base):
+        args = (*args[:first], _to_tf32(a), _to_tf32(b), *args[first + 2 :])
+    return product(*args, **kwargs)
+
+
+def _allows_tf32(convolves: bool) -> bool:
+    """Whether torch's settings let a GPU use TF32 for convolutions, or else for other products."""
+    if precision := getattr(torch._C, "_get_fp32_precision_getter", None):  # torch 2.9 or later
+        return bool(precision("cuda", "conv" if convolves else "matmul") == "tf32")
+    return torch._C._get_cudnn_allow_tf32() if convolves else torch._C._get_cublas_allow_tf32()
+
+
+def _to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """Round float32 to the 10 bits of mantissa of TF32, to nearest, ties away from zero."""
+    bits = (tensor.view(torch.int32) + 0x1000) & ~0x1FFF
+    return torch.where(tensor.isfinite(), bits.view(torch.float32), tensor)
 
 
 class _Aliases:
