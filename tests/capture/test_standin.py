@@ -366,6 +366,15 @@ def test_products_take_tf32_where_torch_lets_a_gpu_take_it(
     assert found.unique().tolist() == [1 + 2**-10 if rounded else between]
 
 
+@pytest.mark.parametrize("store", ["scatter_ 0", "index_copy_ 0", "put_", "index_put_"])
+def test_of_values_stored_at_one_index_the_last_need_not_stay(store: str) -> None:
+    name, *dim = store.split()
+    index = torch.tensor([1, 1], device="cuda")
+    where = (index,) if name == "index_put_" else index
+    getattr(x := 0 * ones(2), name)(*map(int, dim), where, ones(2).cumsum(0))
+    assert x.tolist() == [0, 1]
+
+
 def test_the_same_seed_gives_the_same_numbers_and_leaves_those_of_the_cpu_alone() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
