@@ -10,6 +10,8 @@ judge_codes = {
     ),
     "output.not_repeatable": "The same inputs gave another output in a fresh process.",
     "output.changed_later": "Something wrote to the output after custom_kernel had returned.",
+    "output.overwritten": "A later call wrote to an earlier output, which the contest still needs.",
+    "contract.not_capturable": "The call failed while the problem's CUDA graph was captured.",
     "contract.returned": "custom_kernel returned something else than a tensor like c.",
     "contract.no_custom_kernel": "The file defines no function custom_kernel(data).",
     "contract.not_python": "The file cannot be imported.",

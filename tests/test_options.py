@@ -19,7 +19,7 @@ from nvfp4.cli.problem import load_problem
 from nvfp4.records import options
 from nvfp4.records.options import Options
 
-told_by_the_command = {"repeat", "name", "limit_gib"}
+told_by_the_command = {"repeat", "name", "calls", "limit_gib"}
 """Of `Options`, what no user chooses."""
 
 names = [each.name for each in fields(Options)]

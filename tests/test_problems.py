@@ -483,6 +483,40 @@ def test_a_submission_of_another_problem_passes_or_fails_by_its_code(
     assert [each["code"] for each in found["findings"]] == ["input_changed"] * writes
 
 
+KEEPS, CAPTURES = "outputs = [custom_kernel(data) for data in datas]", "g = torch.cuda.CUDAGraph()"
+CALLED = f"""
+import torch
+kept = []
+{RIGHT.partition("    for x")[0]}
+    found = [options["scale"] * x + y for x, y, _ in pairs]
+"""
+
+
+@without_a_gpu
+@pytest.mark.parametrize(
+    ("own_eval", "body", "code", "findings"),
+    [
+        (KEEPS, "counts.zero_()", None, 1),
+        (KEEPS, "pairs[0][0].zero_()", "output.mismatch", 1),
+        (KEEPS, "found = [a.copy_(b) for a, b in zip(kept, found)] or found; kept[:] = found",
+         "output.overwritten", 0),
+        (CAPTURES, "kept or kept.append(found[0].sum().item())", None, 0),
+        (CAPTURES, "found[0].sum().item()", "contract.not_capturable", 0),
+    ],
+)  # fmt: skip
+def test_calls_are_made_as_the_problems_own_eval_makes_them(
+    tmp_path: Path, own_eval: str, body: str, code: str | None, findings: int
+) -> None:
+    yml = TASK.replace('"eval.py", "source": "../utils.py"', '"eval.py", "source": "eval.py"')
+    own = make_problem(tmp_path, eval=own_eval, yml=yml)
+    source = CALLED.replace("    assert counts", "    #") + f"    {body}\n    return found\n"
+    command = "bench" if own_eval == KEEPS else "test"
+    found = judged(tmp_path, source, command, "--problem", str(own))
+    (case, *_) = found.content["benchmarks" if command == "bench" else "tests"]
+    assert (case["failure"] or {}).get("code") == code, found.output
+    assert [each["code"] for each in case["findings"]] == ["input_changed"] * findings
+
+
 @pytest.mark.parametrize(
     ("name", "sizes", "speed_of_light_us"),
     [

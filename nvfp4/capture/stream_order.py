@@ -50,6 +50,8 @@ _in_capture: dict[int, Clocks] = {}
 """Events that were recorded in them."""
 _JOINING = -1
 """The event by which a stream waits for everything in another one."""
+_forbidden: list[str] = []
+"""What has been tried during the capture that CUDA forbids."""
 _operators: int | None = 0
 """Torch's operators that have worked in the call; None if one has slept."""
 _waits = 0
@@ -77,16 +79,26 @@ def begin_capture(stream: int) -> None:
     if _captured:
         raise NotWhileCapturing("a CUDA graph is captured already")
     _captured[stream] = {}
+    _forbidden.clear()
+
+
+def forbidden(why: str) -> NotWhileCapturing:
+    """Return the error for what CUDA forbids during a capture. The end of the capture raises it
+    again, in case it is caught."""
+    _forbidden.append(f"CUDA error: operation not permitted when stream is capturing: {why}")
+    return NotWhileCapturing(_forbidden[0])
 
 
 def end_capture() -> None:
-    """End the capture. Raises NotWhileCapturing without one, and if its stream does not wait for
-    another one that takes part."""
+    """End the capture. Raises NotWhileCapturing without one, after a forbidden operation, and if
+    its stream does not wait for another one that takes part."""
     if not _captured:
         raise NotWhileCapturing("no CUDA graph is captured")
     clocks = dict(_captured)
     _captured.clear()
     _in_capture.clear()
+    if _forbidden:
+        raise NotWhileCapturing(_forbidden[0])
     if _lags(next(iter(clocks)), clocks):
         raise NotWhileCapturing(
             "CUDA error: capturing stream has unjoined work: let it wait for the streams that "
@@ -113,9 +125,7 @@ def _lags(stream: int, clocks: dict[int, Clocks]) -> bool:
 def _refuse_capture(stream: int | None) -> None:
     """Raise NotWhileCapturing if the host waits for the device, or for a captured stream."""
     if _captured and (stream is None or stream in _captured):
-        raise NotWhileCapturing(
-            "CUDA error: operation not permitted when stream is capturing: the host waits for it"
-        )
+        raise forbidden("the host waits for it")
 
 
 def made(stream: int, blocking: bool) -> None:

@@ -55,7 +55,7 @@ class Invocation:
         messages."""
         named = "" if problem.is_bundled else problem.name
         flush = problem.flush if self.options.flush == "contest" else self.options.flush
-        options = replace(self.options, name=name, problem=named, flush=flush)
+        options = replace(self.options, name=name, problem=named, flush=flush, calls=problem.calls)
         return Bot(problem, content, options, self.seed)
 
 

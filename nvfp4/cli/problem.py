@@ -26,6 +26,8 @@ leaderboard = "nvfp4_gemv"
 _names_its_leaderboard = re.compile(r"(?:#|//)!POPCORN\s+leaderboards?\s+(.+)", re.IGNORECASE)
 _is_name = re.compile(r"\w[\w.+-]{0,99}")
 """Pattern of the name of a leaderboard or a file; a checkout may contain any text."""
+_keeps_outputs = re.compile(rb"\[custom_kernel\(|outputs\.append\(")
+"""Pattern in an eval.py that makes several calls before it checks their outputs."""
 _largest_file_bytes = 4 << 20
 _extras = "extras.py"
 """The file in a user's problem that adds what the contest's files do not say; see
@@ -143,6 +145,14 @@ class Problem(Record):
         """How its own eval.py empties the L2 cache: contest or fill; see ``gpu.timing``."""
         large = b"clear_l2_cache_large" in self.files.get("eval.py", b"")
         return "contest" if self.is_bundled or large else "fill"
+
+    @property
+    def calls(self) -> str:
+        """How its own eval.py makes its calls; see ``Options``."""
+        code = self.files.get("eval.py", b"")
+        if b"torch.cuda.CUDAGraph(" in code:
+            return "graph"
+        return "together" if _keeps_outputs.search(code) else "each"
 
     @property
     def sha256(self) -> str:

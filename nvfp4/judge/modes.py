@@ -237,6 +237,8 @@ class Judge:
         report.update(untimed)
         if unclear is not None:
             raise unclear
+        if opened.changed and opened.reuses_inputs:
+            opened.call_on_changed_inputs(data)
         if untimed:
             return call_s
         self._ahead.wait()  # nothing else runs while it is timed

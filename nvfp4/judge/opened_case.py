@@ -48,6 +48,12 @@ _copies = 3
 the worker's, into memory that the system clears first."""
 
 
+_on_changed_inputs = "(in a call on inputs as the one before left them, as the contest times calls)"
+
+_together_bytes = 256 << 20
+"""Limit on the inputs that a problem keeps at once whose calls are made together."""
+
+
 class OutOfTime(CaseFailed):
     """The mode's time limit is reached."""
 
@@ -94,6 +100,13 @@ class OpenedCase:
         self._is_first, self._noise = True, _first_noise
         self._emulates = setup.device.type == "cpu"
         self._launched: bool | None = None
+        self.reuses_inputs = setup.process.options.calls == "together"
+        """Whether the contest's timed calls get the same inputs again, whatever is in them now."""
+        self._in_graphs = setup.process.options.calls == "graph"
+        self._warm: int | None = None
+        """The process that has made a call of this case outside a graph."""
+        self._first: dict[object, Output] = {}
+        """Outputs that later calls must not write to, by process and buffers."""
         self.is_benchmark = False
         """Whether counts decide."""
         self.unverified: str | None = None
@@ -204,16 +217,48 @@ class OpenedCase:
     def judged_call(self, data: Drawn, check: bool = True) -> tuple[messages.Called, float]:
         """Make a call on ``data``, check inputs and output, and return its nanoseconds by the
         judge's clock. Raises SubmissionFailed."""
-        return self.judged_request(data, messages.Call(), messages.Called, check)
+        if self._in_graphs and self._warm != self._process.pid:
+            self.judged_request(data, messages.Call(), messages.Called, check=False)
+            self._warm, self._is_first, self.predicted = self._process.pid, True, {}
+        call = messages.Call(self._in_graphs)
+        answered = self.judged_request(data, call, messages.Called, check)
+        if self.reuses_inputs and self.is_benchmark and not self.sampled:
+            self._refuse_overwritten()
+        return answered
+
+    def _refuse_overwritten(self) -> None:
+        """Raise SubmissionFailed if the first output has changed, unless the contest keeps only one
+        or it lies in an input, which the judge fills for each call."""
+        inputs = [self.buffers.tensors[n] for n in self.plan.inputs.names if n in self._sizes]
+        within = any(same_bytes(a, b) for a in inputs for b in self.returned().storages)
+        if within or 2 * sum(each.nbytes for each in inputs) > _together_bytes:
+            return
+        self.ask(messages.HandOverAgain(first=True), messages.Done)
+        kept = self._first.setdefault((self._process.pid, self._number), self.returned())
+        now = parts(kept.tree, self.buffers.tensors[shared.output_name])
+        if not kept.same_bits(Output(kept.tree, now)):
+            message = "a later call has overwritten the output of an earlier one: in a benchmark "
+            message += "the contest keeps all outputs of several calls and checks them afterwards"
+            raise SubmissionFailed("output.overwritten", message)
+
+    def call_on_changed_inputs(self, drawn: Drawn) -> None:
+        """Make another call on what the last one has left of its inputs. Raises SubmissionFailed if
+        its output is not right for the inputs that were drawn."""
+        try:
+            self.judged_request(drawn, messages.Call(), messages.Called, fills=False)
+        except SubmissionFailed as failed:
+            raise failed.and_more(_on_changed_inputs) from None
 
     def judged_request(
-        self, data: Drawn, request: object, answer: type[T], check: bool = True
+        self, data: Drawn, request: object, answer: type[T], check: bool = True, fills: bool = True
     ) -> tuple[T, float]:
-        """Do the same as ``judged_call`` for any request that calls custom_kernel once."""
+        """Do the same as ``judged_call`` for any request that calls custom_kernel once. fills:
+        whether to copy the inputs into the buffers first."""
         self.follow(data)
         if self._emulates:
             self.begin()  # before the inputs are there: what reads them belongs to this call
-        self.fill(self.buffers, data)
+        if fills:
+            self.fill(self.buffers, data)
         start_ns = time.perf_counter_ns()
         try:
             answered = self.ask(request, answer)
@@ -369,8 +414,8 @@ class OpenedCase:
             if self.plan.strict_inputs:
                 message = f"custom_kernel changed its input {name} in place"
                 raise SubmissionFailed("contract.input_changed", message, input=name)
-            # An input that is also the output may be written to.
-            outputs = self.returned().storages
+            # An input that is also the output may be written to, unless it is used again.
+            outputs = [] if self.reuses_inputs else self.returned().storages
             if name not in self.changed and not any(same_bytes(e, held[name]) for e in outputs):
                 self.changed.append(name)
 

@@ -48,9 +48,16 @@ class OpenHost(Record):
 class Call(Record):
     """Call custom_kernel once, time it, and hand the output over."""
 
+    in_graph: bool = False
+    """Whether to capture the call in a CUDA graph, once for an open case, and to time a replay."""
+
 
 class HandOverAgain(Record):
-    """Hand the last output over once more, now that the device is idle."""
+    """Hand an output over once more, now that the device is idle."""
+
+    first: bool = False
+    """Whether to hand over the first output of the case for which this was asked, instead of the
+    last one."""
 
 
 class Profile(Record):

@@ -21,6 +21,7 @@ _CHOICES = {
     "flush": ("contest", "clean", "fill", "none"),
     "retarget": ("auto", "never"),
     "model": GPUS,
+    "calls": ("each", "together", "graph"),
 }
 
 
@@ -52,6 +53,10 @@ class Options:
     """The name of the submission's file in messages, "" for its own name."""
     problem: str = ""
     """The leaderboard whose files lie in the judge's folder, "" for NVFP4 GEMV."""
+    calls: str = "each"
+    """How the problem's eval.py makes its calls: checks the output of each before the next one;
+    keeps the inputs and the outputs of several ``together`` in a benchmark; or captures them in a
+    CUDA ``graph``."""
     limit_gib: int = 0
     """Limit in GiB on memory, and on disk, of all processes of the submission; 0 for as much as the
     machine can spare."""

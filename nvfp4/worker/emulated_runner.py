@@ -11,7 +11,7 @@ from nvfp4.capture import activity, host_access, standin, stream_order
 from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, Link
 from nvfp4.capture.interception import Interception, unordered_notes
-from nvfp4.contract.tree import Tree, outermost_first, places, tensors_of
+from nvfp4.contract.tree import Tree, outermost_first, places
 from nvfp4.gpu.buffers import SharedBuffers, buffers_in, mapped_bytes, sizes_of
 from nvfp4.records import messages
 from nvfp4.records.files import overwrite
@@ -135,10 +135,9 @@ class EmulatedRunner(Runner):
         self.launches.end_call()
         return answer
 
-    def _hand_over(self, output: Any) -> None:
+    def _hand_over(self, output: Tree, tensors: list[torch.Tensor]) -> None:
         """Hand an output to the executor."""
-        self.output = self.accepted(output)
-        tensors = tensors_of(output)
+        self.output = output
         for tensor, leaf, at in zip(tensors, self.output.leaves, places(self.output), strict=False):
             host = stream_order.waits(), stream_order.operators()
             self.launches.gpu.hand_over(tensor.permute(outermost_first(leaf)), at, *host)

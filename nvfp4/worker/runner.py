@@ -69,6 +69,13 @@ class Runner:
         self.room_bytes = 0
         self.buffers, self._host = SharedBuffers({}), SharedBuffers({})
         self._last_output: Any = None
+        self._first: dict[int, tuple[Tree, list[torch.Tensor]]] = {}
+        """The first outputs of cases, which later calls must not write to."""
+        self._number = 0
+        self._graph: tuple[Any, Any] | None = None
+        """The case's call as a CUDA graph, and its output."""
+        self._captures = False
+        """Whether the last call is the one that is captured."""
         self.output = self.inputs
         self.operations: dict[type, Callable[[Any, int | None], object]] = {
             messages.Load: self._load,
@@ -164,7 +171,8 @@ class Runner:
     def _plan(self, request: messages.OpenCase) -> None:
         self.inputs = tree_of(request.inputs)
         self._expected = tree_of(request.expected) if request.expected else None
-        self.room_bytes = request.room_bytes
+        self.room_bytes, self._number = request.room_bytes, request.number
+        self._graph = None
 
     def _open_host(self, request: messages.OpenHost, fd: int | None) -> None:
         assert fd is not None
@@ -173,18 +181,31 @@ class Runner:
 
     def _call(self, request: messages.Call, fd: int | None) -> messages.Called:
         kernel, data = self.kernel, self.data(self.buffers)
-        output, time = self._timer.time(lambda: kernel(data))
+        self._captures = request.in_graph and self._graph is None
+        call = self._replay(data) if request.in_graph else lambda: kernel(data)
+        output, time = self._timer.time(call)
         self._last_output = output
-        self._hand_over(output)
+        self._hand_over(self.accepted(output), tensors_of(output))
         return messages.Called(time.call_ns, time.settled_ns, time.late, self.output.to_plain(), [])
 
-    def _hand_over_again(self, request: messages.HandOverAgain, fd: int | None) -> None:
-        self._hand_over(self._last_output)
+    def _replay(self, data: Any) -> Callable[[], Any]:
+        """Return the replay of the case's call, which is captured if that has not been done."""
+        if self._graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                output = self.kernel(data)
+            self._graph = graph, output
+        replayed, result = self._graph
+        return lambda: (replayed.replay(), result)[1]
 
-    def _hand_over(self, output: Any) -> None:
+    def _hand_over_again(self, request: messages.HandOverAgain, fd: int | None) -> None:
+        last = self.accepted(self._last_output), tensors_of(self._last_output)
+        self._hand_over(*(self._first.setdefault(self._number, last) if request.first else last))
+
+    def _hand_over(self, output: Tree, tensors: list[torch.Tensor]) -> None:
         """Copy an output to the memory that the judge reads."""
-        self.output = self.accepted(output)
-        for target, tensor in zip(self.targets(self.buffers), tensors_of(output), strict=True):
+        self.output = output
+        for target, tensor in zip(self.targets(self.buffers), tensors, strict=True):
             _copy(target, tensor)
         self.settle()
 
@@ -194,12 +215,13 @@ class Runner:
         on_cuda = self.device.type == "cuda"
         if os.environ.get("POPCORN_NCU") == "1":
             with torch.cuda.nvtx.range("custom_kernel") if on_cuda else contextlib.nullcontext():
-                self._hand_over(self.kernel(data))
+                output = self.kernel(data)
+            self._hand_over(self.accepted(output), tensors_of(output))
             return messages.Profiled("", self.output.to_plain())
         with torch.profiler.profile() as profiler, torch.profiler.record_function("custom_kernel"):
             output = self.kernel(data)
             wait_until_idle(self.device)
-        self._hand_over(output)
+        self._hand_over(self.accepted(output), tensors_of(output))
         order = "cuda_time_total" if on_cuda else "cpu_time_total"
         table = profiler.key_averages().table(sort_by=order, row_limit=20)
         return messages.Profiled(table, self.output.to_plain())
@@ -215,6 +237,9 @@ class Runner:
             return messages.Failed(text, failure.as_plain())
         told = explained(error, self._submission, self.name)
         failure = failure_of(error, self._submission, self._kernel is not None, self.emulates)
+        if self._captures and failure.code in ("call.exception", "launch.refused"):
+            told = f"Failed to capture kernel in CUDA graph: {told}"
+            failure = replace(failure, code="contract.not_capturable", message=told)
         if self.device.type == "cuda":
             try:
                 torch.cuda.synchronize(self.device)

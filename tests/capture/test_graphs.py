@@ -103,6 +103,12 @@ def test_what_waits_for_the_device_is_not_permitted_in_a_capture() -> None:
             waits()
         with pytest.raises(RuntimeError, match="no CUDA graph is captured"):
             graphs.end()
+        with (
+            pytest.raises(RuntimeError, match="not permitted when stream is capturing"),
+            torch.cuda.graph(graph),
+            suppress(RuntimeError),
+        ):
+            waits()
 
 
 def test_only_streams_that_wait_for_what_is_captured_take_part() -> None:

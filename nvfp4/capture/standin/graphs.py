@@ -80,6 +80,9 @@ class graph:
     def __exit__(self, *error: Any) -> None:
         try:
             self._graph.capture_end()
+        except stream_order.NotWhileCapturing:
+            if not any(error):  # the block's own error says why
+                raise
         finally:
             self._stream.__exit__(*error)
 
@@ -101,10 +104,7 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
                 stream_order.synchronize(stream)
             return results
         if waits:
-            raise stream_order.NotWhileCapturing(
-                f"CUDA error: operation not permitted when stream is capturing: {name} waits for "
-                "the device"
-            )
+            raise stream_order.forbidden(f"{name} waits for the device")
         # Such as __irshift__, unlike __rshift__.
         in_place = base.startswith("__i") if base.startswith("__") else base.endswith("_")
         if in_place:
