@@ -78,7 +78,7 @@ class Access:
     common: float = 1.0
     """The share of thread blocks that want a sector."""
     cold: float = 0.0
-    """The share of `l2` that other thread blocks fetch from memory at the same time, if all run at
+    """Requests for what other thread blocks fetch from memory at the same time, if all run at
     once."""
     asked: int = 0
     """Bytes of all requests, in whole sectors."""
@@ -116,7 +116,7 @@ def access(asked: Asked, spread: float, ctas: int) -> Access:
         memory_requests=fetching * asked.fresh / first if first else 0.0,
         l2_requests=fetching * (1 - asked.fresh / first) if first else 0.0,
         common=min(1.0, first / (asked.fresh * ctas)) if asked.fresh else 1.0,
-        cold=min(1.0, asked.fresh * ctas / first) if first else 0.0,
+        cold=fetching * min(1.0, asked.fresh * ctas / first) if first else 0.0,
         again=min(1.0, sampled.again * asked.sectors / max(first - asked.fresh, 1.0)),
         asked=asked.sectors * SECTOR_BYTES,
         lines=sampled.lines,
@@ -164,7 +164,7 @@ class Use:
     sharers: float = 1.0
     """Executions, one after the other, that wait for what the first of them fetches."""
     cold: float = 0.0
-    """See `Access`."""
+    """Share of executions for what other thread blocks fetch from memory at the same time."""
 
 
 def columns(uses: list[Use]) -> list[Array]:
@@ -318,7 +318,7 @@ def _global_use(
         own_rate=_rate(access.memory_requests / executions),
         shared_rate=_rate(access.l2_requests * part / executions),
         sharers=1.0 if past_l1 else access.sharers,
-        cold=0.0 if past_l1 else access.cold,
+        cold=0.0 if past_l1 else min(1.0, access.cold / executions),
     )
 
 

@@ -88,7 +88,12 @@ def simulate(  # type: ignore[no-untyped-def]
     # When what one warp has fetched for others is there, and how many of them will still ask.
     filled = np.zeros((kind.shape[0], resident))
     owed = np.zeros((kind.shape[0], resident))
-    early = np.ones(resident, np.bool_)  # CTAs that the SM began with
+    # CTAs that the SM began with, and how far each is in what they and other SMs fetch at the same
+    # time: the first waits for memory, and others with it.
+    early = np.ones(resident, np.bool_)
+    reached = np.ones((kind.shape[0], resident)) - cold.reshape(-1, 1)
+    front = np.zeros(kind.shape[0])
+    arrives_at = np.zeros(kind.shape[0])
     by_reason = np.zeros(10)
     sched_free = np.zeros(4)
     pipe_free = np.zeros((4, 16))
@@ -253,10 +258,6 @@ def simulate(  # type: ignore[no-untyped-def]
             if first and shared[i] > 0 and others[i] >= 1:
                 others[i] -= 1
                 moved += shared[i] / shared_rate[i]
-                if early[cta] and cold[i] > 0.5:
-                    # CTAs of other SMs ask for it as well, and all wait for memory.
-                    cycles = memory_cycles(in_flight * load_share, curve_bytes, curve_cycles)
-                    done = max(done, begin + cycles)
             if moved > 0:
                 engine = 0.0 if p == machine.LSU else busy[i]
                 port_free = max(port_free, begin) + max(moved / port_bytes, engine)
@@ -285,6 +286,15 @@ def simulate(  # type: ignore[no-untyped-def]
                     tail = (tail + 1) % _IN_FLIGHT
                 else:
                     in_flight -= asked
+            before = np.floor(reached[i, cta])
+            reached[i, cta] += cold[i] * asking
+            if early[cta] and reached[i, cta] >= before + 1:
+                if reached[i, cta] >= front[i] + 1:
+                    front[i] = np.floor(reached[i, cta])
+                    loaded = in_flight * load_share
+                    arrives_at[i] = begin + memory_cycles(loaded, curve_bytes, curve_cycles)
+                if reached[i, cta] >= front[i]:
+                    done = max(done, arrives_at[i])
             if first:
                 filled[i, cta] = done
             elif filled[i, cta] > done:
