@@ -239,7 +239,7 @@ class Runner:
         failure = failure_of(error, self._submission, self._kernel is not None, self.emulates)
         if self._captures and failure.code in ("call.exception", "launch.refused"):
             told = f"Failed to capture kernel in CUDA graph: {told}"
-            failure = replace(failure, code="contract.not_capturable", message=told)
+            failure = replace(failure, code="contract.not_capturable", message=told.split("\n")[0])
         if self.device.type == "cuda":
             try:
                 torch.cuda.synchronize(self.device)
