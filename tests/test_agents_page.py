@@ -81,8 +81,7 @@ def test_the_exit_code_says_how_it_ended(folder: Path) -> None:
     done = run(folder, 0, "passed")
     assert done.stdout == "passed\n", done.stderr
     assert done.stderr == ""
-    verdict = json.loads((folder / "verdict.json").read_text())
-    assert verdict["passed"] is True
+    assert json.loads((folder / "verdict.json").read_text())["passed"] is True
     assert "judging on" in (folder / "progress.txt").read_text()
 
 

@@ -436,8 +436,7 @@ def test_without_a_gpu_the_summary_ranks_by_the_bound_and_shows_predicted_times(
 
 
 def test_the_summary_has_the_fastest_and_the_failures_by_cause() -> None:
-    tally = tally_of(*judged, *((f"slow{n}.py", "40") for n in range(12)))
-    rows = summary_of(tally)
+    rows = summary_of(tally_of(*judged, *((f"slow{n}.py", "40") for n in range(12))))
     assert ["1", "b.py", "25.250", "79.2%"] in rows
     assert ["2", "a.py", "31.500", "63.5%"] in rows
     assert rows[12][:2] == ["10", "slow5.py"]

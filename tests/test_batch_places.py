@@ -344,10 +344,7 @@ def bot_of(content: bytes, options: Options | None = None) -> Bot:
 @pytest.mark.parametrize(
     ("cores", "gib", "gpus", "builds", "gib_each"),
     [
-        (16, 128, 1, 6, 12),
-        (16, 30, 1, 6, 5),
-        (4, 128, 1, 1, 12),
-        (1, 2, 1, 1, 5),
+        *((16, 128, 1, 6, 12), (16, 30, 1, 6, 5), (4, 128, 1, 1, 12), (1, 2, 1, 1, 5)),
         (32, 128, 2, 12, 9),
     ],
 )

@@ -257,8 +257,7 @@ def test_a_lost_cuda_device_ends_with_110_and_the_next_case_has_a_new_process(st
 
 def test_many_long_failures_do_not_block_on_a_pipe_that_nobody_reads(stage: Stage) -> None:
     source = b"def custom_kernel(data):\n    raise ValueError('x' * 3000)\n"
-    cases = [case(m=1, k=64)] * 100
-    ended = stage(source).judge("test", cases, timeout_s=60)
+    ended = stage(source).judge("test", [case(m=1, k=64)] * 100, timeout_s=60)
     assert not ended.killed
     assert ended.exit_code == 112
     assert pipe_bytes // 2 < len(ended.written) < pipe_bytes

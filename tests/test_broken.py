@@ -26,8 +26,7 @@ WITHOUT_ZEROS = 1113
 
 def checked(case: Submission, path: Path) -> str:
     """What ``nvfp4 check`` prints, and its exit code."""
-    arguments = case.directives.get("check", "").split()
-    done = invoke("check", str(path), *arguments)
+    done = invoke("check", str(path), *case.directives.get("check", "").split())
     text = re.sub(r"\b0x[0-9a-f]{6,}\b", "0x...", done.output)
     text = re.sub(r"\n *[\^~]+(?=\n)", "", text)  # from Python 3.11 on in tracebacks
     text = re.sub(r"warning: the submission ran with less confinement.*\n  .*\n", "", text)

@@ -37,8 +37,7 @@ def test_each_submission_has_a_cache_of_its_own(caches: Path, tmp_path: Path) ->
         del each["TMPDIR"]
         assert Path(folder).is_dir()
         assert all(path.startswith(f"{folder}/") for path in each.values())
-    again = variables("a = 1\n", tmp_path)
-    assert again["NUMBA_CACHE_DIR"] == one["NUMBA_CACHE_DIR"]
+    assert variables("a = 1\n", tmp_path)["NUMBA_CACHE_DIR"] == one["NUMBA_CACHE_DIR"]
 
 
 def test_caches_are_closed_to_other_users(caches: Path, tmp_path: Path) -> None:

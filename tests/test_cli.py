@@ -271,5 +271,4 @@ def test_the_version_is_known_where_nothing_is_installed(monkeypatch: pytest.Mon
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    shown = invoke("--version").output
-    assert shown == f"nvfp4, version {nvfp4.__version__}\n"
+    assert invoke("--version").output == f"nvfp4, version {nvfp4.__version__}\n"

@@ -164,8 +164,7 @@ def test_two_mistakes_in_rows_of_their_own_are_both_named(seed: int) -> None:
 
 
 def test_two_mistakes_in_the_same_rows_are_not_guessed_at(full: input_t, terms: Array) -> None:
-    both = np.roll(terms[:, :, :448].sum(axis=2), 1, axis=0)
-    found = diagnosed(full, output_of(both))
+    found = diagnosed(full, output_of(np.roll(terms[:, :, :448].sum(axis=2), 1, axis=0)))
     assert all(part[0].explained < found.wrong for part in found.parts)
 
 
@@ -174,8 +173,7 @@ def test_two_mistakes_in_the_same_rows_are_not_guessed_at(full: input_t, terms: 
 def test_garbage_has_no_cause(seed: int, many: bool) -> None:
     data = (generate_full_range_input if many else generate_input)(128, 128, 2, 1)
     generator = torch.Generator().manual_seed(seed)
-    garbage = torch.randn(data[6].shape, generator=generator).half() * 100
-    assert codes(data, garbage) == []
+    assert codes(data, torch.randn(data[6].shape, generator=generator).half() * 100) == []
 
 
 @settings(max_examples=15)

@@ -326,8 +326,7 @@ def admit(body: str, threads: int = 128, version: str = "8.8") -> str:
         ".visible .entry k(.param .u64 p) {\n.reg .b64 %rd<2>; .reg .b32 %r<200>;\n"
         f"{body}\nret;\n}}\n"
     )
-    launch = Launch(ptx, "k", (1, 1, 1), (threads, 1, 1), [bytes(8)])
-    return Admission().require(launch)
+    return Admission().require(Launch(ptx, "k", (1, 1, 1), (threads, 1, 1), [bytes(8)]))
 
 
 @needs_ptxas

@@ -253,8 +253,7 @@ def test_a_recorded_failure_has_its_code_and_its_place(name: str, expected: dict
 
 
 def test_a_case_without_a_record_has_a_failure_unless_it_passed() -> None:
-    failed = TestResult(case(), "fail", "no luck\nhere")
-    assert failed.failure == Failure("unknown", "no luck")
+    assert TestResult(case(), "fail", "no luck\nhere").failure == Failure("unknown", "no luck")
     assert TestResult(case(), "pass").failure is None
     unsaid = read_test({}, 0, case()).failure
     assert unsaid

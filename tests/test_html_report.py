@@ -146,15 +146,13 @@ def test_what_a_submission_says_is_text(history: History, text: str) -> None:
     verdict.submission = Submission(text or "mine.py", "0" * 64)
     verdict.tests = [replace(each, output=text) for each in verdict.tests]
     kept_in(history, verdict, f"# {text}\n".encode("utf-8", "replace"))
-    plain = named(recorded_verdict("passed"))
-    kept_in(history, plain, content)
+    kept_in(history, named(recorded_verdict("passed")), content)
     alone, usual = reported("1"), reported("2")
     assert alone.tags() <= usual.tags() | {"pre"}
     if "<" in text and "\n" not in text:
         assert alone.text.count(text) >= 4
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", alone.text)
-    both = reported("1", "2")
-    assert both.text.count("Side by side") == 1
+    assert reported("1", "2").text.count("Side by side") == 1
 
 
 def test_several_are_compared_at_the_top(history: History) -> None:
@@ -253,8 +251,7 @@ def test_a_huge_source_is_cut(history: History) -> None:
 
 
 def test_the_options_that_a_file_is_judged_with_are_those_of_eval() -> None:
-    command = main.commands["eval"]
-    context = command.make_context("eval", ["mine.py"])
+    context = main.commands["eval"].make_context("eval", ["mine.py"])
     own = {"submission", "mode", "stop_early", "watch"}
     given = {name: context.params[name] for name in context.params if name not in own}
     assert Invocation.of(given) == Invocation(kept=True)

@@ -141,8 +141,7 @@ def test_full_range_inputs_look_like_the_contest_s_in_patches(shape: tuple[int, 
     corners = []
     for seed in range(12):
         a, _, sfa, _, _, _, _ = generate_full_range_input(*shape, seed)
-        blocks = raw(a)[:, :, 0].reshape(shape[0], -1, 8)
-        plain = (blocks < 4).all(dim=2)
+        plain = (raw(a)[:, :, 0].reshape(shape[0], -1, 8) < 4).all(dim=2)
         assert plain.float().mean() == 0.5, "a share would tell"
         assert set(sfa[:, :, 0].float()[plain].abs().unique().tolist()) >= {0.0, 1.0}
         corners.append(bool(plain[0, 0]))

@@ -283,8 +283,7 @@ def test_a_submission_leaves_others_the_signals_that_a_user_may_have_pending(
     tmp_path: Path,
 ) -> None:
     script = "import resource\nprint(json.dumps(resource.getrlimit(resource.RLIMIT_SIGPENDING)))\n"
-    limits = inside(script, tmp_path)
-    assert all(0 <= each <= 4096 for each in limits)
+    assert all(0 <= each <= 4096 for each in inside(script, tmp_path))
 
 
 # System calls that the kernel refuses to a submission, and those that it must not.
@@ -402,8 +401,7 @@ def test_the_keyring_of_the_user_s_session_is_left() -> None:
         "_join_own_keyring(_place())\n"
         "print(before, session())\n"
     )
-    ended = run_python("-c", script)
-    before, after = map(int, ended.stdout.split())
+    before, after = map(int, run_python("-c", script).stdout.split())
     if before == after == -1:
         pytest.skip("this system has no keyrings")
     assert before != after
@@ -421,8 +419,7 @@ def test_the_numbers_are_those_that_libseccomp_knows(place: int) -> None:
     for name, numbers in system_calls._numbers.items():
         found = resolve(machine, name.encode())
         assert found != -1, f"libseccomp knows no {name}"
-        expected = system_calls._NOWHERE if found < 0 else found
-        assert numbers[place] == expected, name
+        assert numbers[place] == (system_calls._NOWHERE if found < 0 else found), name
 
 
 def test_a_machine_without_a_list_is_said_to_have_no_filter(

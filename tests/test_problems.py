@@ -110,15 +110,8 @@ _leaf = {"path": "x", "storage": 0, "dtype": "float32", "shape": [4], "strides":
 @pytest.mark.parametrize(
     "changes",
     [
-        {"shape": [5]},
-        {"offset": 1},
-        {"strides": [-1]},
-        {"strides": []},
-        {"storage": 1},
-        {"dtype": "nn"},
-        {"dtype": "qint32"},
-        {"shape": [2**60]},
-        {"shape": [True]},
+        *({"shape": [5]}, {"offset": 1}, {"strides": [-1]}, {"strides": []}, {"storage": 1}),
+        *({"dtype": "nn"}, {"dtype": "qint32"}, {"shape": [2**60]}, {"shape": [True]}),
         {"shape": [2**40, 2**40, 0], "strides": [2**40, 1, 1]},
         {"shape": [1] * 65, "strides": [1] * 65},
     ],
@@ -596,8 +589,7 @@ def test_a_mismatch_that_the_order_of_a_sum_explains_is_unclear(
 @without_a_gpu
 def test_a_benchmark_that_takes_too_long_is_sampled_and_says_so(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    own = make_problem(tmp_path)
-    options = ("--problem", str(own), "--no-log", "--timeout", "50")
+    options = ("--problem", str(make_problem(tmp_path)), "--no-log", "--timeout", "50")
     found = judged(tmp_path, slow, "bench", *options)
     assert found.exit_code == 3, found.output
     (benchmark,) = found.content["benchmarks"]

@@ -73,8 +73,7 @@ def test_every_path_that_is_named_is_there(page: Path) -> None:
     paths = [span for span in spans if (root / span.partition("/")[0]).is_dir() and "/" in span]
     paths += [span for span in spans if re.fullmatch(r"[\w-]+\.(py|yml|md)", span)]
     paths = [path for path in paths if "NAME" not in path and path not in examples]
-    gemv = root / "nvfp4" / "problems" / "nvfp4_gemv"
-    places = (root, gemv)
+    places = (root, root / "nvfp4" / "problems" / "nvfp4_gemv")
     assert [path for path in paths if not any((each / path).exists() for each in places)] == []
 
 
@@ -98,8 +97,7 @@ def test_the_readme_shows_what_a_wrong_submission_is_told(cwd: Path) -> None:
     assert template.count(right) == 1
     Path("wrong.py").write_text(template.replace(right, wrong), encoding="utf-8")
     done = invoke("check", "wrong.py", "--device", "cpu")
-    shown = readme.split("`nvfp4 check wrong.py`:\n\n```\n")[1].split("```")[0]
-    assert shown in done.output
+    assert readme.split("`nvfp4 check wrong.py`:\n\n```\n")[1].split("```")[0] in done.output
 
 
 # docs/codes.md and scripts/codes.py name every code that is raised, and no other.

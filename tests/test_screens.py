@@ -154,8 +154,7 @@ def test_a_piped_course_has_one_line_a_case() -> None:
 def test_no_number_is_cut_on_any_terminal(name: str, columns: int) -> None:
     """Each number of the narrow table is one of the piped one."""
     numbers = re.compile(r"[\d,]+\.\d+|\d[\d,]*")
-    narrow = written(name, columns=columns)
-    plain = re.sub(r"\x1b\[[\d;]*m", "", narrow)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", written(name, columns=columns))
     assert "…" not in plain
     assert set(numbers.findall(plain)) <= set(numbers.findall(written(name)))
 
@@ -185,5 +184,4 @@ def test_the_corpus_is_listed_and_nothing_is_judged() -> None:
 @pytest.mark.parametrize("command", main.commands)
 def test_every_command_has_two_examples(command: str) -> None:
     text = CliRunner().invoke(main, [command, "--help"], terminal_width=40).output
-    examples = re.findall(rf"^  (nvfp4 {command}\b.*)$", text, re.MULTILINE)
-    assert len(examples) == 2
+    assert len(re.findall(rf"^  (nvfp4 {command}\b.*)$", text, re.MULTILINE)) == 2

@@ -124,8 +124,7 @@ def test_what_the_top_shows_is_what_the_package_has() -> None:
     contract = root / "nvfp4" / "problems" / "nvfp4_gemv"
     for name in ("task.py", "reference.py", "eval.py", "task.yml"):
         assert (contract / name).resolve() == root / name
-    own = root / "nvfp4" / "selftest" / "submission.py"
-    assert own.resolve() == root / "submission.py"
+    assert (root / "nvfp4" / "selftest" / "submission.py").resolve() == root / "submission.py"
     assert (root / "cli").resolve() == root / "nvfp4" / "cli"
     assert (root / "nvfp4" / "ladder").resolve() == root / "ladder"
 

@@ -249,8 +249,7 @@ def test_an_orderly_worker_is_understood(folder: Path) -> None:
     ],
 )
 def test_a_disorderly_worker_is_a_failure(step: Any, why: str, folder: Path) -> None:
-    steps = [hello, "wait", loaded, "wait", step, "sleep"]
-    [failed] = answers(folder, steps, timeout_s=1.0)
+    [failed] = answers(folder, [hello, "wait", loaded, "wait", step, "sleep"], timeout_s=1.0)
     assert isinstance(failed, SubmissionFailed)
     assert why in str(failed)
 
@@ -293,8 +292,7 @@ def test_bytecode_that_an_installation_takes_none_of_is_kept_in_our_cache(
     monkeypatch.syspath_prepend(tmp_path)
     fork_server._load(["slow"])
     del sys.modules["slow"]
-    kept = [*caches.rglob("slow.*.pyc")]
-    assert bool(kept) != writable and sys.pycache_prefix is None
+    assert bool([*caches.rglob("slow.*.pyc")]) != writable and sys.pycache_prefix is None
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python takes modules of its folder")

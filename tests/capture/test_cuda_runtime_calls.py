@@ -311,10 +311,8 @@ def test_clusters_of_sixteen_where_they_are_allowed(module: Any) -> None:
 @pytest.mark.parametrize(
     ("waits", "programmatic", "synchronises", "early"),
     [
-        (True, True, False, False),
-        (False, True, False, True),
-        (False, False, False, False),
-        (False, True, True, False),
+        *((True, True, False, False), (False, True, False, True)),
+        *((False, False, False, False), (False, True, True, False)),
     ],
 )
 def test_a_launch_that_may_begin_early_waits_for_what_it_reads(

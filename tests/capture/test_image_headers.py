@@ -58,8 +58,7 @@ def test_cutlass_is_in_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     root = checkout(tmp_path / "source")
     package = ModuleSpec("cutlass_library", None, is_package=True)
     package.submodule_search_locations = [str(tmp_path)]
-    found = {"cutlass_library": package}
-    monkeypatch.setattr(importlib.util, "find_spec", found.get)
+    monkeypatch.setattr(importlib.util, "find_spec", {"cutlass_library": package}.get)
     assert image_headers.cutlass_folders() == both(root)
 
 

@@ -30,15 +30,10 @@ def kernel(static: int, asked_for: int | None = None) -> kernels.Kernel:
 @pytest.mark.parametrize(
     ("static", "asked_for", "said", "limit"),
     [
-        (1 * KIB, None, 47 * KIB, 47 * KIB),
-        (40 * KIB, None, 8 * KIB, 8 * KIB),
-        (48 * KIB, None, 0, 0),
-        (60 * KIB, None, 0, 167 * KIB),
-        (160 * KIB, None, 0, 67 * KIB),
-        (227 * KIB, None, 0, 0),
-        (1 * KIB, 226 * KIB, 226 * KIB, 226 * KIB),
-        (1 * KIB, 0, 0, 0),
-        (60 * KIB, 0, 0, 0),
+        *((1 * KIB, None, 47 * KIB, 47 * KIB), (40 * KIB, None, 8 * KIB, 8 * KIB)),
+        *((48 * KIB, None, 0, 0), (60 * KIB, None, 0, 167 * KIB)),
+        *((160 * KIB, None, 0, 67 * KIB), (227 * KIB, None, 0, 0)),
+        *((1 * KIB, 226 * KIB, 226 * KIB, 226 * KIB), (1 * KIB, 0, 0, 0), (60 * KIB, 0, 0, 0)),
         (60 * KIB, 167 * KIB, 167 * KIB, 167 * KIB),
     ],
 )
@@ -90,12 +85,9 @@ def module(folder: Path, arch: str, size: int) -> Path:
 @pytest.mark.parametrize(
     ("arch", "size", "taken"),
     [
-        ("sm_100", 48 * KIB, True),
-        ("sm_100", 48 * KIB + 4, False),
-        ("sm_90a", 227 * KIB, True),
-        ("sm_100a", 60 * KIB, True),
-        ("sm_100a", 227 * KIB, True),
-        ("sm_100a", 227 * KIB + 4, False),
+        *(("sm_100", 48 * KIB, True), ("sm_100", 48 * KIB + 4, False)),
+        *(("sm_90a", 227 * KIB, True), ("sm_100a", 60 * KIB, True)),
+        *(("sm_100a", 227 * KIB, True), ("sm_100a", 227 * KIB + 4, False)),
     ],
 )
 def test_ptxas_decides_how_much_is_static(

@@ -149,9 +149,7 @@ def test_host_view_undoes_adopt() -> None:
 )
 def test_every_dtype_can_be_adopted_copied_and_read_back(dtype: torch.dtype) -> None:
     raw = torch.randint(0, 2, (4, 16), dtype=torch.uint8)
-    host = raw.view(dtype)
-    tensor = standin.adopt(host)
-    copy = tensor.clone().t().contiguous().t().contiguous()
+    copy = standin.adopt(raw.view(dtype)).clone().t().contiguous().t().contiguous()
     assert copy.dtype == dtype
     assert torch.equal(copy.cpu().view(torch.uint8), raw)
 

@@ -105,8 +105,7 @@ def test_products_in_integers_and_float32_are_exact_too(
     sfa, sfb = sfa.to(E4M3), sfb.to(E4M3)
     blocked = to_blocked(sfa), to_blocked(sfb)
     result = torch._scaled_mm(a, b.t(), *blocked, out_dtype=torch.float32)
-    exact = expected(a, b, sfa, sfb).astype(np.float32)
-    assert np.array_equal(result.cpu().numpy(), exact)
+    assert np.array_equal(result.cpu().numpy(), expected(a, b, sfa, sfb).astype(np.float32))
 
 
 def test_digits_of_all_numbers_that_have_two_multiply_to_the_numbers_product() -> None:

@@ -144,8 +144,7 @@ def fma(form: Binary, a: int, b: int, c: int, mode: str = "rn", ftz: bool = Fals
     same_zero = (Fraction(x) * Fraction(y) == 0 or exact == 0) and (
         product_negative == form.negative(c)
     )
-    negative_zero = product_negative if same_zero else mode == "rm"
-    return form.round(exact, mode, negative_zero, flush=ftz)
+    return form.round(exact, mode, product_negative if same_zero else mode == "rm", flush=ftz)
 
 
 def add(form: Binary, a: int, b: int, mode: str = "rn") -> int:

@@ -210,8 +210,7 @@ def test_a_minimum_of_three_magnitudes_takes_the_least() -> None:
 def test_rounding_leaves_the_host_as_it_was() -> None:
     with pytest.raises(KeyError), host_fpu.rounding("rz"):
         raise KeyError
-    third = np.float32(1) / np.float32(3)
-    assert third == np.float32(0.33333334)
+    assert np.float32(1) / np.float32(3) == np.float32(0.33333334)
 
 
 APPROXIMATIONS: dict[str, Callable[[float], float]] = {

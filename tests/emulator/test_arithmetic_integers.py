@@ -201,8 +201,7 @@ def test_an_integer_instruction_agrees_with_python(opcode: str) -> None:
     if len(columns[0]) > 1500:
         columns = [column[:1500] for column in columns]
     got = op.function(*columns)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for i, row in enumerate(rows):
+    for i, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         want = CASES[opcode](*(int(x) for x in row))
         want = want if isinstance(want, tuple) else (want,)
         assert tuple(int(g[i]) for g in got) == tuple(int(w) for w in want), row
@@ -226,8 +225,7 @@ def test_an_immediate_broadcasts_and_nothing_is_written() -> None:
     before = a.copy()
     for opcode in ("add.u32", "prmt.b32", "bfi.b32", "shl.b32", "dp4a.u32.u32"):
         op = resolve(opcode)
-        rest = [np.array(3, dtype=np.uint32)] * (len(op.sources) - 1)
-        (result,) = op.function(a, *rest)
+        (result,) = op.function(a, *([np.array(3, dtype=np.uint32)] * (len(op.sources) - 1)))
         assert result.shape == (8,)
         assert not np.shares_memory(result, a)
         np.testing.assert_array_equal(a, before)

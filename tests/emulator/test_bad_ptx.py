@@ -61,18 +61,11 @@ def test_a_damaged_text_is_an_error_and_no_crash(damage: list[tuple[str, int, st
 @pytest.mark.parametrize(
     "instruction",
     [
-        "xor.b32 %r1, %r2, [s];",
-        "xor.b64 %d1, %d2, [%q0];",
-        "add.f32 %r1, [%q0], %r2;",
-        "mov.u32 %r1, [s];",
-        "mov.u64 %d1, [%q0];",
-        "selp.b32 %r1, [%q0], %r2, %p1;",
-        "prmt.b32 %r1, %r2, %r3, [table];",
-        "setp.lt.u64 %p1, %d1, [%q0];",
-        "shfl.sync.idx.b32 %r4, [%q0], 0, 31, -1;",
-        "ld.global.u32 [%q0], %r1;",
-        "st.global.u32 [%q0], [%q0];",
-        "st.global.u64 [%q0], [%q0];",
+        *("xor.b32 %r1, %r2, [s];", "xor.b64 %d1, %d2, [%q0];", "add.f32 %r1, [%q0], %r2;"),
+        *("mov.u32 %r1, [s];", "mov.u64 %d1, [%q0];", "selp.b32 %r1, [%q0], %r2, %p1;"),
+        *("prmt.b32 %r1, %r2, %r3, [table];", "setp.lt.u64 %p1, %d1, [%q0];"),
+        *("shfl.sync.idx.b32 %r4, [%q0], 0, 31, -1;", "ld.global.u32 [%q0], %r1;"),
+        *("st.global.u32 [%q0], [%q0];", "st.global.u64 [%q0], [%q0];"),
         "atom.global.add.u64 %d1, [%q0], [%q0];",
     ],
 )

@@ -56,8 +56,7 @@ def test_neighbouring_words_and_one_for_all_need_no_more_than_they_ask_for() -> 
 
 
 def test_bytes_that_every_cta_reads_are_requested_again_and_again() -> None:
-    found = cost("ld.global.u32 %r1, [%q0];", words(8), grid=5)
-    (read,) = only_line(found).reads
+    (read,) = only_line(cost("ld.global.u32 %r1, [%q0];", words(8), grid=5)).reads
     assert (read.buffer, read.requested_bytes, read.distinct_bytes) == ("a0", 20, 4)
 
 

@@ -344,8 +344,7 @@ def test_a_barrier_of_a_grid_that_some_need_not_reach_is_found_out(
     for _ in range(2):
         arrays[0][:] = 0
         run(worlds, text, *arrays, grid=16, block=128, before=room)
-    out = arrays[2]
-    assert cause_of(worlds, out) is not None
+    assert cause_of(worlds, arrays[2]) is not None
 
 
 def test_other_numbers_are_the_same_but_for_rounding() -> None:

@@ -40,8 +40,7 @@ def places(text: str) -> list[str]:
 
 
 def test_a_message_reads_like_a_compilers(python: Path) -> None:
-    error = fault(f".loc 1 57 11\n{PAST_THE_END}", python)
-    lines = str(error).splitlines()
+    lines = str(fault(f".loc 1 57 11\n{PAST_THE_END}", python)).splitlines()
     assert lines[0].startswith(f"{python}:57:12: error: read of 4 bytes outside every tensor, ")
     assert lines[0].endswith("0 bytes past the end of a0 (160 bytes) [out_of_bounds]")
     assert lines[1:] == [

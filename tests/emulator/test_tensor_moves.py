@@ -54,8 +54,7 @@ def test_a_load_gives_each_thread_its_words(shape: str, times: int, lane: int) -
     for thread in range(128):
         for j in range(count):
             at, column = PLACES[shape](thread % 32, j)
-            expected = (thread // 32 * 32 + lane + at) << 8 | (5 + column)
-            assert found[thread, j] == expected
+            assert found[thread, j] == ((thread // 32 * 32 + lane + at) << 8 | (5 + column))
 
 
 @pytest.mark.parametrize(("shape", "times"), CASES)
@@ -97,8 +96,7 @@ COPIES = {
 @pytest.mark.parametrize("form", ["", "b4x16_p64", "b6x16_p32"])
 def test_a_copy_brings_rows_of_shared_memory_to_lanes(shape: str, form: str) -> None:
     rows, columns, lanes = COPIES[shape]
-    rng = np.random.default_rng(1)
-    source = rng.integers(0, 256, (max(rows, 8), 4 * columns), np.uint8)
+    source = np.random.default_rng(1).integers(0, 256, (max(rows, 8), 4 * columns), np.uint8)
     wide = source
     if form:
         bits = int(form[1])

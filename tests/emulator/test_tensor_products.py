@@ -68,8 +68,7 @@ def test_a_product_of_fp4_is_scaled_in_blocks(
     sa, sb = (each[:, first : first + scales] for each in (sa, sb))
     one = E2M1[nibbles(a)] * np.repeat(values_of_scales(sa, scale_type), width, axis=1)
     other = E2M1[nibbles(b)] * np.repeat(values_of_scales(sb, scale_type), width, axis=1)
-    expected = 2 * one @ other.T
-    assert np.array_equal(out.view(np.float32), expected[:, :8].astype(np.float32))
+    assert np.array_equal(out.view(np.float32), (2 * one @ other.T)[:, :8].astype(np.float32))
     assert report.tensor_instructions == 2
 
 
@@ -144,8 +143,7 @@ def test_sums_of_16_products_of_fp4_are_cut_off_35_bits_below_the_largest_expone
     c = (rng.uniform(1, 2, (16, 16)) * rng.choice([-1, 1], (16, 16)) * powers_of_two).astype(
         np.float32
     )
-    words = c.view(np.uint32)
-    found = block_sums((a, b), (sa, sb), words).view(np.float32)
+    found = block_sums((a, b), (sa, sb), c.view(np.uint32)).view(np.float32)
     scale_a, scale_b = (decode(each, FORMATS["e4m3"]) for each in (sa, sb))
     left, right = (E2M1[nibbles(each)] for each in (a, b))
     for n in range(16):
@@ -322,9 +320,8 @@ def test_a_transposed_matrix_is_read_along_the_other_side(name: str) -> None:
         return np.ascontiguousarray(chunks.transpose(2, 0, 1, 3)).reshape(-1)
 
     tiles, starts = aligned_to([along_rows(a), along_rows(b)], 1024)
-    groups = 32 // size // 8
     # Without a swizzle: leading to the next 8 of K, stride to the next chunk of M or N.
-    form = (1024, 512, 1) if name == "tf32" else (128, 128 * groups, 0)
+    form = (1024, 512, 1) if name == "tf32" else (128, 128 * (32 // size // 8), 0)
     of_a, of_b = (descriptor(each, *form) for each in starts[:2])
     bits = instruction_bits(name, 128, 16) | 1 << 15 | 1 << 16
     words = words_of(product(kind, of_a, of_b, bits, "%p5"), tiles)
@@ -335,8 +332,7 @@ def plain(name: str = "f16", rows: int = 128, columns: int = 16) -> tuple[Any, .
     (a, left), (b, right) = drawn(name, rows, 1), drawn(name, columns, 2)
     tiles = [core_matrices(a), core_matrices(b)]
     of_a = descriptor(TILES, 128, 256)
-    of_b = descriptor(TILES + tiles[0].size, 128, 256)
-    return tiles, of_a, of_b, left, right
+    return tiles, of_a, descriptor(TILES + tiles[0].size, 128, 256), left, right
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -412,6 +408,5 @@ def test_a_product_of_fp8_has_a_scale_for_32_elements() -> None:
 tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r1], %d5, %d6, %r5, [%r3], [%r4], %p5;
 {COMMIT}""")
     one = left * np.exp2(sa[:, 3:].astype(float) - 127)
-    other = right * np.exp2(sb[:, 1:2].astype(float) - 127)
-    expected = (one @ other.T).astype(np.float32)
+    expected = (one @ (right * np.exp2(sb[:, 1:2].astype(float) - 127)).T).astype(np.float32)
     assert np.array_equal(words_of(middle, tiles).view(np.float32), expected)

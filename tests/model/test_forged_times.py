@@ -388,8 +388,7 @@ def test_a_kernel_that_reads_a_clock_in_a_barrier_of_libcu_has_a_time() -> None:
     polled = """mov.u64 %d5, %globaltimer; mbarrier.init.shared.b64 [bar], 1;
 mbarrier.arrive.shared.b64 %d6, [bar]; mbarrier.test_wait.shared.b64 %p1, [bar], %d6;
 mov.u32 %r100, 1;"""
-    bar = ".shared .align 8 .b64 bar;"
-    assert us(count(kernel(polled, before=bar), 1, 1)) > 0
+    assert us(count(kernel(polled, before=".shared .align 8 .b64 bar;"), 1, 1)) > 0
 
 
 CHAIN = """
@@ -667,8 +666,7 @@ def test_there_is_no_time_for_what_cannot_be_foreseen(why: str, text: str) -> No
 def test_what_the_host_does_at_either_end_takes_time(
     waited: int, host: Host, more_us: float
 ) -> None:
-    launch = replace(honest(), waited=waited)
-    found = predict(GPUS["B200"], [launch], clean=True, host=host).us
+    found = predict(GPUS["B200"], [replace(honest(), waited=waited)], clean=True, host=host).us
     assert found - us(honest()) == pytest.approx(more_us, rel=0.1)
 
 

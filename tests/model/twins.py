@@ -77,8 +77,7 @@ def many_sums(directives: str) -> str:
     begin = "\n".join(f"cvt.rn.f32.u32 %f{i}, %r3;" for i in sums)
     turn = "\n".join(f"fma.rn.f32 %f{i}, %f{i}, %f{(i + 1) % 100}, %f{i};" for i in sums)
     end = "\n".join(f"add.f32 %f0, %f0, %f{i};" for i in sums if i)
-    text = f"{begin}\n{loop(40, turn)}\n{end}\ncvt.rzi.u32.f32 %r100, %f0;"
-    return kernel(text, directives)
+    return kernel(f"{begin}\n{loop(40, turn)}\n{end}\ncvt.rzi.u32.f32 %r100, %f0;", directives)
 
 
 def turns(times: int) -> str:

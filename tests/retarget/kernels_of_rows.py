@@ -109,8 +109,7 @@ def float_bits(rng: np.random.Generator, count: int) -> Array:
     around = []
     for exponent in (*range(-24, 17), -126, -127, -128, -149, 127):
         for eighths in range(16, 32):
-            value = np.float32(eighths / 16 * 2.0**exponent)
-            bits = int(value.view(np.uint32))
+            bits = int(np.float32(eighths / 16 * 2.0**exponent).view(np.uint32))
             around += [bits - 1, bits, bits + 1]
     special = [0, 1, 2, 0x3FFFFF, 0x400000, 0x400001, 0x7FFFFF, 0x800000, 0x800001]
     special += [0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF]

@@ -454,7 +454,6 @@ def test_a_compiler_s_words_and_a_hint_are_the_same_with_and_without_a_gpu(
         parts = re.fullmatch(r"(.*?)(?:\+(\d+)(.*))?", says)
         assert parts is not None
         text, offset, rest = parts.groups()
-        wanted = f"{text}{begins + int(offset)}{rest}" if offset else says
-        assert wanted in said, name
+        assert (f"{text}{begins + int(offset)}{rest}" if offset else says) in said, name
         assert (code == "build.compiler") == (helps is not None), name
         assert helps is None or helps in hint, name

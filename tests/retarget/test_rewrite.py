@@ -81,12 +81,8 @@ def test_the_report_counts_by_kernel() -> None:
 @pytest.mark.parametrize(
     ("target", "newest", "version"),
     [
-        ("sm_90a", None, "8.8"),
-        ("sm_90a", (9, 1), "8.8"),
-        ("sm_90a", (8, 4), "8.4"),
-        ("sm_90a", (7, 8), "8.0"),
-        ("sm_120a", (8, 5), "8.7"),
-        ("sm_80", (7, 4), "7.4"),
+        *(("sm_90a", None, "8.8"), ("sm_90a", (9, 1), "8.8"), ("sm_90a", (8, 4), "8.4")),
+        *(("sm_90a", (7, 8), "8.0"), ("sm_120a", (8, 5), "8.7"), ("sm_80", (7, 4), "7.4")),
     ],
 )
 def test_the_version_fits_the_driver(
@@ -132,9 +128,7 @@ def test_an_operand_is_written_as_ptxas_reads_it(operand: str) -> None:
 
 
 def test_fresh_registers_have_names_of_their_own() -> None:
-    taken = MODULE.replace("%d", "%n")
-    rewritten = rewrite(taken, "sm_90a").ptx
-    assert ".reg .b32 %n_0, %n_1" in rewritten
+    assert ".reg .b32 %n_0, %n_1" in rewrite(MODULE.replace("%d", "%n"), "sm_90a").ptx
 
 
 REFUSED = {

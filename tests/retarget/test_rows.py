@@ -69,8 +69,7 @@ def test_the_extreme_of_three_magnitudes(name: str) -> None:
     text = rewrite(HEADER + kernel(row, "k", False), "sm_90a").ptx
     got = results(text, "k", row, columns).view(np.float32)
     sizes = np.abs(np.stack(columns).view(np.float32))
-    want = (np.fmin if name == "min" else np.fmax).reduce(sizes)
-    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(got, (np.fmin if name == "min" else np.fmax).reduce(sizes))
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")

@@ -161,8 +161,7 @@ def written(tmp_path: Path, *reports: list[Any]) -> list[str]:
 
 
 def test_kernels_travel_to_the_verdict(tmp_path: Path) -> None:
-    emulated = {"kernel": "gemv", "findings": []}
-    (line,) = written(tmp_path, [emulated], [KERNEL], [KERNEL])
+    (line,) = written(tmp_path, [{"kernel": "gemv", "findings": []}], [KERNEL], [KERNEL])
     key, _, value = line.partition(": ")
     assert key == "device.retargeted"
     assert read_retargeted(visible_json(value)) == [KERNEL]
