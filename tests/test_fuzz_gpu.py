@@ -208,7 +208,8 @@ class Fuzzer:
         said = "ran"
         try:
             with theirs:
-                self._ask(OpenSession([], "", "", "", True), Opened, theirs.fileno())
+                session = OpenSession([], "", "", "", True)
+                self._ask(session, Opened, theirs.fileno())
             with ours:
                 self._ask(self._begin(base), Done, self._buffers.fd)
                 link = Channel(ours, takes_fds=True)
