@@ -251,8 +251,7 @@ def selftest(
         return
     on_cuda = inspect(problem, device).device.kind == "cuda"
     findings = run_corpus(problem, chosen, device, on_cuda, quick, flush)
-    good = show_findings(new_console(), findings, as_json)
-    sys.exit(exits.passed if good else exits.failed)
+    sys.exit(exits.passed if show_findings(new_console(), findings, as_json) else exits.failed)
 
 
 @main.command(epilog="nvfp4 tune mine.py --shape 7168,16384,1\nnvfp4 tune mine.py --model B200")
@@ -395,7 +394,6 @@ def report(named: tuple[str, ...], output: Path, cost: bool, kept: bool, **optio
     from nvfp4.cli.report.page import write_report
     from nvfp4.records.options import Options
 
-    chosen = Invocation(Options(**options), output=output, kept=kept)
-    size = write_report(named, chosen, cost)
+    size = write_report(named, Invocation(Options(**options), output=output, kept=kept), cost)
     shown = f"{size / 1e6:.1f} MB" if size > 1e6 else f"{size / 1e3:.0f} kB"
     click.echo(visible(f"wrote {output}, {shown}"))

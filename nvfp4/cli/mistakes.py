@@ -50,8 +50,7 @@ class Mistake:
     def of_file(self, file: str) -> "Mistake":
         """Return the mistake with the name of the file in place of the judged copy's name."""
         alone = rf"(?<![\w./-]){re.escape(self.file)}\b"
-        message = re.sub(alone, lambda _: file, self.message)
-        return replace(self, file=file, message=message)
+        return replace(self, file=file, message=re.sub(alone, lambda _: file, self.message))
 
 
 def first_mistake(file: str, content: bytes) -> Mistake | None:

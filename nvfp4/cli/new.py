@@ -47,8 +47,7 @@ def rung_text(name: str) -> str:
     """Return the source of a rung, whose number may be left out. Raises SetupError with similar
     names if there is none."""
     wanted = name.removeprefix("ladder/").removesuffix(".py")
-    unnumbered = {re.sub(r"/\d+_", "/", name): path for name, path in rungs().items()}
-    known = unnumbered | rungs()
+    known = {re.sub(r"/\d+_", "/", name): path for name, path in rungs().items()} | rungs()
     if wanted in known:
         return known[wanted].read_text(encoding="utf-8")
     by_stem = {each.rpartition("/")[2]: each for each in known}

@@ -409,13 +409,12 @@ def read_test(
     full = line.endswith(full_range_suffix)
     status = values.get(f"{key}.status")
     said = values.get(f"{key}.error") or values.get(f"{key}.message")
-    message = unescape(said) if said else None if status else not_judged.message
     return TestResult(
         spec=line.removesuffix(full_range_suffix),
         status="pass" if status == "pass" else "fail",
         inputs="full" if full else "contest",
         emulated=values.get(f"{key}.emulated") == "true",
-        message=message,
+        message=unescape(said) if said else None if status else not_judged.message,
         failure=None if status == "pass" else _failure(values, key, not_judged),
         **_of_any_case(values, key),
     )
@@ -433,8 +432,7 @@ def read_benchmark(
     runs = count(values, f"{key}.runs")
     timed = bool(runs and times["mean"] and None not in times.values())
     emulation = read_counts(visible_json(values.get(f"{key}.emulation")), minimum_bytes)
-    status = values.get(f"{key}.status", "pass")
-    failed = status != "pass" or (not timed and emulation is None)
+    failed = values.get(f"{key}.status", "pass") != "pass" or (not timed and emulation is None)
     message = unescape(values.get(f"{key}.error") or (not_judged.message if failed else ""))
     full_range = values.get(f"{key}.full_range")
     return BenchmarkResult(

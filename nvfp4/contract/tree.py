@@ -104,8 +104,7 @@ class Tree(Record):
         ``b1`` and ``a[3]`` take those of b and a unless they have their own."""
         leaves = []
         for leaf, name in zip(self.leaves, names, strict=True):
-            plain = re.sub(r"\[\d+\]|\d+", "", name)
-            words = dimensions.get(name, dimensions.get(plain, ()))
+            words = dimensions.get(name, dimensions.get(re.sub(r"\[\d+\]|\d+", "", name), ()))
             leaves.append(replace(leaf, path=name, dimensions=[list(pair) for pair in words]))
         return replace(self, leaves=leaves)
 
@@ -208,8 +207,7 @@ def flatten(
     Raises TreeError for what is neither a tensor, a plain value, a tuple, a list nor a dict.
     """
     found = _Flattened(on_host)
-    skeleton = found.walk(data, root, _deepest)
-    return Tree(skeleton, found.leaves, found.storages), found.flat
+    return Tree(found.walk(data, root, _deepest), found.leaves, found.storages), found.flat
 
 
 class _Flattened:

@@ -58,8 +58,7 @@ def main(arguments: list[str]) -> int:
     try:
         pipe = ResultPipe(os.open(os.devnull, os.O_WRONLY)) if mode in _without_results else _pipe()
         options = _options()
-        deadline = started + options.timeout_s
-        request = Request(mode, rest, options, _secret_seed(), pipe, deadline)
+        request = Request(mode, rest, options, _secret_seed(), pipe, started + options.timeout_s)
         isolation.adopt_orphans()
         isolation.close_to_others()  # before the submission starts, which runs as the same user
         return _carried_out(request)

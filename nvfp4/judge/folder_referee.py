@@ -268,8 +268,7 @@ def _digest(tree: Tree, storages: Sequence[torch.Tensor]) -> str:
     for storage in storages:
         words = storage[: len(storage) // 4 * 4].view(torch.int32)
         for part in words.split(1 << 22):
-            places_of = torch.arange(1, 1 + len(part), device=part.device)
-            sums.append(int((part * places_of).sum()))
+            sums.append(int((part * torch.arange(1, 1 + len(part), device=part.device)).sum()))
         sums += storage[words.nbytes :].tolist()
     return f"{tree} {sums}"
 

@@ -161,8 +161,8 @@ class Judge:
         is checked; otherwise only the first and the last.
         """
         floors_ns = calibrated().floors_ns if self._device.type == "cuda" else []
-        own_clock = self._own_clock()  # before the submission is loaded
-        measured = _Measured(calibrated, own_clock, fresh_contents)
+        # The own clock comes before the submission is loaded.
+        measured = _Measured(calibrated, self._own_clock(), fresh_contents)
         ordered = self._by_cost(cases)
         draw = self._referee.redraw if fresh_contents else self._referee.draw
         seeds = [self._call_seed(i, 0) if fresh_contents else case.seed for i, case in ordered]
@@ -283,8 +283,7 @@ class Judge:
             key = f"benchmark.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
             with self._reported(key), self._opened(case) as opened:
-                data = opened.draw(case.seed)
-                answer, _ = opened.judged_request(data, Profile(), Profiled)
+                answer, _ = opened.judged_request(opened.draw(case.seed), Profile(), Profiled)
                 encoded = base64.b64encode(answer.report.encode()[:report_bytes]).decode()
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
@@ -404,8 +403,8 @@ class Judge:
 
     def _fail(self, key: str, failed: CaseFailed, report: dict[str, str]) -> None:
         if failed.end is not Exit.CHECK_FAILED and failed.end not in self._failures.values():
-            timed_out = failed.end is Exit.TIMED_OUT  # the case's own message shows where it hangs
-            said = failed.failure.message if timed_out else failed
+            # The case's own message shows where it hangs.
+            said = failed.failure.message if failed.end is Exit.TIMED_OUT else failed
             print(f"eval.py: {key}: {said}", file=sys.stderr)  # which the bot shows
         self._failures[key] = failed.end
         self._write_essential(f"{key}.failure", json.dumps({"code": failed.failure.code}))

@@ -124,8 +124,7 @@ def findings_of(opened: OpenedCase, called: Called) -> list[Finding]:
     refuses."""
     ended = opened.ended
     notes, alone = (ended.notes, ended.alone) if ended is not None else ([], [])
-    launches = [*called.launches, {"findings": alone}]
-    found = [*_of_output(opened), *_of_launches(launches, notes)]
+    found = [*_of_output(opened), *_of_launches([*called.launches, {"findings": alone}], notes)]
     while len(json.dumps([asdict(each) for each in found])) > longest_findings_bytes:
         found.pop()
     return found

@@ -79,8 +79,7 @@ def _is_raised_by_hand(error: BaseException) -> bool:
     last = _innermost(error)
     if last is None or _LIBRARY.search(last.tb_frame.f_code.co_filename):
         return False
-    instruction = last.tb_frame.f_code.co_code[last.tb_lasti]
-    return dis.opname[instruction] == "RAISE_VARARGS"
+    return dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]] == "RAISE_VARARGS"
 
 
 _LIBRARY = re.compile(r"/(?:(?:site|dist)-packages|lib/python[\d.]+)/|/nvfp4/")

@@ -229,8 +229,7 @@ class TensorMap:
         rank, name = self.rank, self.data_type.name
         _require(1 <= rank <= 5, f"a tensor map has 1 to 5 dimensions, not {rank}")
         _support(self.data_type in _FORMATS, f"tensor maps of {name} are not emulated")
-        plain = self.interleave is Interleave.NONE
-        _support(plain, "interleaved tensor maps are not emulated")
+        _support(self.interleave is Interleave.NONE, "interleaved tensor maps are not emulated")
         known = self.swizzle in _SWIZZLE_SPAN_BYTES
         _support(known, f"swizzle {self.swizzle.name} is not emulated")
         _require(

@@ -76,8 +76,7 @@ def demangled(name: str) -> str:
             whole = whole[:at]
             break
         depth += (letter in "<{") - (letter in ">}")
-    short = _SUFFIX.sub(r"\1", whole.removeprefix("void "))
-    return short.replace("> >", ">>") or name
+    return _SUFFIX.sub(r"\1", whole.removeprefix("void ")).replace("> >", ">>") or name
 
 
 _ANONYMOUS = "(anonymous namespace)"

@@ -155,8 +155,7 @@ def stack_of_hang(
     scratch: the folder of the submission's process, which can write any content there. file: the
     name of the submission in that folder. source: its text. name: its name in messages.
     """
-    content = read_plain_file(scratch, _stack, _longest_bytes) or b""
-    text = content.decode("utf-8", "replace")
+    text = (read_plain_file(scratch, _stack, _longest_bytes) or b"").decode("utf-8", "replace")
     threads = [_frame.findall(each) for each in _thread.split(text)]
     own = str(scratch / file)
     texts = source.splitlines()

@@ -106,8 +106,7 @@ class Service:
         found = self._drawn[request.number]
         tree = found.tree
         sizes = host_sizes_of(tree) if request.host else sizes_of(tree, 0)
-        device = torch.device("cpu") if request.host else self._device
-        buffers = open_buffers(sizes, device, fd)
+        buffers = open_buffers(sizes, torch.device("cpu") if request.host else self._device, fd)
         for name, storage in zip(tree.names, found.storages, strict=True):
             if name in sizes:
                 buffers.tensors[name].copy_(storage)

@@ -183,8 +183,7 @@ def use_instead(cache: Path, other: Path) -> None:
 def _copy(trusted: Path, folder: Path) -> None:
     """Copy the files that extensions share. Others may be added meanwhile: a compiler's files have
     another name until complete. The emulator's machine code is for executors only."""
-    ignored = shutil.ignore_patterns("*.tmp.*", _numba.lower())
-    shutil.copytree(trusted, folder, ignore=ignored)
+    shutil.copytree(trusted, folder, ignore=shutil.ignore_patterns("*.tmp.*", _numba.lower()))
 
 
 def cache_root() -> Path:

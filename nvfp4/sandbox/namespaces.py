@@ -80,8 +80,7 @@ def drop_capabilities() -> None:
     for capability in range(64):
         libc.prctl(_drop_from_bounding_set, capability, 0, 0, 0)
     libc.prctl(_ambient, _clear_all_ambient, 0, 0, 0)
-    header = (ctypes.c_uint32 * 2)(_capability_version_3, 0)
-    libc.capset(header, (ctypes.c_uint32 * 6)())
+    libc.capset((ctypes.c_uint32 * 2)(_capability_version_3, 0), (ctypes.c_uint32 * 6)())
     libc.prctl(_no_new_privileges, 1, 0, 0, 0)
 
 
@@ -154,8 +153,7 @@ def _watch(child: int, ended: int, writable: dict[Path, Path]) -> None:
     while not select.select([ended], [], [], look_s)[0]:
         why = totals.exceeded()
         if why:
-            tree = isolation.stop_tree(child)
-            for pid in reversed(tree):
+            for pid in reversed(isolation.stop_tree(child)):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(OSError):

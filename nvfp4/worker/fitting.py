@@ -89,8 +89,7 @@ def names_an_architecture(error: BaseException | None) -> bool:
         if isinstance(error, RetargetError | CompileError):
             return False
         seen.add(id(error))
-        text = f"{type(error).__name__}: {error}"
-        if _of_an_architecture.search(text):
+        if _of_an_architecture.search(f"{type(error).__name__}: {error}"):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -89,8 +89,7 @@ def _place(error: BaseException, submission: Path) -> dict[str, Any]:
     """Return the innermost line of the submission that led to an error."""
     if isinstance(error, SyntaxError) and error.filename in (str(submission), submission.name):
         return {"file": submission.name, "line": error.lineno, "column": error.offset}
-    frames = traceback.extract_tb(error.__traceback__)
-    for frame in reversed(frames):
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename in (str(submission), submission.name):
             start = getattr(frame, "colno", None)
             column = None if start is None else start + 1

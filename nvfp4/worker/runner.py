@@ -132,8 +132,7 @@ class Runner:
 
     def targets(self, buffers: SharedBuffers) -> list[torch.Tensor]:
         """Return the tensors from which the judge reads an output."""
-        flat = parts(self.output, buffers.tensors[output_name])
-        return tensors_of(build(self.output, flat))
+        return tensors_of(build(self.output, parts(self.output, buffers.tensors[output_name])))
 
     def accepted(self, output: Any) -> Tree:
         """Return the tree of an output. Raises Refused if the contest would not accept it."""

@@ -35,8 +35,7 @@ def batch_and_show(names: Sequence[Path], options: eval_process.BatchOptions) ->
     with closing(file) if file else nullcontext():
         with shown(console, tally) as show:
             try:
-                identity = options.identity(judges.kind) | said
-                _judge(paths, file, judges, identity, tally, show)
+                _judge(paths, file, judges, options.identity(judges.kind) | said, tally, show)
             except KeyboardInterrupt:
                 stopped = True
         summarise(console, tally, options.jsonl, stopped)

@@ -134,11 +134,10 @@ def compare_and_show(paths: Sequence[Path], rounds: int, judging: Invocation) ->
         why = "could not be judged" if wrong.verdict.unclear else "is wrong"
         say(comparing.console, f"{wrong.label} {why}, so nothing is compared", "bold red")
     if judging.as_json:
-        listed = [{"label": label, **asdict(each)} for label, (each, _) in files.items()]
         content = {
             "schema": json_schema,
             "passed": "failed" not in found,
-            "files": listed,
+            "files": [{"label": label, **asdict(each)} for label, (each, _) in files.items()],
             "device": asdict(comparing.device) if comparing.device else None,
             "elapsed_s": time.monotonic() - started_s,
             **dict.fromkeys(("verdict", "rounds", "comparisons", "counts", "failed")),

@@ -258,10 +258,9 @@ def tests_columns(tests: list[TestResult]) -> list[Column]:
     contest = [test for test in tests if test.inputs == "contest"]
     full = [test for test in tests if test.inputs == "full"]
     rows = list(zip_longest(contest, full))
-    shapes = [shape_of((one or other).spec) for one, other in rows]
     return [
         Column("#", [str(number) for number in range(len(rows))]),
-        *_size_columns(shapes),
+        *_size_columns([shape_of((one or other).spec) for one, other in rows]),
         Column("contest inputs", [_status(one) for one, _ in rows], right=False),
         *([Column("full-range inputs", [_status(e) for _, e in rows], right=False)] * bool(full)),
     ]

@@ -123,8 +123,7 @@ def _passed(verdict: Verdict) -> str:
     what = [several(len(verdict.tests) - wrong - left, "test")] if verdict.tests else []
     if verdict.benchmarks:
         how = "emulated" if verdict.emulated else "timed"
-        marked = any(each.unverified for each in verdict.benchmarks)
-        mark = " (unverified)" if marked else ""
+        mark = " (unverified)" if any(each.unverified for each in verdict.benchmarks) else ""
         what.append(f"{several(len(verdict.benchmarks), 'benchmark')} {how}{mark}")
     sentence = f"passed: {', '.join(what)}{_taken(verdict)}"
     for word, count in (("failed", wrong), ("not judged", left)):

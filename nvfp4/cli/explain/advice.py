@@ -90,19 +90,10 @@ def costly_lines(kernels: list[Kernel], shape: Shape, top: int) -> list[CostlyLi
 
 def line_advice(line: LineCost, context: _Context) -> list[Advice]:
     """Return the advice on a line, the largest waste first."""
-    rules: tuple[Callable[[LineCost, _Context], Iterator[Advice]], ...] = (
-        _uncoalesced,
-        _bank_conflict,
-        _divergence,
-        _repeated,
-        _redundant,
-        _narrow,
-        _decoding,
-    )
+    rules = (_uncoalesced, _bank_conflict, _divergence, _repeated, _redundant, _narrow, _decoding)
     found = [each for rule in rules for each in rule(line, context)]
     worth = [each for each in found if each.wasted >= noticeable * context.slots]
-    codes = {each.code for each in worth}
-    if "loop_invariant_load" in codes:  # it says the same, and why
+    if any(each.code == "loop_invariant_load" for each in worth):  # it says the same, and why
         worth = [each for each in worth if each.code != "redundant_load"]
     return sorted(worth, key=lambda each: -each.wasted)
 

@@ -162,8 +162,7 @@ def show_log(history: History, most: int, as_json: bool) -> None:
     usual = benchmarks_key(load_problem().benchmarks)
     entries = [replace(each, best=each.best and each.benchmarks == usual) for each in entries]
     if as_json:
-        content = {"judgements": [_plain(each) for each in entries]}
-        click.echo(json.dumps(content, indent=2))
+        click.echo(json.dumps({"judgements": [_plain(each) for each in entries]}, indent=2))
         return
     console = new_console()
     if entries:

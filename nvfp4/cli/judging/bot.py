@@ -252,8 +252,7 @@ class Bot:
             command = ["explain", str(instructions), *wanted, str(case_file), str(target)]
             limit_s = self.options.timeout_s + grace_s
             ended = _run(command, folder, self._environment(folder), limit_s)
-            text = target.read_text(encoding="utf-8") if target.is_file() else ""
-            return ended, text
+            return ended, (target.read_text(encoding="utf-8") if target.is_file() else "")
 
     @contextmanager
     def _staged(self) -> Iterator[Path]:

@@ -47,8 +47,7 @@ def builds(content: bytes) -> bool:
 def room(gpus: int = 1) -> tuple[int, int]:
     """Return how many builds (at least one) have cores beside judgements on ``gpus`` GPUs, and the
     GiB that each may take such that the judgements keep theirs."""
-    cores = core_count() - _CORES_OF_A_JUDGEMENT * gpus
-    many = max(1, int(cores / _CORES_EACH))
+    many = max(1, int((core_count() - _CORES_OF_A_JUDGEMENT * gpus) / _CORES_EACH))
     return many, min(_MOST_GIB, max(_GIB_EACH, _free_gib(gpus) // many))
 
 

@@ -41,8 +41,7 @@ def write_report(named: Sequence[str], invocation: Invocation, with_cost: bool) 
     """
     assert invocation.output is not None
     check_output(invocation.output, named)
-    page = report_page(load_subjects(named, invocation), with_cost)
-    write_output(invocation.output, page)
+    write_output(invocation.output, report_page(load_subjects(named, invocation), with_cost))
     return invocation.output.stat().st_size
 
 

@@ -161,8 +161,7 @@ class Reads:
         left_bytes = self._buffer.nbytes - max(nbytes, way.cta_bytes)
         source = self._buffer.data_ptr() + int(left_bytes * place) // 256 * 256
         stream = torch.cuda.current_stream(self._device).cuda_stream
-        launch = way.launch(source, nbytes, self._sink.data_ptr())
-        self._kernels[way].launch(*launch, stream)
+        self._kernels[way].launch(*way.launch(source, nbytes, self._sink.data_ptr()), stream)
 
     def shortest_ns(self, size: int, way: Read, timer: CudaTimer, times: int) -> float:
         """Return the shortest time of a read of so many bytes in one way, at several places."""

@@ -99,10 +99,9 @@ class _Draw:
         packed = blocks[:, :rows].contiguous().view(torch.uint8).view(torch.float4_e2m1fn_x2)
         by_tile = codes.view(torch.int32).view(l, padded // 128, 4, 32, self._k_blocks // 4, 1)
         permuted = by_tile.permute(0, 1, 4, 3, 2, 5).contiguous().view(torch.uint8)
-        scales = codes[:, :rows].contiguous()
         return (
             packed.permute(1, 2, 0),
-            scales.view(torch.float8_e4m3fn).permute(1, 2, 0),
+            codes[:, :rows].contiguous().view(torch.float8_e4m3fn).permute(1, 2, 0),
             permuted.view(torch.float8_e4m3fn).permute(3, 4, 1, 5, 2, 0),
         )
 

@@ -135,8 +135,7 @@ def _by_kernel(kernel: Kernel, data: input_t) -> output_t:
     storages = [of[name].flat(data[number]) for number, name in enumerate(("a", "b", "sfa", "sfb"))]
     out = torch.empty((l, m, 1), dtype=torch.float16, device=c.device)
     grid, block, parameters = launch_of([*storages, *tables(c.device), out], shape)
-    stream = torch.cuda.current_stream(c.device).cuda_stream
-    kernel.launch(grid, block, 0, parameters, stream)
+    kernel.launch(grid, block, 0, parameters, torch.cuda.current_stream(c.device).cuda_stream)
     return out.permute(1, 2, 0)
 
 

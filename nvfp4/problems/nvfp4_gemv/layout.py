@@ -24,8 +24,7 @@ class Layout:
     def view(self, flat: torch.Tensor) -> torch.Tensor:
         """Return the tensor over its flat uint8 storage."""
         # Shaped as bytes: FP4 cannot be reshaped.
-        shaped = flat.view(*self.storage_shape[:-1], -1)
-        return shaped.view(self.dtype).permute(self.order)
+        return flat.view(*self.storage_shape[:-1], -1).view(self.dtype).permute(self.order)
 
     def flat(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the flat uint8 storage of a tensor; a copy only if the tensor is laid out

@@ -89,12 +89,11 @@ class Gemv:
         inputs = input_tree(m, k, l)
         c = len(names) - 1
         expected = packed(Tree({"leaf": 0}, [inputs.leaves[c]], [inputs.storages[c]]))
-        widest = max(dtype.itemsize for dtype in output_dtypes)
         return CasePlan(
             inputs,
             frozenset([c]),
             expected,
-            room_for([m * l * widest]),
+            room_for([m * l * max(dtype.itemsize for dtype in output_dtypes)]),
             extras.least_bytes(m, k, l),
             strict_inputs=True,
         )
@@ -102,8 +101,7 @@ class Gemv:
     def draw(self, case: Case, seed: int) -> Drawn:
         shape = shape_of(case)
         full, contest = reference.generate_full_range_input, reference.generate_input
-        data = (full if case.full_range else contest)(*shape, seed)
-        return self._drawn(shape, _Known(data))
+        return self._drawn(shape, _Known((full if case.full_range else contest)(*shape, seed)))
 
     def redraw(self, case: Case, seed: int) -> Drawn:
         if reference.default_device().type == "cuda":  # draws as the contest does, in no time
@@ -117,8 +115,7 @@ class Gemv:
         return Drawn(input_tree(*shape), [layout.flat(tensor) for layout, tensor in pairs], known)
 
     def expect(self, drawn: Drawn) -> Drawn:
-        known: _Known = drawn.contents
-        assert known.result is not None
+        assert drawn.contents.result is not None
         return drawn
 
     def check(self, drawn: Drawn, output: Output, explain: bool = False) -> Checked:

@@ -192,8 +192,7 @@ class Mismatch(Record):
 
 def _spread(rows: Array, count: int) -> Array:
     """Return ``count`` of the rows, evenly spread."""
-    places = np.linspace(0, rows.size - 1, min(count, rows.size))
-    return rows[np.unique(places.astype(int))]
+    return rows[np.unique(np.linspace(0, rows.size - 1, min(count, rows.size)).astype(int))]
 
 
 def rounded(values: Array) -> Array:

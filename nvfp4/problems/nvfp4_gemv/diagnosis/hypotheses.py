@@ -174,8 +174,7 @@ def _ends(got: Array, products: Array) -> Pattern:
     heads = np.cumsum(products, axis=1)[:, :-1]  # of the elements before 1, 2, ..., k - 1
     for first in _roundest(_good(got, heads) + 1):
         what = f"the last {k - first} of k = {k} elements are missing"
-        why = cause("k.tail_dropped", first=first, what=what)
-        yield why, (np.arange(k) < first).astype(int)
+        yield cause("k.tail_dropped", first=first, what=what), (np.arange(k) < first).astype(int)
 
 
 def _shares(got: Array, products: Array) -> Pattern:

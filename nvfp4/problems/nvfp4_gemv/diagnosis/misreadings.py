@@ -96,8 +96,7 @@ def _halves(elements: int) -> Callable[[Array], Array]:
     ones."""
 
     def change(packed: Array) -> Array:
-        nbytes = elements // 2
-        grouped = packed.reshape(*packed.shape[:-1], -1, nbytes)
+        grouped = packed.reshape(*packed.shape[:-1], -1, elements // 2)
         codes = np.concatenate([grouped & 15, grouped >> 4], axis=-1)
         return packed_of(codes.reshape(*packed.shape[:-1], -1))
 
@@ -117,8 +116,7 @@ def _halves_of(k: int) -> Iterator[Misreading]:
         if k % elements:
             continue
         # Two pairs of elements exchange their middle ones, of a as of b with the same result.
-        sets = _operand_sets if elements > 4 else (("a",),)
-        for names in sets:
+        for names in _operand_sets if elements > 4 else (("a",),):
             operand = _and(names) if elements > 4 else "a (or of b)"
             yield Misreading(
                 cause("nibbles.halves", operand=operand, elements=elements),

@@ -88,8 +88,7 @@ def diagnose(data: input_t, output: output_t, ref: output_t) -> Diagnosis:
     parts: list[list[Explanation]] = []
     if mismatch.sampled and not constant:
         # If the output is c itself, its contents before the call are unknown.
-        kept = output.data_ptr() != data[6].data_ptr()
-        parts = _parts(read_inputs(data), mismatch, kept)
+        parts = _parts(read_inputs(data), mismatch, output.data_ptr() != data[6].data_ptr())
     share = reference.error_share(output, ref)
     share = share if share < _endless else math.inf
     return Diagnosis(int(wrong.sum()), share, region(wrong), contents, parts)
