@@ -372,17 +372,14 @@ def read_device(values: dict[str, str]) -> Device | None:
     )
 
 
-_of_a_rewritten_kernel = {
-    **dict.fromkeys(("kernel", "source", "target"), str),
-    **dict.fromkeys(("instructions", "added"), int),
-    "rewritten": dict[str, int],
-}
-
-
 def read_retargeted(found: object) -> list[dict[str, Any]]:
     """Return the rewritten kernels; invalid values are left out."""
     kernels = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    wanted = _of_a_rewritten_kernel.items()
+    wanted = {
+        **dict.fromkeys(("kernel", "source", "target"), str),
+        **dict.fromkeys(("instructions", "added"), int),
+        "rewritten": dict[str, int],
+    }.items()
     return [each for each in kernels if all(fits(kind, each.get(name)) for name, kind in wanted)]
 
 

@@ -334,8 +334,7 @@ def outermost_first(leaf: Leaf) -> list[int]:
 
 def places(tree: Tree) -> list[int]:
     """Where each storage begins if all lie one after the other, and where the last ends."""
-    taken = (room_for([storage.nbytes]) for storage in tree.storages)
-    return list(accumulate(taken, initial=0))
+    return list(accumulate((room_for([storage.nbytes]) for storage in tree.storages), initial=0))
 
 
 def room_for(sizes: Sequence[int]) -> int:

@@ -26,9 +26,7 @@ class Ahead:
     def take(self, key: object, draw: Callable[[], Drawn]) -> Drawn:
         """Return what was drawn for this key, else draw."""
         prepared, self._next = self._next, None
-        if prepared is not None and prepared[0] == key:
-            return prepared[1].result()
-        return draw()
+        return prepared[1].result() if prepared is not None and prepared[0] == key else draw()
 
     def take_of(self, draws: Sequence[Callable[[], Drawn]], key: int) -> Drawn:
         """Return the inputs at this place of a sequence and prepare those after them."""

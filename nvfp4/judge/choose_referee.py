@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from nvfp4.contract.referee import Referee
 
 _bundled = Path(problems.__path__[0]) / "nvfp4_gemv"
-_bundled_files = ("task.py", "utils.py")
 _not_beside = ("submission.py", "eval.py")
 
 
@@ -18,7 +17,7 @@ def files_beside(options: Options) -> dict[str, bytes]:
     """Return the files that a submission may import, by name: the problem's, from the current
     folder unless the problem is the package's."""
     if not options.problem:
-        return {name: (_bundled / name).read_bytes() for name in _bundled_files}
+        return {name: (_bundled / name).read_bytes() for name in ("task.py", "utils.py")}
     found = (path for path in sorted(Path.cwd().iterdir()) if path.name not in _not_beside)
     return {path.name: path.read_bytes() for path in found if path.suffix == ".py"}
 

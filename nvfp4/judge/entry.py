@@ -26,8 +26,6 @@ from nvfp4.records.processes import Process
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.workers import start_alone
 
-_look_s = 0.2
-
 _bot_modes = ("test", "benchmark", "leaderboard", "profile")
 
 _least_arguments = {
@@ -100,7 +98,7 @@ def _ended(process: Process) -> int:
     """Return the exit code of a process, or minus the signal that killed it."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_look_s)
+            return process.wait(0.2)
         if len(isolation.descendants(os.getpid())) > isolation.processes:
             print(f"it started more than {isolation.processes} processes", file=sys.stderr)
             return 1

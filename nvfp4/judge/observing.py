@@ -210,7 +210,6 @@ longest_bytes = 3000
 """Limit on the list as JSON, since the bot's pipe is small."""
 
 _longest_name = 60
-_most_opcodes = 12
 _largest = 2**31
 
 
@@ -224,9 +223,8 @@ class RetargetedKernels:
     def note(self, launches: list[Any]) -> None:
         """launches: kernels as reported by the submission's process, which may be made up."""
         found = [kernel for kernel in map(_entry, launches) if kernel is not None]
-        while len(json.dumps(found)) > longest_bytes:
+        while len(text := json.dumps(found)) > longest_bytes:
             found.pop()
-        text = json.dumps(found)
         if found and text != self._written:
             self._written = text
             self._pipe.write("device.retargeted", text, longest_bytes=longest_bytes + 100)
@@ -240,7 +238,7 @@ def _entry(report: Any) -> dict[str, Any] | None:
     names, numbers = ("kernel", "source", "target"), ("instructions", "added")
     plain: dict[str, Any] = {name: str(report.get(name))[:_longest_name] for name in names}
     plain |= {name: _count(report.get(name)) for name in numbers}
-    opcodes = list(report["rewritten"].items())[:_most_opcodes]
+    opcodes = list(report["rewritten"].items())[:12]
     plain["rewritten"] = {str(name)[:_longest_name]: _count(count) for name, count in opcodes}
     return plain
 

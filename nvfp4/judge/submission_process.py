@@ -30,8 +30,6 @@ from nvfp4.sandbox.workers import start_worker
 
 T = TypeVar("T")
 
-_tail_lines = 12
-
 _longest_quoted = 128 << 10
 
 greeting_timeout_s = 30.0
@@ -413,7 +411,7 @@ class SubmissionProcess:
         tail = self._stderr.text() or self.stdout.text()
         connected = self._connected
         self.stop()
-        more = "".join(f"\n{line}" for line in tail.splitlines()[-_tail_lines:])
+        more = "".join(f"\n{line}" for line in tail.splitlines()[-12:])
         if code is None:
             message = "the submission's process closed its connection to the judge"
             return SubmissionFailed("process.closed", message + more)

@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import IO
 
-_LOOK_S = 0.005
-
 REQUEST_BYTES = 1 << 20
 """Limit on the bytes of a request to a fork server."""
 
@@ -164,7 +162,7 @@ class ForkedProcess:
         while (code := self.poll()) is None:
             if timeout is not None and time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired("forked process", timeout)
-            time.sleep(_LOOK_S)
+            time.sleep(0.005)
         return code
 
     def terminate(self) -> None:

@@ -45,7 +45,6 @@ def _is_missing_package(error: BaseException) -> bool:
     return parent in packages if not child else parent == "cuda" and "." not in child
 
 
-_of_the_cuda_build = ("_cuda", "_nccl", "_cudnn")
 _raised_without_it = {
     ("torch.cuda", "_lazy_init"),
     ("torch.cuda.streams", "__new__"),
@@ -57,7 +56,7 @@ _raised_without_it = {
 def _needs_the_cuda_build(error: BaseException) -> bool:
     if isinstance(error, AttributeError):
         of_torch = error.obj is sys.modules.get("torch._C") is not None
-        return of_torch and str(error.name).startswith(_of_the_cuda_build)
+        return of_torch and str(error.name).startswith(("_cuda", "_nccl", "_cudnn"))
     last = _innermost(error)
     if last is None:
         return False

@@ -312,8 +312,6 @@ def _optional(name: str) -> ModuleType | None:
         raise ProblemFailed(f"{name}.py raised {type(error).__name__}: {error}") from error
 
 
-_unset_makers = ("empty", "empty_like", "empty_strided")
-
 _unset_byte = 0xA5
 """Finite in every float type. A tensor whose bytes all hold it has not been set since."""
 
@@ -322,7 +320,7 @@ _unset_byte = 0xA5
 def _noting_unset(on_host: data_tree.OnHost) -> Iterator[list[torch.Tensor]]:
     """Collect the tensors that the block creates without contents, and mark their memory."""
     found: list[torch.Tensor] = []
-    kept = {name: getattr(torch, name) for name in _unset_makers}
+    kept = {name: getattr(torch, name) for name in ("empty", "empty_like", "empty_strided")}
 
     def noting(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def made(*sizes: Any, **options: Any) -> torch.Tensor:

@@ -43,10 +43,7 @@ lock_s = 90.0
 """Seconds to wait for another judgement, which may be building the files of all extensions."""
 
 _private_variable = "NVFP4_PRIVATE"
-_compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
 _numba = "NUMBA_CACHE_DIR"
-_build_s = 60.0
-_look_s = 0.05
 _to_trim: set[Path] = set()
 
 _EARLIER_VARIABLE = "NVFP4_EARLIER_CACHE"
@@ -70,7 +67,7 @@ def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> d
         if isinstance(error, TimeoutError):
             print(f"nvfp4: {error}", file=sys.stderr)
         folder = scratch / "cache"
-    names = [f"{each}_CACHE_DIR" for each in _compilers]
+    names = [f"{each}_CACHE_DIR" for each in ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")]
     names += ["CUDA_CACHE_PATH", "TORCH_EXTENSIONS_DIR"]
     caches = {name: str(folder / name.lower()) for name in names}
     return {**caches, FOLDER_VARIABLE: str(folder), "TMPDIR": str(scratch)}
@@ -253,7 +250,7 @@ def locked(path: Path) -> Iterator[None]:
                         f"another process has held the lock {path} for {lock_s:.0f} s: this "
                         "judgement goes on with an empty compilers' cache"
                     ) from None
-                time.sleep(_look_s)
+                time.sleep(0.05)
         yield
 
 
@@ -271,7 +268,7 @@ def _build_trusted(folder: Path) -> None:
         known, null = {**os.environ, FOLDER_VARIABLE: str(folder)}, subprocess.DEVNULL
         # Not in this folder, whose modules would be imported.
         subprocess.run(
-            command, cwd="/", env=known, stdin=null, stdout=null, stderr=null, timeout=_build_s
+            command, cwd="/", env=known, stdin=null, stdout=null, stderr=null, timeout=60.0
         )
 
 

@@ -46,9 +46,6 @@ def confine(closed: bool = False) -> dict[str, str]:
     return protections
 
 
-_writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri")
-
-
 def confine_files(writable: list[Path], private: list[Path]) -> str:
     """Apply Landlock: all files can be executed, all except those in ``private`` read, and only
     those in ``writable`` and devices written.
@@ -64,7 +61,7 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
     devices = [
         path
         for path in Path("/dev").glob("*")
-        if path.name in _writable_devices
+        if path.name in ("null", "zero", "full", "random", "urandom", "tty", "dri")
         or (path.name.startswith("nvidia") and namespaces.uses_gpu())
     ]
     try:

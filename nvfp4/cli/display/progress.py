@@ -18,8 +18,6 @@ from nvfp4.cli.verdict import CaseResult, Device
 from nvfp4.records.cases import full_range_suffix
 from nvfp4.records.unanswered import longest_again_s
 
-_refreshes_per_second = 4
-
 
 @contextmanager
 def observed(
@@ -38,7 +36,7 @@ def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[No
     with Live(
         console=console,
         get_renderable=lambda: Group(*lines()),
-        refresh_per_second=_refreshes_per_second,
+        refresh_per_second=4,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,

@@ -14,7 +14,6 @@ from nvfp4.cli.text import first_lines, microseconds
 from nvfp4.cli.verdict import BenchmarkResult, CaseResult, Device, TestResult, Verdict, rankings
 
 _addresses = re.compile(r"\b0x[0-9a-f]+\b")
-_plain_columns = 100
 
 
 def show_verdict(console: Console, verdict: Verdict) -> None:
@@ -25,8 +24,7 @@ def show_verdict(console: Console, verdict: Verdict) -> None:
 def plain_text(verdict: Verdict) -> str:
     """Return the text that a person sees, without colours, a hundred columns wide."""
     page = io.StringIO()
-    console = Console(file=page, width=_plain_columns, highlight=False, color_system=None)
-    show_verdict(console, verdict)
+    show_verdict(Console(file=page, width=100, highlight=False, color_system=None), verdict)
     return page.getvalue().rstrip("\n")
 
 

@@ -169,9 +169,7 @@ def _counts(verdict: Verdict) -> str:
 
 
 def _taken(verdict: Verdict, preposition: str = "in") -> str:
-    if verdict.elapsed_s is None:
-        return ""
-    return f" {preposition} {seconds(verdict.elapsed_s)}"
+    return "" if verdict.elapsed_s is None else f" {preposition} {seconds(verdict.elapsed_s)}"
 
 
 def _case(result: CaseResult) -> str:

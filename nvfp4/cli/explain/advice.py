@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from nvfp4.cli.problem import Shape
@@ -33,7 +33,6 @@ _rarely = 20
 """An address is called invariant if it stays the same this many times as often as it moves."""
 
 _wide_bytes = 16
-_shown_opcodes = 3
 
 
 class Advice(Record):
@@ -262,8 +261,7 @@ def _blameless(line: LineCost) -> str:
         # Without what it tells the caches.
         opcodes[".".join(part for part in opcode.split(".") if "::" not in part)] += count
     total = max(opcodes.total(), 1)
-    most = opcodes.most_common(_shown_opcodes)
-    mix = ", ".join(f"{count / total:.0%} {opcode}" for opcode, count in most)
+    mix = ", ".join(f"{count / total:.0%} {opcode}" for opcode, count in opcodes.most_common(3))
     return f"no waste was found{''.join(f', {each}' for each in said)}: {mix}"
 
 

@@ -36,8 +36,6 @@ _MOST_S = 180.0
 _LOOK_S = 0.2
 _RISE_S = 2.0
 
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-
 
 def builds(content: bytes) -> bool:
     """Return whether a submission may have something to build."""
@@ -130,5 +128,5 @@ def free_bytes() -> int:
     unknown."""
     free = kilobytes("/proc/meminfo").get("MemAvailable", 1 << 62)
     with suppress(OSError, ValueError):  # "max"
-        free = min(free, int(_CGROUP_LIMIT.read_text()))
+        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return free

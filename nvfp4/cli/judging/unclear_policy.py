@@ -41,12 +41,6 @@ not_retargeted = Refusal(
     "it cannot be rewritten for this GPU",
     "on a GPU that it is compiled for it can be judged",
 )
-other_rounding = Refusal(
-    "not_judged.rounding",
-    "the reference rounds differently here",
-    "on a GPU the problem's own reference decides",
-)
-no_reference = Refusal("not_judged.problem", "no reference", "the problem's own code failed")
 judge_ended = Refusal("not_judged.judge_ended", "the judge ended early", "try again")
 
 refusals = {
@@ -66,8 +60,14 @@ refusals = {
     "process.not_started": judge_ended,
     "kernel.too_slow": too_slow,
     "not_judged.too_slow": too_slow,
-    "not_judged.rounding": other_rounding,
-    "not_judged.problem": no_reference,
+    "not_judged.rounding": Refusal(
+        "not_judged.rounding",
+        "the reference rounds differently here",
+        "on a GPU the problem's own reference decides",
+    ),
+    "not_judged.problem": Refusal(
+        "not_judged.problem", "no reference", "the problem's own code failed"
+    ),
     "not_judged.judge_ended": judge_ended,
 }
 """The refusal for each code of a failure that says nothing about the submission."""

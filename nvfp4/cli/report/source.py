@@ -20,7 +20,6 @@ longest_source = 600_000
 """Limit on the characters of all sources of a report together, which keeps it under 3 MB."""
 
 _longest_line = 400
-_costly = 3
 
 
 @dataclass
@@ -80,7 +79,7 @@ def _explained(subject: Subject, name: str) -> tuple[Explained | None, str]:
     try:
         problem = subject.problem or find_problem(verdict.problem)
         specs = [each.spec for each in verdict.benchmarks] or problem.benchmarks
-        content, shown = subject.record.content, Shown(top=_costly)
+        content, shown = subject.record.content, Shown(top=3)
         (explained,) = explain(content, specs[:1], Options(name=name), problem, shown)
     except SetupError as error:
         return None, f"Costs are not known: {error}"

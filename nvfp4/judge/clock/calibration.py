@@ -72,8 +72,7 @@ def _read_gbps(timer: CallTimer, device: torch.device, empty_ns: float) -> float
     else:
         words = (256 << 20) // 8
     # Random contents: constant ones can move faster than data do.
-    part = torch.empty(1 << 20, dtype=torch.int64, device=device).random_()
-    buffer = part.repeat(words >> 20)
+    buffer = torch.empty(1 << 20, dtype=torch.int64, device=device).random_().repeat(words >> 20)
     best_ns = min(timer.time(buffer.sum)[1].call_ns for _ in range(_bandwidth_calls))
     return buffer.nbytes / max(best_ns - empty_ns, 1.0)
 

@@ -38,7 +38,6 @@ _entry = """
 }}
 """
 
-_bulk_shared = ".extern .shared .align 128 .b8 target[];"
 _bulk_span = "    ld.param.u64 span, [more];"
 _bulk_body = """
     .reg .b32 nbytes_32, barrier_at, target_at; .reg .b64 policy; .shared .align 8 .b64 barrier;
@@ -92,7 +91,7 @@ class Read:
         """Return the PTX of the kernel, which all reads with this name share."""
         if self.bulk:
             kernel = _entry.format(name=self.name, words=1, span=_bulk_span, body=_bulk_body)
-            return _bulk_shared + kernel
+            return ".extern .shared .align 128 .b8 target[];" + kernel
         words = self.load_bytes // 4
         count = self.loads * words
         span = (

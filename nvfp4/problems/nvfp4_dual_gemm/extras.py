@@ -4,9 +4,8 @@ from nvfp4.problems.fp4_gemm import dimensions, figures_of, least_bytes_of
 
 __all__ = ["dimensions"]
 
-_operands = ("a", "b1", "b2")
 _scales = ("sfa", "sfb1", "sfb2")
-names = (*_operands, *_scales, *(f"{each}_permuted" for each in _scales), "c")
+names = ("a", "b1", "b2", *_scales, *(f"{each}_permuted" for each in _scales), "c")
 
 check_case = {"m": 512, "n": 768, "k": 7168, "l": 1, "seed": 1111}
 """The smallest test of the contest with several tiles of every dimension."""

@@ -88,11 +88,10 @@ class Gemv:
         m, k, l = shape_of(case)
         inputs = input_tree(m, k, l)
         c = len(names) - 1
-        expected = packed(Tree({"leaf": 0}, [inputs.leaves[c]], [inputs.storages[c]]))
         return CasePlan(
             inputs,
             frozenset([c]),
-            expected,
+            packed(Tree({"leaf": 0}, [inputs.leaves[c]], [inputs.storages[c]])),
             room_for([m * l * max(dtype.itemsize for dtype in output_dtypes)]),
             extras.least_bytes(m, k, l),
             strict_inputs=True,
