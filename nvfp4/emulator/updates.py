@@ -52,8 +52,7 @@ class UpdateCounter:
         _add(self._words[start], address[at], [lanes, np.ones_like(lanes), whole], cta[at])
         _, of_pair = np.unique(pairs >> _SECTOR, return_index=True)
         ones = np.ones(of_pair.size, np.int64)
-        pieces = halves_of(pairs[of_pair])[1] >> _PIECE
-        _add(self._pieces, pieces, [ones] * 3, cta[at[of_pair]])
+        _add(self._pieces, halves_of(pairs[of_pair])[1] >> _PIECE, [ones] * 3, cta[at[of_pair]])
         self.requests += of_pair.size
 
     def found(self) -> tuple[dict[int, Updates], Updates | None]:

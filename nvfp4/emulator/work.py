@@ -197,8 +197,7 @@ class WorkCounter:
                 self._warps.append(runs[:, at].copy())
             numbers[i] = self._kinds[mark]
         for cta, row in zip(ctas.tolist(), numbers[which].reshape(ctas.size, -1), strict=True):
-            kind = tuple(row.tolist())
-            self._of_cta[cta] = self._ctas.setdefault(kind, len(self._ctas))
+            self._of_cta[cta] = self._ctas.setdefault(tuple(row.tolist()), len(self._ctas))
         kinds = [self._of_cta[cta] for cta in ctas.tolist()]
         for start, cycles in self._spent.items():
             self._total[start] += int(cycles.sum())

@@ -99,8 +99,7 @@ def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Arra
         with np.errstate(all="ignore"):
             value = round_to_integer(to_float64(a, source))
         too_high, too_low, nan = value >= above, value <= float(limits.min), np.isnan(value)
-        safe = np.where(too_high | too_low | nan, 0.0, value)
-        result = safe.astype(target.value)
+        result = np.where(too_high | too_low | nan, 0.0, value).astype(target.value)
         result = np.where(too_high, target.value.type(limits.max), result)
         result = np.where(too_low, target.value.type(limits.min), result).view(raw)
         return np.where(nan, raw.type(nan_code), result)
@@ -320,8 +319,7 @@ def table_conversion(name: str) -> Callable[[Array], Array]:
         return lookup((low | (high << np.uint64(16))).astype(np.uint32))
     # The upper two bits of a 6-bit code's byte are zero by the ISA; they are ignored here.
     code = np.arange(256) & (2 * form.sign - 1)
-    halves = encode(decode(code, form), F16).astype(np.uint16)
-    one = lookup(halves)
+    one = lookup(encode(decode(code, form), F16).astype(np.uint16))
 
     def function(pair: Array) -> Array:
         shape = common_shape((pair,))

@@ -67,8 +67,7 @@ def copied(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ..
 def rule_of(op: Op) -> Rule:
     """Return the rule of a lane instruction."""
     mnemonic, *parts = op.opcode.split(".")
-    types = [TYPES[part] for part in parts if part in TYPES]
-    found = _rule(op, mnemonic, parts, types)
+    found = _rule(op, mnemonic, parts, [TYPES[part] for part in parts if part in TYPES])
     return whole(op.results) if found is None else found
 
 

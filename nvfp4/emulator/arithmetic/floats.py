@@ -55,8 +55,7 @@ def flush_result(
     result = flush(result, form)
     if exact is None:
         return result
-    magnitude = result & result.dtype.type(form.sign - 1)
-    smallest = magnitude == form.smallest_normal
+    smallest = (result & result.dtype.type(form.sign - 1)) == form.smallest_normal
     if not smallest.any():
         return result
     normal = 2.0**form.lowest_exponent
@@ -84,8 +83,7 @@ def _exact(name: str, words: tuple[Array, ...], form: formats.Format) -> Array:
 
 def saturate(word: Array, form: formats.Format) -> Array:
     """Clamp to [0, 1]; NaN and -0 give +0."""
-    one = word.dtype.type(form.one)
-    inside = np.minimum(word, one)
+    inside = np.minimum(word, word.dtype.type(form.one))
     infinity = word.dtype.type(form.sign - form.smallest_normal)
     return np.where(word <= infinity, inside, word.dtype.type(0))
 

@@ -455,8 +455,7 @@ def _put_specials(
     out[np.isnan(total)] = F16_NAN if half else F32_NAN
     infinite = np.isinf(total)
     negative, positive = (0xFC00, 0x7C00) if half else (0xFF800000, 0x7F800000)
-    bits = np.where(total < 0, negative, positive)
-    out[infinite] = bits[infinite]
+    out[infinite] = np.where(total < 0, negative, positive)[infinite]
 
 
 @lru_cache(maxsize=2)

@@ -34,8 +34,7 @@ def high_u64(a: Array, b: Array) -> Array:
 def high_product(a: Array, b: Array, type_: Type) -> Array:
     """The upper half of the double-width products, in `type_`'s dtype."""
     if type_.bits < 64:
-        product = np.multiply(a, b, dtype=_wide(type_).value)
-        return (product >> type_.bits).astype(type_.value)
+        return (np.multiply(a, b, dtype=_wide(type_).value) >> type_.bits).astype(type_.value)
     high = high_u64(a.view(np.uint64), b.view(np.uint64)).view(type_.value)
     if type_.name == "s64":
         high = high - np.where(a < 0, b, 0) - np.where(b < 0, a, 0)

@@ -320,8 +320,7 @@ def _set(m: Modifiers) -> Op:
         return halves.view(np.uint32).reshape(shape)
 
     sources = [type_.register] * 2 + ["pred"] * (join is not None)
-    function = packed if type_.lanes > 1 else one_lane
-    return m.op("compare", sources, [result.register], function)
+    return m.op("compare", sources, [result.register], packed if type_.lanes > 1 else one_lane)
 
 
 def _order(word: Array) -> Array:
@@ -334,8 +333,7 @@ def _order(word: Array) -> Array:
 def _nan_bits(type_: Type) -> tuple[int, int]:
     """Return the bits of infinity (those of NaNs are larger), and of the NaN that min and max
     return."""
-    base = type_.name.removesuffix("x2")
-    form = {"f16": F16, "bf16": BF16, "f32": F32}.get(base)
+    form = {"f16": F16, "bf16": BF16, "f32": F32}.get(type_.name.removesuffix("x2"))
     if form is None:
         return 0x7FF << 52, 0x7FF8 << 48
     return form.sign - form.smallest_normal, 2 ** (8 * type_.value.itemsize - 1) - 1
@@ -361,8 +359,7 @@ def float_extreme(
         if xorsign_abs:
             a, b = a & magnitude, b & magnitude
         a_nan, b_nan = (a & magnitude) > infinity, (b & magnitude) > infinity
-        first = (_order(a) <= _order(b)) == (name == "min")
-        chosen = np.where(first, a, b)
+        chosen = np.where((_order(a) <= _order(b)) == (name == "min"), a, b)
         if nan_wins:
             chosen = np.where(a_nan | b_nan, raw.type(nan), chosen)
         else:

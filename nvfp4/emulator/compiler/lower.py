@@ -98,9 +98,7 @@ class Lowered:
             return [source for source in action.sources if passes_on(action, source)]
         operands = [source.operand for source in action.sources]
         cancels = parts[0] in ("xor", "sub") and parts[-1] in (*UNTYPED, *INTEGERS, "pred")
-        if cancels and operands[0] == operands[1]:
-            return []
-        return list(action.sources)
+        return [] if cancels and operands[0] == operands[1] else list(action.sources)
 
     def _action(self, instruction: syntax.Instruction) -> Action:
         if instruction.parts[0] in flow.ENDS:
@@ -170,9 +168,7 @@ class Lowered:
             return self.registers_of(operand.base)
         if isinstance(operand, syntax.Special) and operand.name not in CLOCK_REGISTERS:
             return [self.special(operand.name)]
-        if isinstance(operand, syntax.SymbolAddress):
-            return [self.symbol(operand)]
-        return []
+        return [self.symbol(operand)] if isinstance(operand, syntax.SymbolAddress) else []
 
     def _with_shadows(self, effects: Effects) -> Effects:
         reads, writes = effects

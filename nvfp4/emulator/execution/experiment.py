@@ -235,8 +235,7 @@ class Comparison:
             if cause is not None:
                 # Without a cause of its own, the launch does the same in every order.
                 found = self._differences(order, bool(causes), touched, cause)
-                spans = [*touched, *(b for b, _ in memory.kept.values())]
-                worlds.update(order, spans, found)
+                worlds.update(order, [*touched, *(b for b, _ in memory.kept.values())], found)
 
     def _differences(
         self, order: Order, differs: bool, touched: list[Buffer], cause: errors.EmulatorError

@@ -84,8 +84,7 @@ def launch(
     """Run a kernel to its end. See emulator.run. suspects: whether other orders are tried where
     there is no finding, but threads arrive somewhere one after the other."""
     began = time.perf_counter()
-    met = under_way.met_by(asked.stream, asked.programmatic)
-    runs = _Runs(module, asked, check, met)
+    runs = _Runs(module, asked, check, under_way.met_by(asked.stream, asked.programmatic))
     state, counts = runs.first()
     seen = state.hazards
     left = footprint(asked.kernel, state.memory, state.races, seen.triggered, seen.waited)

@@ -273,8 +273,7 @@ class Scheduler:
     def _refuse_standstill(self, place: int, group: Group) -> None:
         """Raise if threads still run and none of them can make progress."""
         steps = self._changed_at, self._steps
-        still = self._standstill.look(*steps, self.runs, place, group, self.groups)
-        if not still:
+        if not self._standstill.look(*steps, self.runs, place, group, self.groups):
             return
         waits = self.batch.kept(Waits).latest
         polling = [

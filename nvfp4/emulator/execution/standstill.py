@@ -66,8 +66,7 @@ class Standstill:
             self._kept, self._kept_looks, self._most_looks = None, 0, 1
             self._before = runs.copy()
             self._polled = np.zeros(self.batch.alive.size // 32, np.int64)
-        blocks = self.kernel.blocks
-        if self.polls(place % len(blocks)):
+        if self.polls(place % len(self.kernel.blocks)):
             self._polled[group.warp if not group.full else slice(None)] = steps
         self._looks += 1
         if self._looks % _LOOK_EVERY:

@@ -192,8 +192,7 @@ def _parameter(offset: int, what: access_shape.Access, results: list[Result]) ->
     """Return a kernel parameter at a known offset, which is the same for all threads."""
 
     def run(ex: Execution) -> tuple[Array, ...]:
-        raw = ex.batch.launch.parameters[offset : offset + what.nbytes]
-        values = raw.copy().view(what.dtype)
+        values = ex.batch.launch.parameters[offset : offset + what.nbytes].copy().view(what.dtype)
         return tuple(values[i : i + 1] for i in range(what.elements))
 
     return Action("load", [], results, run)

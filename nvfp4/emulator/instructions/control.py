@@ -64,9 +64,8 @@ def finish(ex: Execution, following: int) -> Next:
         return following
     ex.batch.exit(lanes)
     shared_access.leave(ex.batch, lanes)
-    if lanes.size == ex.group.lanes.size:
-        return None
-    return Divergence([(~ex.mask(), following)])
+    all_of_them = lanes.size == ex.group.lanes.size
+    return None if all_of_them else Divergence([(~ex.mask(), following)])
 
 
 def trap(ex: Execution, site: Site, following: int) -> Next:

@@ -70,9 +70,7 @@ def owner(at: LaneSite, offset: int) -> str:
     """Return ` of CTA ...` for the CTA that owns a byte; empty if it is the lane's own CTA."""
     batch = at.batch
     row = batch.shared.row_of(offset)
-    if row == at.lane // batch.grid.threads:
-        return ""
-    return f" of {_cta(batch, row)}"
+    return "" if row == at.lane // batch.grid.threads else f" of {_cta(batch, row)}"
 
 
 def _cta(batch: Batch, row: int) -> str:
@@ -126,8 +124,7 @@ def visit(
     visits, clusters = batch.kept(_Visits), batch.clusters
     if nbytes and not visits.clock[rows, warps].all():
         _note_unbegun(batch, site, rows, lanes)
-    clocks = batch.shared.clocks.known[clusters.cta[lanes], warps, warps]
-    visits.clock[rows, warps] = clocks
+    visits.clock[rows, warps] = batch.shared.clocks.known[clusters.cta[lanes], warps, warps]
     first_of = np.unique(np.stack((rows, warps)), axis=1, return_index=True)[1]
     for i in first_of.tolist():
         visits.last[int(rows[i]), int(warps[i])] = site.lane(batch, lanes[i])

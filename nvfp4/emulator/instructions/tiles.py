@@ -54,8 +54,7 @@ def acquire_map(site: Site) -> Action:
     site.takes(2)
 
     def run(ex: Execution, address: Array) -> None:
-        found = ex.group.spread(address)[ex.positions()]
-        ex.batch.launch.fenced_maps.update(found.tolist())
+        ex.batch.launch.fenced_maps.update(ex.group.spread(address)[ex.positions()].tolist())
 
     return Action("special", [Source(site.memory(0), "b64")], [], run)
 
@@ -283,8 +282,7 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
     abroad = copy_engine.goes_abroad(at.site)
     offset, into = copy_engine.shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
     copy_engine.note(at, offset, tile.box_bytes, WRITTEN, swizzle=_SWIZZLES[tile.swizzle][0])
-    inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
-    if not inside:
+    if not all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True)):
         into[:] = 0
         if tile.fill is Fill.NAN:
             into.view(np.uint16)[:] = _NAN_FILL
@@ -392,9 +390,8 @@ def tensormap_replace(site: Site) -> Action:
                 what = f"{field} {value} of a tensor map is not emulated"
                 at.fault(errors.UnsupportedInstruction, what)
             return []
-        if field in _SINGLE:
-            return _SINGLE[field](value)
-        return _BY_DIMENSION[field](ordinal, value)
+        single = _SINGLE.get(field)
+        return _BY_DIMENSION[field](ordinal, value) if single is None else single(value)
 
     def run(ex: Execution, address: Array, value: Array) -> None:
         for at, (place, new) in action.issuing_lanes(site, ex, (address, value)):
@@ -411,8 +408,7 @@ def _edit(batch: Batch, word: Access, lanes: Array, address: int, kept: int, bit
     if space == "generic":
         space = split_windows(where)[0][0]
     old = access.read(batch, word, space, where, lanes)
-    new = (old & np.uint32(kept)) | np.uint32(bits)
-    access.write(batch, word, space, where, lanes, new)
+    access.write(batch, word, space, where, lanes, (old & np.uint32(kept)) | np.uint32(bits))
     batch.launch.fenced_maps.difference_update((where & ~np.uint64(TENSOR_MAP_BYTES - 1)).tolist())
 
 

@@ -210,8 +210,7 @@ def fetch(batch: Batch, access: Access, space: str, lanes: Array, address: Array
     found = np.flatnonzero(shadow.any(axis=0))
     if found.size:
         bits = np.ascontiguousarray(shadow[:, found[0]]).view(np.uint8)
-        byte = int(offset[found[0]]) + int(np.flatnonzero(bits)[0])
-        origin = _origin(batch, space, byte)
+        origin = _origin(batch, space, int(offset[found[0]]) + int(np.flatnonzero(bits)[0]))
         batch.launch.undefined_memory.setdefault(access.site.instruction.line, origin)
     return shadow
 

@@ -62,8 +62,7 @@ def member_gate(mask_source: int) -> action.Gate:
             return None
         living = ballot(batch.alive.reshape(-1, 32))
         here = ballot(present_lanes(ex))
-        members = by_warp(group, sources[mask_source])
-        absent = members & (living & ~here)[:, None]
+        absent = by_warp(group, sources[mask_source]) & (living & ~here)[:, None]
         ready: Array = group.spread(back(group, absent == 0))
         return ready if guard is None else ready | ~group.spread(guard)
 
@@ -304,8 +303,7 @@ def _distinct(members: Array, present: Array) -> list[Array]:
     left = present.copy()
     found = []
     while left.any():
-        first = left.argmax(axis=1)
-        masks = members[np.arange(left.shape[0]), first]
+        masks = members[np.arange(left.shape[0]), left.argmax(axis=1)]
         found.append(masks)
         left &= members != masks[:, None]
     return found

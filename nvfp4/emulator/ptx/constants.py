@@ -55,9 +55,7 @@ def unary(mark: str, constant: Constant) -> Constant:
         return Real(constant.bits ^ 1 << (constant.width - 1), constant.width)
     if mark == "!":
         return int(not constant)
-    if mark == "~":
-        return Unsigned(~constant & _ONES)
-    return _like(constant, -constant)
+    return Unsigned(~constant & _ONES) if mark == "~" else _like(constant, -constant)
 
 
 def cast(type_name: str, constant: Constant) -> int:

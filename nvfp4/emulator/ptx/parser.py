@@ -29,9 +29,7 @@ class OperandParser(Cursor):
             name = syntax.Name(self.take().text)
             if self.accept("|"):
                 return syntax.OperandList((name, self.operand()), "|")
-            if self.now.text == "+":
-                return syntax.Sum(name.text, self.addend())
-            return name
+            return syntax.Sum(name.text, self.addend()) if self.now.text == "+" else name
         return self.constant()
 
     def items(self, marks: str) -> syntax.OperandList:
@@ -250,8 +248,7 @@ class ModuleParser(OperandParser):
         while not self.accept(")"):
             if self.now.text not in (".param", ".reg"):
                 raise self.error(f"expected a .param, found {self.now.text!r}")
-            space = self.take().text[1:]
-            found.append(self.declarator(space, False, *self.variable_type()))
+            found.append(self.declarator(self.take().text[1:], False, *self.variable_type()))
             self.accept(",")
         return tuple(found)
 

@@ -161,8 +161,7 @@ class ClusterBarrier:
     def wait(self, lanes: Array, block: int) -> Array:
         """Hold those lanes whose phase is incomplete, and return the others. block: where held
         lanes continue."""
-        where = self.grid.cta[lanes], self.grid.thread[lanes]
-        still = self.came[where]
+        still = self.came[self.grid.cta[lanes], self.grid.thread[lanes]]
         if still.any():
             self.waiting.append(Waiting(lanes[still], block))
         self._pass(lanes[~still])

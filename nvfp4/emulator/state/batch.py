@@ -397,8 +397,7 @@ class Batch:
 
     def cta_alive(self) -> Array:
         """Return whether any thread of each CTA is alive: bool[CTAs]."""
-        by_cta = self.alive.reshape(self.grid.ctas, self.grid.threads)
-        return np.asarray(by_cta.any(axis=1))
+        return np.asarray(self.alive.reshape(self.grid.ctas, self.grid.threads).any(axis=1))
 
     def engine(self, lane: Any) -> Any:
         """Return the number, in its cluster, of the thread that stands for the copy engine of a

@@ -67,8 +67,7 @@ class GlobalMemory:
     def keep_contents(self, first: int, last: int) -> None:
         """Remember the contents of buffers before a write to addresses from `first` to `last`."""
         low = bisect_right(self.addresses, first) - 1
-        high = bisect_right(self.addresses, last) - 1
-        for buffer in self.buffers[low : high + 1]:
+        for buffer in self.buffers[low : bisect_right(self.addresses, last)]:
             if buffer.address not in self.kept and buffer.writable:
                 self.kept[buffer.address] = (buffer, contents(buffer).copy())
 

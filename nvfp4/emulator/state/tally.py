@@ -199,8 +199,7 @@ def _stride(address: Array, request: Array) -> int | None:
     first = address[request == request[0]][:WARP]
     if first.size < 2:
         return None
-    steps = np.abs(np.diff(first.astype(np.int64)))
-    values, counts = np.unique(steps, return_counts=True)
+    values, counts = np.unique(np.abs(np.diff(first.astype(np.int64))), return_counts=True)
     apart = values > 0
     if apart.any():
         values, counts = values[apart], counts[apart]

@@ -99,8 +99,7 @@ def alloc(site: Site) -> Action:
         for _ in range(group):
             for which in np.flatnonzero(present).tolist():
                 rows = issue.join(site.lane(ex.batch, 32 * which), group)
-                number = int(wanted[which].max())
-                room[which] = allocations.ready(rows, which // warps, number)
+                room[which] = allocations.ready(rows, which // warps, int(wanted[which].max()))
         if room.all():
             return ready
         free = ex.group.spread(warp.back(ex.group, room))

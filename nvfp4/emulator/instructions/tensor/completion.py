@@ -57,8 +57,7 @@ def _arrive(team: Team, mbar: int, counts: Array) -> int:
         return 0
     mbarrier_objects.release(batch, offset, lanes)
     if batch.shared.checked:
-        pipe = pipes.column(lanes // batch.grid.threads)
-        mbarrier_objects.tell(batch, offset, pipe, counts)
+        mbarrier_objects.tell(batch, offset, pipes.column(lanes // batch.grid.threads), counts)
     for lane, count in zip(lanes.tolist(), counts.tolist(), strict=True) if pipes.late else ():
         pipes.of_lane(lane).perform(count)
     nothing = np.zeros(lanes.size, np.int64)

@@ -128,6 +128,5 @@ def _widened(rows: Array, widening: str | None) -> Array:
         wide = (np.stack((packed & 15, packed >> 4), axis=-1) << 2).astype(np.uint8)
     else:
         bits = np.unpackbits(chunks[:, :, :12], axis=-1, bitorder="little")
-        groups = bits.reshape(*chunks.shape[:2], 16, 6)
-        wide = np.packbits(groups, axis=-1, bitorder="little")
+        wide = np.packbits(bits.reshape(*chunks.shape[:2], 16, 6), axis=-1, bitorder="little")
     return np.ascontiguousarray(wide.reshape(rows.shape[0], -1)).astype(np.uint8)

@@ -177,7 +177,6 @@ def _check_shape(found: InstructionDescriptor, group: int) -> None:
             f"M = {rows} and N = {columns}, where kind::{found.kind} has {shapes} with "
             f"cta_group::{group}"
         )
-    narrow = found.element_bytes == 1 and found.transpose_b
-    if narrow and columns % (16 * group):
+    if found.element_bytes == 1 and found.transpose_b and columns % (16 * group):
         message = f"b of 8 bits is transposed, and N = {columns} is no multiple of {16 * group}"
         raise Contradiction(message)

@@ -73,9 +73,7 @@ class MatrixDescriptor:
         """Return the part of this descriptor that is not emulated, in words, or None."""
         if self.base_offset and self.swizzle:  # without one it has no meaning
             return f"the base offset {self.base_offset}"
-        if self.absolute:
-            return "an absolute leading offset (bit 52)"
-        return None
+        return "an absolute leading offset (bit 52)" if self.absolute else None
 
     def chunks(self, rows: int, depth: int, transposed: bool) -> Array:
         """Return the shared addresses of the 16-byte chunks, int64[rows, chunks of K]; transposed
@@ -113,8 +111,7 @@ def _chunks(
     width = _WIDTHS[swizzle]
     if not transposed:
         row, chunk = np.meshgrid(np.arange(rows), np.arange(depth // CHUNK), indexing="ij")
-        next_chunk = CHUNK if swizzle else leading
-        place = row % 8 * width + row // 8 * stride + chunk * next_chunk
+        place = row % 8 * width + row // 8 * stride + chunk * (CHUNK if swizzle else leading)
     else:
         step, chunk = np.meshgrid(np.arange(depth), np.arange(rows // CHUNK), indexing="ij")
         together = 4 if swizzle == _ATOMS_OF_32 else 8

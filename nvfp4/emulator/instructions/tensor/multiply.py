@@ -203,9 +203,8 @@ def _spans(
 
 def _row_lanes(rows: int, lane: int) -> Array:
     """Return the lanes of all rows, from a lane on."""
-    if rows == 64:
-        return np.arange(64) // 16 * 32 + np.arange(64) % 16 + lane
-    return np.arange(rows)
+    order = np.arange(rows)
+    return order // 16 * 32 + order % 16 + lane if rows == 64 else order
 
 
 class _Product:

@@ -110,8 +110,7 @@ def source_of(
     team.batch.traffic.shared_bytes_read += plan.offsets.size * CHUNK * rows.size
     starts = rows * shared.stride
     asked = team, plan, starts, numbers, name, data_bytes
-    defined = _defined(*asked) if shared.checked else None
-    return Source(team, plan, starts, defined)
+    return Source(team, plan, starts, _defined(*asked) if shared.checked else None)
 
 
 def _defined(
