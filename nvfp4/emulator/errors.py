@@ -177,9 +177,8 @@ class EmulatorError(Exception):
             lines += each.where.lines("note", each.message)
             if each.where.cta is not None:
                 lines.append(each.where.who())
-        for name, said in (("rule", self.rule), ("hint", self.hint)):
-            if said is not None:
-                lines.append(f"  {name}: {said}")
+        advice = ("rule", self.rule), ("hint", self.hint)
+        lines += [f"  {name}: {said}" for name, said in advice if said is not None]
         return readable("\n".join(lines))
 
     def __str__(self) -> str:

@@ -68,8 +68,8 @@ class Executor:
     def _ready(self) -> list[Channel]:
         channels = [each for each in (self._judge, self._worker) if each is not None]
         waiting = [each for each in channels if each.has_pending()]
-        found = select.select(channels, [], [], 0 if waiting else None)[0]  # the judge comes first
-        return found + waiting
+        # The judge comes first.
+        return select.select(channels, [], [], 0 if waiting else None)[0] + waiting
 
     def _serve_judge(self) -> None:
         """Answer a request of the judge. Raises ChannelClosed."""
@@ -81,8 +81,7 @@ class Executor:
                 assert fd is not None
                 answer = self._open(request, fd)
             elif isinstance(request, messages.Begin):
-                assert self._gpu is not None
-                assert fd is not None
+                assert self._gpu is not None and fd is not None
                 self._gpu.begin(request, fd)
             else:
                 assert self._gpu is not None

@@ -134,9 +134,7 @@ def lane_function(name: str, type_: Type) -> Callable[..., Array]:
     base = type_.name.removesuffix("x2")
     if base == "bf16":
         return _bf16(name)
-    if base == "f64":
-        return _f64(name)
-    return compiled.kernel(f"{name}.{base}")
+    return _f64(name) if base == "f64" else compiled.kernel(f"{name}.{base}")
 
 
 def finish(
@@ -338,8 +336,7 @@ def upper_word(function: Function) -> Callable[[Array], Array]:
 
 
 def _flush_f64(word: Array) -> Array:
-    tiny = (word & np.uint64(0x7FF << 52)) == 0
-    return np.where(tiny, word & np.uint64(1 << 63), word)
+    return np.where((word & np.uint64(0x7FF << 52)) == 0, word & np.uint64(1 << 63), word)
 
 
 @instruction("rsqrt", "rcp", types=("f64",))

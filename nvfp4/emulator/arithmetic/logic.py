@@ -228,9 +228,7 @@ def _float_comparison(name: str) -> Comparison:
     if name.endswith("u"):
         opposite = _float_comparison(OPPOSITES[name[:-1]])
         return lambda a, b: np.logical_not(opposite(a, b))
-    if name == "ne":
-        return lambda a, b: (a < b) | (a > b)
-    return ORDERED[name]
+    return (lambda a, b: (a < b) | (a > b)) if name == "ne" else ORDERED[name]
 
 
 def comparison(name: str, type_: Type, ftz: bool) -> Comparison:

@@ -275,8 +275,7 @@ def _ended(batch: Batch, lanes: Array) -> str:
     """The threads of the first CTA that have exited."""
     threads = batch.grid.threads
     cta = int(lanes[0]) // threads
-    alive = batch.alive[cta * threads : cta * threads + batch.thread_count]
-    gone = np.flatnonzero(~alive)
+    gone = np.flatnonzero(~batch.alive[cta * threads : cta * threads + batch.thread_count])
     return f"threads {ranges(gone, _RANGES)} have ended" if gone.size else ""
 
 

@@ -210,8 +210,7 @@ def st(site: Site) -> Action:
     if access_shape.space_of(site) == "const" or is_parameter:
         message = f"{site.opcode}: {access_shape.space_of(site)} memory cannot be written"
         raise site.unsupported(message)
-    cls = register_class(what.size)
-    site.sources.extend(Source(value, cls) for value in values)
+    site.sources.extend(Source(value, register_class(what.size)) for value in values)
 
     def run(ex: Execution, address: Array, *data: Array) -> None:
         store(ex, what, address, list(data))

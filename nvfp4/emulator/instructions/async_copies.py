@@ -86,8 +86,7 @@ class PendingCopies:
 
 def _land(batch: Batch, packet: _Packet) -> None:
     native.scatter(batch.shared.host(packet.offset), np.ascontiguousarray(packet.data.T))
-    now = shared_access.clocks_of(batch, packet.lane)
-    at = np.where(packet.clock > 0, packet.clock, now)
+    at = np.where(packet.clock > 0, packet.clock, shared_access.clocks_of(batch, packet.lane))
     shared_access.note_landing(batch, packet.data.shape[1], packet.offset, packet.lane, at)
 
 
@@ -138,7 +137,9 @@ def cp_async(site: Site) -> Action:
         copies = batch.kept(PendingCopies)
         due = np.ones(lanes.size, np.bool_)
         packet = _Packet(lanes, offset, data, copies.committed[lanes], np.zeros_like(lanes), due)
-        shared_access.note_issue(batch, site, nbytes, offset, lanes)
+        if batch.shared.checked:  # the copies land at any time until they are waited for
+            nothing = np.zeros((1, 1), np.uint8)
+            shared_access.note_writes(batch, site, nbytes, offset, lanes, nothing, issued=True)
         if batch.launch.order.shifts_copies:
             _land(batch, packet)
         else:

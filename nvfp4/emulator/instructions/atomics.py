@@ -137,13 +137,11 @@ def apply(
         global_access.locate(batch, what, address, lanes, WRITTEN)
         global_access.note_atomics(batch, what, address, lanes)
         cta = batch.numbers[lanes // batch.grid.threads]
-        start = what.site.instruction.start
-        batch.launch.work.updates.note(start, address, lanes >> 5, cta)
+        batch.launch.work.updates.note(what.site.instruction.start, address, lanes >> 5, cta)
     batch.launch.rounds |= "add" in what.site.parts and what.site.type() in _ROUNDED
     old = access_shape.data_of(what, address.size)
     order = np.argsort(address, kind="stable")
-    ordered = address[order]
-    starts = np.flatnonzero(begin_of_runs(ordered))
+    starts = np.flatnonzero(begin_of_runs(address[order]))
     length = np.diff(np.append(starts, address.size))
     same = np.zeros(address.size, np.bool_)
     # Each turn performs the next lane of every address.

@@ -50,8 +50,7 @@ def bulk(site: action.Site) -> action.Action:
         site.sources.append(action.Source(site.memory(3), "b64"))
     if _MULTICAST in site.parts:
         site.sources.append(action.Source(site.operands[4], "b16"))
-    barrier = 3 if by_mbarrier else None
-    way = Way(0, barrier, 4 if _MULTICAST in site.parts else None)
+    way = Way(0, 3 if by_mbarrier else None, 4 if _MULTICAST in site.parts else None)
 
     def move(at: action.LaneSite, values: list[int]) -> int:
         target, origin, nbytes, *_ = values
@@ -177,8 +176,7 @@ def tensor(site: action.Site) -> action.Action:
         site.sources.append(action.Source(site.memory(2), "b64"))
     if _MULTICAST in site.parts:
         site.sources.append(action.Source(site.operands[3], "b16"))
-    barrier = 2 + rank if loads else None
-    way = Way(1, barrier, 3 + rank if _MULTICAST in site.parts else None)
+    way = Way(1, 2 + rank if loads else None, 3 + rank if _MULTICAST in site.parts else None)
     transfer = tiles.load_tile if loads else tiles.store_tile
 
     def move(at: action.LaneSite, values: list[int]) -> int:

@@ -112,11 +112,8 @@ def formatted(template: str, argument: Any) -> str:
             return "%"
         if kind in "fFeEgGaA":
             (number,) = struct.unpack("<d", argument(8))
-            if kind in "aA":
-                return float(number).hex()
-            return f"%{flags}{kind}" % number
-        wide = length in ("l", "ll", "z", "j", "t") or kind in "sp"
-        raw = argument(8 if wide else 4)
+            return float(number).hex() if kind in "aA" else f"%{flags}{kind}" % number
+        raw = argument(8 if length in ("l", "ll", "z", "j", "t") or kind in "sp" else 4)
         if kind == "s":
             return f"%{flags}s" % argument(int.from_bytes(raw, "little"))
         number = int.from_bytes(raw, "little", signed=kind in "di")
@@ -191,8 +188,7 @@ def assertfail(site: Site) -> Action:
             pointer = _local(at, operand.offset, 8)
             words.append(_string(at, pointer) if pointer else "?")
         assert isinstance(line, LocalAddress)
-        number = _local(at, line.offset, 4)
-        place = f"{words[1].rpartition('/')[2]}:{number}"
+        place = f"{words[1].rpartition('/')[2]}:{_local(at, line.offset, 4)}"
         at.fault(DeviceTrap, f"assertion failed: {words[0]} in {words[2]} ({place})")
 
     return Action("special", [], [], run)

@@ -105,9 +105,8 @@ def _who(batch: Batch, lanes: Array) -> Who:
 
 def _note_reads(batch: Batch, access: Access, address: Array, lanes: Array) -> None:
     site, races = access.site, batch.launch.races
-    if site.instruction.start in batch.launch.apart.compared:
-        return
-    if races is None or not races.concerns(address):
+    compared = site.instruction.start in batch.launch.apart.compared
+    if compared or races is None or not races.concerns(address):
         return
     who = _who(batch, lanes)
     if access.strong:

@@ -132,8 +132,7 @@ def _elements(form: Product, registers: Array) -> Array:
 def _registers(elements: Array) -> Array:
     """The registers that hold elements [pairs, 2, warps, lanes]; the inverse of `_elements`."""
     if elements.dtype == np.uint16:
-        halves = np.ascontiguousarray(np.moveaxis(elements, 1, 3))
-        return halves.view(np.uint32)[..., 0]
+        return np.ascontiguousarray(np.moveaxis(elements, 1, 3)).view(np.uint32)[..., 0]
     return elements.reshape(2 * len(elements), *elements.shape[2:])
 
 

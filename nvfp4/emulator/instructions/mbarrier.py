@@ -110,8 +110,7 @@ def arrive(site: Site) -> Action:
 
     def run(ex: Execution, address: Array, *more: Array) -> tuple[Array, ...]:
         at, offset, lanes = _objects(site, ex, address)
-        given = ex.group.spread(more[0])[at] if more else np.ones(at.size)
-        number = given.astype(np.int64)
+        number = (ex.group.spread(more[0])[at] if more else np.ones(at.size)).astype(np.int64)
         arrivals = np.ones_like(number) if expects else number
         expect = number if expects else np.zeros_like(number)
         mbarrier_objects.release(ex.batch, offset, lanes, relaxed)
@@ -156,8 +155,7 @@ def wait(site: Site) -> Action:
         ex.batch.kept(Waits).latest[site.instruction.line] = Wait(int(offset[first]), parity)
 
     def gate(ex: Execution, address: Array, wanted: Array) -> Array | None:
-        late = ex.batch.launch.order.shifts_copies
-        if ex.group.excused or (late and not result_used(ex)):
+        if ex.group.excused or (ex.batch.launch.order.shifts_copies and not result_used(ex)):
             return None
         done, at, offset, lanes = complete(ex, address, wanted)
         if done.all():

@@ -219,9 +219,8 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
         spent[:] = spent[0]
     batch.launch.work.spend(access.site.instruction.start, spent)
     if batch.launch.tally is not None:
-        instruction = access.site.instruction
         batch.launch.tally.shared_access(
-            instruction, nbytes, address, lanes[: address.size], visited
+            access.site.instruction, nbytes, address, lanes[: address.size], visited
         )
     if flag == WRITTEN:
         traffic.shared_bytes_written += nbytes * lanes.size
@@ -339,14 +338,6 @@ def meet_by_atomics(batch: Batch, site: Site, offset: Array, lanes: Array) -> No
     cluster, warp = batch.clusters.cta[lanes], batch.clusters.thread[lanes] >> 5
     acquires, relaxed = site.parts[0] == "atom", site.parts[0] == "st" and "relaxed" in site.parts
     batch.shared.clocks.meet_by_atomics(offset, cluster, warp, acquires, relaxed=relaxed)
-
-
-def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
-    """Record that lanes issue copies into shared memory, which land at any time until they are
-    waited for."""
-    if batch.shared.checked:
-        nothing = np.zeros((1, 1), np.uint8)
-        note_writes(batch, site, nbytes, offset, lanes, nothing, issued=True)
 
 
 def clocks_of(batch: Batch, lanes: Array) -> Array:

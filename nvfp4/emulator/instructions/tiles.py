@@ -348,9 +348,8 @@ def _stride(ordinal: int, value: int) -> list[Edit]:
 
 
 def _box(ordinal: int, value: int) -> list[Edit]:
-    if ordinal == 0:
-        return [_field(_BOX_0, 24, 8, value - 1)]
-    return [_field(_BOX, 8 * (ordinal - 1), 8, value - 1)]
+    place = (_BOX, 8 * (ordinal - 1)) if ordinal else (_BOX_0, 24)
+    return [_field(*place, 8, value - 1)]
 
 
 _SINGLE: dict[str, Callable[[int], list[Edit]]] = {
@@ -398,8 +397,7 @@ def tensormap_replace(site: Site) -> Action:
             for index, kept, bits in edits(at, new):
                 _edit(ex.batch, word, np.array([at.lane]), place + 4 * index, kept, bits)
 
-    sources = [Source(memory, "b64"), Source(site.operands[-1], "b64")]
-    return Action("store", sources, [], run)
+    return Action("store", [Source(memory, "b64"), Source(site.operands[-1], "b64")], [], run)
 
 
 def _edit(batch: Batch, word: Access, lanes: Array, address: int, kept: int, bits: int) -> None:

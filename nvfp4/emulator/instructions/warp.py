@@ -43,8 +43,7 @@ def by_warp(group: Group, values: Array, fill: Any = 0) -> Array:
 
 def present_lanes(ex: Execution) -> Array:
     """Return which lanes execute this, bool[warps, 32]."""
-    guard = np.ones(1, np.bool_) if ex.guard is None else ex.guard
-    return by_warp(ex.group, guard, False)
+    return by_warp(ex.group, np.ones(1, np.bool_) if ex.guard is None else ex.guard, False)
 
 
 def back(group: Group, rows: Array) -> Array:

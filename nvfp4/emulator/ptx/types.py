@@ -114,8 +114,7 @@ def on_lanes(
 
     def lifted(*words: Array) -> Array:
         shape = common_shape(words)
-        result: Array = function(*[split(word, shape, lane) for word in words])
-        return result.view(raw).reshape(shape)
+        return function(*[split(word, shape, lane) for word in words]).view(raw).reshape(shape)
 
     return lifted
 

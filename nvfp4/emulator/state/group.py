@@ -142,12 +142,10 @@ class Group:
             return array
         rows, columns = array.shape
         if rows == 1 and self.grid.ctas > 1:
-            result: Array = array[0].take(self.grid.thread[self.lanes])
-        elif columns == 1:
-            result = array[:, 0].take(self.grid.cta[self.lanes])
-        else:
-            result = array.reshape(-1).take(self.lanes)
-        return result
+            return array[0].take(self.grid.thread[self.lanes])
+        if columns == 1:
+            return array[:, 0].take(self.grid.cta[self.lanes])
+        return array.reshape(-1).take(self.lanes)
 
     def spread(self, array: Array) -> Array:
         """Return a register as a flat array with one entry for each lane of the group."""

@@ -120,10 +120,8 @@ class GlobalMemory:
                 f"an address where no tensor is alive{_as_negative(self.buffers, address)}"
             )
         buffer, offset = found
-        if not 0 <= offset < buffer.nbytes:
-            freed = self._freed_at(address)
-            if freed:
-                return freed
+        if not 0 <= offset < buffer.nbytes and (freed := self._freed_at(address)):
+            return freed
         whole = f"{buffer.name} ({buffer.nbytes} bytes)"
         if offset < 0:
             place = f"{-offset} bytes before {whole}"

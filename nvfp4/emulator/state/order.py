@@ -69,8 +69,7 @@ class Order:
         if self.number == 2:
             rows, mixed = rows.reshape(-1, size)[:, ::-1].reshape(-1), mixed[::-1]
         cta_turn = rows % turns if self.number == 2 or size > 1 else rows * turns // ctas
-        warp_turn = np.argsort(mixed)
-        turn: Array = cta_turn[cta] * warps + warp_turn[warp]
+        turn: Array = cta_turn[cta] * warps + np.argsort(mixed)[warp]
         return turn.astype(np.int64)
 
     @property

@@ -69,8 +69,7 @@ def footprint(
     for address, where in races.written() if races is not None else ():
         if address in memory.kept:
             buffer, before = memory.kept[address]
-            seen = before if triggers else None
-            written.append(Written(buffer, where[: buffer.nbytes], seen))
+            written.append(Written(buffer, where[: buffer.nbytes], before if triggers else None))
     buffers = memory.buffers if triggers else []
     flags = ((buffer, memory.flags(buffer) & READ_LATE != 0) for buffer in buffers)
     read = [(buffer, late) for buffer, late in flags if late.any()]

@@ -47,14 +47,12 @@ class Fragment:
 def _fragment(shape: str, registers: int) -> Fragment:
     j, t = np.meshgrid(np.arange(registers), np.arange(32), indexing="ij")
     if shape == "32x32b":
-        lane, column = t, j
-    elif shape == "16x64b":
-        lane, column = t // 4 + 8 * (t % 2), 2 * j + t // 2 % 2
-    elif shape == "16x128b":
-        lane, column = t // 4 + 8 * (j % 2), 4 * (j // 2) + t % 4
-    else:
-        lane, column = t // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (t % 4) + j % 2
-    return Fragment(lane, column)
+        return Fragment(t, j)
+    if shape == "16x64b":
+        return Fragment(t // 4 + 8 * (t % 2), 2 * j + t // 2 % 2)
+    if shape == "16x128b":
+        return Fragment(t // 4 + 8 * (j % 2), 4 * (j // 2) + t % 4)
+    return Fragment(t // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (t % 4) + j % 2)
 
 
 def _fragment_of(site: Site, registers: int) -> Fragment:

@@ -75,10 +75,8 @@ def plan_of(
     unknown = descriptor.unknown()
     if unknown is not None:
         return Plan(descriptor, nowhere, transposed, element_bytes, (None, unknown, None))
-    if transposed:
-        addresses = descriptor.chunks(rows * element_bytes, depth_bytes // element_bytes, True)
-    else:
-        addresses = descriptor.chunks(rows, depth_bytes, False)
+    across = rows * element_bytes, depth_bytes // element_bytes
+    addresses = descriptor.chunks(*(across if transposed else (rows, depth_bytes)), transposed)
     low, high = int(addresses.min()), int(addresses.max()) + CHUNK
     outside = None
     if low < base or high > base + size:
