@@ -17,8 +17,7 @@ from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type, on_lanes
 
 HALVES = ("f16", "f16x2", "bf16", "bf16x2")
-SINGLES = ("f32", "f32x2")
-FLOATS = HALVES + SINGLES + ("f64",)
+FLOATS = (*HALVES, "f32", "f32x2", "f64")
 SOURCES = {"add": 2, "sub": 2, "mul": 2, "fma": 3}
 
 

@@ -213,7 +213,6 @@ ORDERED: dict[str, Comparison] = {
 UNSIGNED_NAMES = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 OPPOSITES = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 FLOAT_ONLY = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
-HALVES_AND_SINGLE = ("f16", "f16x2", "bf16", "bf16x2", "f32")
 _HALF = np.dtype(np.uint16)
 COMPARABLE = INTEGERS + UNTYPED + FLOATS
 
@@ -385,7 +384,7 @@ def _float_min_max(m: Modifiers) -> Op:
     if xorsign_abs:
         m.choice("abs")
     magnitudes = m.flag("abs")
-    type_ = m.type(*HALVES_AND_SINGLE, "f64")
+    type_ = m.type("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
     if magnitudes and (type_.name != "f32" or m.operands(2) != 3):
         raise m.refuse(".abs without .xorsign is for three sources in f32")
     lane = float_extreme(m.mnemonic, type_, nan_wins=nan_wins, xorsign_abs=xorsign_abs, ftz=ftz)

@@ -286,7 +286,6 @@ def _rounded(a: Array, b: Array, atomics: bool, view: View | None) -> bool:
 
 
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
-_WHOLE = re.compile("u?int|bool")
 
 
 def _dtypes(view: View | None) -> list[str]:
@@ -294,7 +293,7 @@ def _dtypes(view: View | None) -> list[str]:
     dtype = view.dtype if view else ""
     if dtype in _FLOATS:
         return [dtype]
-    return [] if _WHOLE.match(dtype) else [*_FLOATS]
+    return [] if re.match("u?int|bool", dtype) else [*_FLOATS]
 
 
 def _floats(raw: Array, dtype: str) -> Array:

@@ -402,9 +402,7 @@ def tensormap_replace(site: Site) -> Action:
 
 def _edit(batch: Batch, word: Access, lanes: Array, address: int, kept: int, bits: int) -> None:
     where = np.array([address], np.uint64)
-    space = word.space
-    if space == "generic":
-        space = split_windows(where)[0][0]
+    space = split_windows(where)[0][0] if word.space == "generic" else word.space
     old = access.read(batch, word, space, where, lanes)
     access.write(batch, word, space, where, lanes, (old & np.uint32(kept)) | np.uint32(bits))
     batch.launch.fenced_maps.difference_update((where & ~np.uint64(TENSOR_MAP_BYTES - 1)).tolist())
