@@ -108,8 +108,7 @@ def device_for(arch: str) -> Device:
     Raises ValueError for others.
     """
     for device in (_B200, _H100):
-        family = device.arch.rstrip("a")
-        if arch.rstrip("af") == family:
+        if arch.rstrip("af") == device.arch.rstrip("a"):
             return replace(device, arch=arch)
     raise ValueError(f"cannot emulate {arch}: sm_100a and sm_90a are known")
 

@@ -59,10 +59,9 @@ class Interception:
         self._stop.close()
 
     def _take(self, launch: Launch) -> None:
-        overlaps = launch.programmatic and stream_order.follows_a_kernel(launch.stream)
         launch = replace(
             launch,
-            programmatic=overlaps,
+            programmatic=launch.programmatic and stream_order.follows_a_kernel(launch.stream),
             waited=stream_order.waits(),
             alongside=stream_order.runs_alongside(launch.stream),
         )

@@ -144,8 +144,7 @@ def launched(stream: int, kernel: str, reads: bool = True) -> None:
     _before[stream][stream] = _launches[stream]
     if stream not in _IMPLICIT:
         last = _last[stream] = Unordered(kernel, *users_line())
-        known = _known(stream)
-        if reads and _CALLER not in known and not _waits_by_itself(stream, _CALLER):
+        if reads and _CALLER not in _known(stream) and not _waits_by_itself(stream, _CALLER):
             _early.append(replace(last, early=True))
 
 

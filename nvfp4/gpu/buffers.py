@@ -27,8 +27,7 @@ Sizes = dict[str, int]
 def sizes_of(inputs: Tree, room_bytes: int) -> Sizes:
     """Return the buffers of a case on the device: its storages there, and room for an output, if
     any."""
-    output = {output_name: room_bytes} if room_bytes else {}
-    return {**_on("cuda", inputs), **output}
+    return {**_on("cuda", inputs), **({output_name: room_bytes} if room_bytes else {})}
 
 
 def host_sizes_of(inputs: Tree) -> Sizes:

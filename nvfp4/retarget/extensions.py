@@ -128,8 +128,7 @@ def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
             library = original(name, folder, *arguments, **named)
         except (ImportError, OSError) as error:
             raise LoadError(name, error) from error
-        reports = sorted(Path(folder).glob(f"*{REPORT}"))
-        for each in reports:
+        for each in sorted(Path(folder).glob(f"*{REPORT}")):
             listed = json.loads(each.read_text(encoding="utf-8"))
             rewritten_kernels.extend([new for new in listed if new not in rewritten_kernels])
         return library
@@ -212,8 +211,7 @@ class Failure:
             with contextlib.suppress(OSError):  # which the build tells
                 digest.update(Path(source).read_bytes())
         folder = named.get("build_directory")  # None with a torch that hands it over otherwise
-        file = Path(folder, _FAILED) if folder else Path(os.devnull)
-        return cls(file, digest.hexdigest())
+        return cls(Path(folder, _FAILED) if folder else Path(os.devnull), digest.hexdigest())
 
     def refuse_again(self) -> None:
         """Raise RuntimeError if the same build failed not long ago."""

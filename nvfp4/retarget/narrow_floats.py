@@ -50,8 +50,7 @@ def narrow_conversion(s: Sequence, target: Target) -> bool:
         if target.has_tensor_memory:
             return False
         raise Impossible("stochastic rounding exists on sm_100a only")
-    least = max((100 if t in _SMALLER else 89 for t in narrow), default=0)
-    if target.number >= least:
+    if target.number >= max((100 if t in _SMALLER else 89 for t in narrow), default=0):
         return False
     if len(s.types) != 2 or s.has("scaled::n2::ue8m0"):
         raise Impossible("this conversion is not in the table of rewrites")
@@ -74,14 +73,12 @@ def _to_halves(s: Sequence, source: str) -> None:
     if not s.has("relu"):
         s.perform(opcode, s.operand(0), *sources)
         return
-    halves = s.value(opcode, *sources)
-    s.perform("max.NaN.f16x2", s.operand(0), halves, s.value("mov.b32", 0))
+    s.perform("max.NaN.f16x2", s.operand(0), s.value(opcode, *sources), s.value("mov.b32", 0))
 
 
 def _e2m1(s: Sequence) -> tuple[Text, ...]:
-    byte = s.value("cvt.u32.u8", s.operand(1))
     # Exponent and mantissa at bits 9 to 11 of each half.
-    placed = s.value("mul.lo.u32", byte, 1 << 9 | 1 << 21)
+    placed = s.value("mul.lo.u32", s.value("cvt.u32.u8", s.operand(1)), 1 << 9 | 1 << 21)
     return _scaled(s, _joined(s, placed, 0x0E000E00, s.value("shl.b32", placed, 3)), 14)
 
 
@@ -91,8 +88,7 @@ def _e4m3(s: Sequence) -> tuple[Text, ...]:
     halves = s.value(*_scaled(s, _joined(s, low, 0x3F803F80, spread), 8))
     size = s.value("and.b32", halves, 0x7FFF7FFF)
     # 480, which E4M3 has no code for, comes from that of its NaN.
-    beyond = s.value("mov.b32", 0x5F805F80)
-    return _with_nan(halves, s.value("set.eq.u32.f16x2", size, beyond))
+    return _with_nan(halves, s.value("set.eq.u32.f16x2", size, s.value("mov.b32", 0x5F805F80)))
 
 
 def _e5m2(s: Sequence) -> tuple[Text, ...]:
@@ -116,8 +112,7 @@ def _spread(s: Sequence) -> str:
 
 def _joined(s: Sequence, magnitude: str, mask: int, signs: str) -> str:
     """Give the masked magnitudes the top bit of each half of `signs`."""
-    sign = s.value("and.b32", signs, _EACH_SIGN)
-    return s.value("lop3.b32", magnitude, mask, sign, _AND_OR)
+    return s.value("lop3.b32", magnitude, mask, s.value("and.b32", signs, _EACH_SIGN), _AND_OR)
 
 
 def _scaled(s: Sequence, halves: str, exponent: int) -> tuple[Text, ...]:
@@ -146,8 +141,7 @@ def _from_floats(s: Sequence, form: Narrow, source: str) -> None:
         low, high = s.value("shl.b32", pair, 16), s.value("and.b32", pair, 0xFFFF0000)
     relu = s.has("relu")
     lower, upper = _code(s, low, form, relu), _code(s, high, form, relu)
-    upper = s.value("shl.b32", upper, form.bits)
-    both = s.value("or.b32", lower, upper)
+    both = s.value("or.b32", lower, s.value("shl.b32", upper, form.bits))
     s.perform("cvt.u8.u32" if form.bits == 4 else "cvt.u16.u32", s.operand(0), both)
 
 
@@ -164,11 +158,9 @@ def _code(s: Sequence, value: str, form: Narrow, relu: bool) -> str:
     exponent = s.value("max.u32", exponent, (127 + form.lowest) << 23)
     dropped = 23 - form.mantissa
     shifter = s.value("add.u32", exponent, dropped << 23)
-    total = s.value("add.rn.f32", size, shifter)
-    significand = s.value("sub.u32", total, shifter)
-    field = s.value("shr.u32", exponent, dropped)
+    significand = s.value("sub.u32", s.value("add.rn.f32", size, shifter), shifter)
     # A normal significand carries its hidden bit, which adds one to the exponent field.
-    code = s.value("add.u32", significand, field)
+    code = s.value("add.u32", significand, s.value("shr.u32", exponent, dropped))
     code = s.value("sub.u32", code, (127 + form.lowest) << form.mantissa)
     if not relu:
         sign = s.value("shr.u32", kept, 32 - form.bits)

@@ -87,8 +87,7 @@ def run_steps(
             # nvcc writes them itself, in no step of its own.
             more = f" -MD -MF {shlex.quote(str(dependencies))}"
             more += f" -MT {shlex.quote(str(output_of(words)))}"
-            reads = [n for n, step in enumerate(found.commands) if " -E " in step]
-            for first in reads[:1]:
+            for first in [n for n, step in enumerate(found.commands) if " -E " in step][:1]:
                 found.commands[first] += more
         host, device, last = _parted(found.commands)
         with ThreadPoolExecutor(1) as beside:

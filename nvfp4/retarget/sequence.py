@@ -111,8 +111,7 @@ def _line(opcode: Text, operands: tuple[Text, ...]) -> str:
 
 
 def _literal(operand: Text) -> str:
-    hexadecimal = not isinstance(operand, str) and operand >= 0
-    return f"{operand:#x}" if hexadecimal else str(operand)
+    return f"{operand:#x}" if not isinstance(operand, str) and operand >= 0 else str(operand)
 
 
 def shown(operand: syntax.Operand) -> str:

@@ -38,9 +38,8 @@ def search_all(path: pathlib.Path, cases: list[str], bench: Bench) -> int:
     """Rank the configurations of every case, and return the exit code. Raises TuneError,
     CaseError."""
     submission = load_space(path)
-    shapes = {label(line): shape_of(parse_case(line)) for line in cases}
     all_ranked = True
-    for name, shape in shapes.items():
+    for name, shape in {label(line): shape_of(parse_case(line)) for line in cases}.items():
         try:
             space = {name_of(e): e for e in submission.configurations(*shape, bench.capability)}
         except (Exception, SystemExit) as error:

@@ -31,8 +31,7 @@ class Image(NamedTuple):
         """Return the architecture that machine code is made for, by ptxas or by the driver of a
         GPU. A driver takes PTX without a suffix with as much static shared memory as ptxas takes
         with one."""
-        own = "sm_{}{}a".format(*capability)
-        return self.made if self.made.startswith("sm_") else own
+        return self.made if self.made.startswith("sm_") else "sm_{}{}a".format(*capability)
 
 
 def split_architectures(words: Iterable[str]) -> tuple[list[str], list[Image]]:

@@ -298,9 +298,8 @@ def name_of_error(runtime: CudaRuntime, code: int) -> int:
 
 @entry()
 def unsupported(runtime: CudaRuntime, function: str) -> None:
-    message = f"host code calls {function}, which is not emulated"
     hint = "launches, memory, streams, events and attributes of the CUDA runtime are emulated"
-    raise UnsupportedCall(message, hint=hint)
+    raise UnsupportedCall(f"host code calls {function}, which is not emulated", hint=hint)
 
 
 @entry(count=12)

@@ -67,8 +67,7 @@ class LoadError(CompileError, ImportError):
 
 def cache_folder() -> Path:
     """Return this user's folder of builds."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "nvfp4-cuda"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nvfp4-cuda"
 
 
 @functools.cache

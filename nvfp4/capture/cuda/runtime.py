@@ -239,10 +239,8 @@ class CudaRuntime(Session):
             address = owner.share(size)
         else:
             space = (ctypes.c_uint8 * (size + _ALIGNMENT_BYTES))()
-            start = ctypes.addressof(space)
-            address = -(-start // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-        name = f"the {size} bytes of {by}"
-        self._allocated[address] = space, Buffer(name, address, size)
+            address = -(-ctypes.addressof(space) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        self._allocated[address] = space, Buffer(f"the {size} bytes of {by}", address, size)
         return address
 
     def free(self, address: int) -> bool:

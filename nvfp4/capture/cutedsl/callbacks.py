@@ -163,8 +163,7 @@ def define(module: Any, callbacks: dict[str, Any]) -> None:
     with module.context, ir.Location.unknown():
         for name in declared.keys() & callbacks.keys():
             address = ctypes.cast(callbacks[name], ctypes.c_void_p).value or 0
-            signature = str(declared[name].attributes["function_type"])
-            text = _definition(name, signature, address)
+            text = _definition(name, str(declared[name].attributes["function_type"]), address)
             if text is not None:
                 declared[name].operation.erase()
                 module.body.append(ir.Operation.parse(text))

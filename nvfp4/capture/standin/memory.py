@@ -69,8 +69,7 @@ def _labelled(memory: torch.Tensor, tensor: torch.Tensor, device_type: int) -> t
     capsule = torch._C._to_dlpack(memory)
     address = _capsule_pointer(capsule, b"dltensor")
     ctypes.c_int32.from_address(address + _DEVICE_TYPE_OFFSET).value = device_type
-    same_bytes = torch._C._from_dlpack(capsule)
-    typed = _view_dtype.redispatch(CPU_KEY, same_bytes, tensor.dtype)
+    typed = _view_dtype.redispatch(CPU_KEY, torch._C._from_dlpack(capsule), tensor.dtype)
     return strided_view(typed, tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
@@ -104,8 +103,7 @@ def byte_runs(tensor: torch.Tensor) -> list[tuple[int, int]]:
             pieces.append((stride, size))
     if tensor.numel() == 0:
         return []
-    count = math.prod(size for _, size in pieces)
-    if count > _most_runs:
+    if math.prod(size for _, size in pieces) > _most_runs:
         return [(tensor.data_ptr(), run + sum(stride * (size - 1) for stride, size in pieces))]
     starts = [tensor.data_ptr()]
     for stride, size in pieces:

@@ -94,8 +94,7 @@ def _loaded_files(source: Any) -> dict[str, str]:
         path = getattr(module, "__file__", None)
         if isinstance(path, str) and path.endswith(".py"):
             found[os.path.basename(path)] = path
-    function = getattr(getattr(source, "fn", None), "fn", None)
-    code = getattr(function, "__code__", None)
+    code = getattr(getattr(getattr(source, "fn", None), "fn", None), "__code__", None)
     if code is not None:
         found[os.path.basename(code.co_filename)] = code.co_filename
     return found
