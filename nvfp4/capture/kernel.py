@@ -134,16 +134,14 @@ def refuse_as_cuda_does(
     if threads < 1 or min(grid) < 1:
         raise CudaError(invalid, f"{name}: a grid of {grid} blocks of {block} threads")
     if threads > attributes[1] or any(n > attributes[2 + i] for i, n in enumerate(block)):
-        raise CudaError(
-            invalid, f"{name}: blocks of {block} threads, {threads} in all; 1024 are the most"
-        )
+        message = f"{name}: blocks of {block} threads, {threads} in all; 1024 are the most"
+        raise CudaError(invalid, message)
     if any(n > attributes[5 + i] for i, n in enumerate(grid)):
         raise CudaError(invalid, f"{name}: a grid of {grid} blocks is too large")
-    if kernel.most_threads is not None and threads > kernel.most_threads:
-        raise CudaError(
-            invalid,
-            f"{name}: {threads} threads a block, but __launch_bounds__ says {kernel.most_threads}",
-        )
+    most = kernel.most_threads
+    if most is not None and threads > most:
+        message = f"{name}: {threads} threads a block, but __launch_bounds__ says {most}"
+        raise CudaError(invalid, message)
     registers = kernel.resources.registers
     if kernel.resources.allocated_registers * -(-threads // 32) * 32 > attributes[12]:
         raise CudaError(
@@ -200,11 +198,8 @@ def allow_dynamic_shared(kernel: Kernel, device: Device, asked: int) -> None:
     """Set a kernel's limit of dynamic shared memory to `asked` bytes. Raises CudaError."""
     most = device.shared_bytes_per_block - kernel.resources.shared_bytes
     if not 0 <= asked <= most:
-        raise CudaError(
-            Code.INVALID_VALUE,
-            f"{kernel.name}: {asked} bytes of dynamic shared memory; {most} are the most on "
-            f"{device.name}",
-        )
+        message = f"{kernel.name}: {asked} bytes of dynamic shared memory"
+        raise CudaError(Code.INVALID_VALUE, f"{message}; {most} are the most on {device.name}")
     kernel.shared_asked_for = asked
 
 

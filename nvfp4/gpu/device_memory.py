@@ -161,6 +161,4 @@ class WaitingSide:
         stream = torch.cuda.current_stream(self._flag.device).cuda_stream
         address, value = ctypes.c_uint64(self._flag.data_ptr()), ctypes.c_uint32(1)
         how = ctypes.c_uint(_greater_or_equal)
-        status = self._wait(ctypes.c_void_p(stream), address, value, how)
-        if status != 0:
-            raise RuntimeError(f"cuStreamWaitValue32 failed with CUDA error {status}")
+        _refuse("cuStreamWaitValue32", self._wait(ctypes.c_void_p(stream), address, value, how))

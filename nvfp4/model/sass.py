@@ -125,10 +125,9 @@ def read(text: str, entry: str) -> Code:
 def _decoded(text: str, statement: int, high: int) -> Instruction:
     bare = _GUARD.sub("", text)
     target = _TARGET.search(text)
-    # ptxas puts loads that are never executed in front of LDGSTS: they are issued, and that is all.
-    never = text.startswith(_NEVER)
     return Instruction(
-        opcode="NOP" if never else bare.split(None, 1)[0],
+        # ptxas puts loads that are never executed before LDGSTS: they are issued, and that is all.
+        opcode="NOP" if text.startswith(_NEVER) else bare.split(None, 1)[0],
         text=text,
         statement=statement,
         stall=high >> 41 & 15,

@@ -17,7 +17,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -163,10 +163,15 @@ def _explained(builder: Any) -> Callable[..., Any]:
     def build(*arguments: Any, **named: Any) -> Any:
         failure = Failure.of(named)
         try:
-            with _forgotten_if_it_fails(builder):
+            try:
                 failure.refuse_again()
                 # Otherwise torch prints what the compilers say, and leaves it out of the error.
                 return original(*arguments, **{**named, "verbose": False})
+            except BaseException:
+                # Make torch forget the build. Otherwise it takes what was requested once as built,
+                # and another import in this process would load a missing file.
+                builder.JIT_EXTENSION_VERSIONER.entries.clear()
+                raise
         except RuntimeError as error:
             words = _in_the_compiler_s_words(str(error), named)
             failure.remember(words)
@@ -177,20 +182,6 @@ def _explained(builder: Any) -> Callable[..., Any]:
             raise CompileError(words) from None
 
     return build
-
-
-@contextlib.contextmanager
-def _forgotten_if_it_fails(builder: Any) -> Iterator[None]:
-    """Make torch forget a build that failed.
-
-    Otherwise torch takes what was requested once as built, and another import in this process would
-    load a missing file.
-    """
-    try:
-        yield
-    except BaseException:
-        builder.JIT_EXTENSION_VERSIONER.entries.clear()
-        raise
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nvfp4.emulator.ptx.syntax import Memory, Name
+from nvfp4.emulator.ptx.syntax import Name
 from nvfp4.emulator.ptx.types import type_bytes
 from nvfp4.retarget.sequence import Sequence, rule, shown
 from nvfp4.retarget.targets import Target
@@ -67,10 +67,6 @@ def bf16_by_fma(s: Sequence, target: Target) -> bool:
 _HALF_OF = {"v8": "v4", "v4": "v2"}
 
 
-def _moved(address: Memory, offset_bytes: int) -> str:
-    return shown(replace(address, offset=address.offset + offset_bytes))
-
-
 @rule("ld", "st")
 def wide_access(s: Sequence, target: Target) -> bool:
     """Split accesses of 256 bits in two. Drop L2::evict_*, a hint of 256-bit accesses alone."""
@@ -102,7 +98,8 @@ def wide_access(s: Sequence, target: Target) -> bool:
         if isinstance(address.base, Name) and address.base.text in items[:half]:
             halves.reverse()  # the address is overwritten last
     for offset, part in halves:
-        operands = ["{" + ", ".join(part) + "}", _moved(address, offset)]
+        moved = replace(address, offset=address.offset + offset)
+        operands = ["{" + ", ".join(part) + "}", shown(moved)]
         s.perform(opcode, *(operands if data == 0 else reversed(operands)), *policy)
     return True
 
@@ -114,8 +111,7 @@ def bulk_copy_into_the_cta(s: Sequence, target: Target) -> bool:
         return False
     if "shared::cta" not in s.parts[: s.parts.index("global")]:
         return False
-    opcode = s.node.opcode.replace("shared::cta", "shared::cluster", 1)
-    s.perform(opcode, *(s.operand(index) for index in range(len(s.operands))))
+    s.perform(s.node.opcode.replace("shared::cta", "shared::cluster", 1), *map(shown, s.operands))
     return True
 
 
@@ -149,7 +145,7 @@ def _wider_scope(s: Sequence) -> bool:
     if not s.has("cluster"):
         return False
     opcode = ".".join("gpu" if part == "cluster" else part for part in s.parts)
-    s.perform(opcode, *(s.operand(index) for index in range(len(s.operands))))
+    s.perform(opcode, *map(shown, s.operands))
     return True
 
 
@@ -158,8 +154,7 @@ def polled_wait(s: Sequence, target: Target) -> bool:
     """Before sm_90 replace try_wait by test_wait; a try_wait may give up at any time, too."""
     if target.number >= 90 or not s.has("try_wait"):
         return False
-    opcode = s.node.opcode.replace("try_wait", "test_wait")
-    s.perform(opcode, *(s.operand(index) for index in range(3)))
+    s.perform(s.node.opcode.replace("try_wait", "test_wait"), *map(s.operand, range(3)))
     return True
 
 

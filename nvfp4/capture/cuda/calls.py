@@ -22,7 +22,6 @@ from nvfp4.records.tensormap import encode_tensor_map
 _ADDRESS, _INT = ctypes.c_uint64, ctypes.c_int32
 _DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
 _NON_BLOCKING = 1
-_MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 
 # Methods of the runtime.
 _methods = (CudaRuntime.register_function, CudaRuntime.register_variable)
@@ -63,13 +62,10 @@ def grid_barrier(
     kernel, device = runtime.kernel(function), runtime.device
     each = kernels.blocks_per_multiprocessor(kernel, device, math.prod(block), shared_bytes)
     size = max(1, math.prod(kernel.clusters(cluster)))
-    most = resident_ctas(device.attributes[_MULTIPROCESSORS], each, size)
-    if math.prod(grid) > most:
-        raise CudaError(
-            Code.COOPERATIVE_LAUNCH_TOO_LARGE,
-            f"{kernel.name}: {math.prod(grid)} blocks, of which {most} fit on {device.name} at "
-            "once",
-        )
+    most, blocks = resident_ctas(device.multiprocessors, each, size), math.prod(grid)
+    if blocks > most:
+        message = f"{kernel.name}: {blocks} blocks, of which {most} fit on {device.name} at once"
+        raise CudaError(Code.COOPERATIVE_LAUNCH_TOO_LARGE, message)
     workspace = _workspace(runtime)
     cleared = _workspace_bytes.to_bytes(4, "little") + bytes(_workspace_bytes - 4)
     graphs.do(stream, lambda: host_access.put(workspace, cleared))
@@ -253,9 +249,8 @@ for _name, _function in _of_streams.items():
 
 @entry()
 def no_time(runtime: CudaRuntime) -> None:
-    raise CudaError(
-        Code.NOT_SUPPORTED, "cudaEventElapsedTime: no time can be measured without a GPU"
-    )
+    message = "cudaEventElapsedTime: no time can be measured without a GPU"
+    raise CudaError(Code.NOT_SUPPORTED, message)
 
 
 # The device

@@ -61,8 +61,7 @@ class LoadError(CompileError, ImportError):
     """A library that was built but cannot be loaded; an ImportError, as Python would raise."""
 
     def __init__(self, name: str, error: Exception) -> None:
-        said = _FOLDERS.sub("", str(error))
-        super().__init__(f"the extension {name} cannot be loaded: {said}")
+        super().__init__(f"the extension {name} cannot be loaded: {_FOLDERS.sub('', str(error))}")
 
 
 def cache_folder() -> Path:
@@ -154,8 +153,7 @@ def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str
 def for_people(said: str, work: Path) -> str:
     """Return errors with the participant's names and lines; notes and warnings only if there are no
     errors."""
-    said = by_source(said, work)
-    said = said.replace(SHOWN_AS, "").replace(f"{work}/", "")
+    said = by_source(said, work).replace(SHOWN_AS, "").replace(f"{work}/", "")
     lines = [line for line in said.splitlines() if line.strip() and "ptxas info" not in line]
     first = next((i for i, line in enumerate(lines) if _FIRST_ERROR.search(line)), 0)
     chosen = lines[first : first + _LONGEST_ERROR_LINES]

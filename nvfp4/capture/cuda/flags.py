@@ -35,11 +35,8 @@ _REGISTER_LIMITS = ("-maxrregcount", "--maxrregcount")
 def single_words(flags: Iterable[str] | str | None) -> list[str]:
     """Split flags into single words: torch passes them through a shell, so one string may hold
     several."""
-    if flags is None:
-        return []
-    if isinstance(flags, str):
-        flags = [flags]
-    return [word for flag in flags for word in shlex.split(str(flag))]
+    given = [flags] if isinstance(flags, str) else flags or ()
+    return [word for flag in given for word in shlex.split(str(flag))]
 
 
 def options(words: Iterable[str], names: Collection[str]) -> Iterator[tuple[str, str]]:

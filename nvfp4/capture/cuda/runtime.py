@@ -43,9 +43,6 @@ class Module:
     made_for: tuple[str, ...] = ()
     """The architectures that it was compiled for."""
 
-    def kernel(self, name: str) -> kernels.Kernel | None:
-        return kernels.find_kernel(self.ptx, name, self.resources, self.made_for)
-
 
 @dataclass
 class _Errors:
@@ -195,7 +192,8 @@ class CudaRuntime(Session):
 
     def register_function(self, module: int, function: int, name: str) -> None:
         """Record the host's address of a kernel."""
-        kernel = self._module(module).kernel(name)
+        loaded = self._module(module)
+        kernel = kernels.find_kernel(loaded.ptx, name, loaded.resources, loaded.made_for)
         if kernel is not None:
             self._kernels[function] = kernel
 
@@ -298,20 +296,9 @@ class CudaRuntime(Session):
         for name, value in registers.items():
             ptx = ptx.replace(f"{name};", f"{value};")
             with_suffix = with_suffix.replace(f"{name};", f"{value};")
+        given = ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self
         self.hand_over(
-            Launch(
-                ptx,
-                kernel.name,
-                grid,
-                block,
-                raw,
-                shared_bytes,
-                cluster,
-                self,
-                stream=stream,
-                programmatic=programmatic,
-                with_suffix=with_suffix,
-            )
+            Launch(*given, stream=stream, programmatic=programmatic, with_suffix=with_suffix)
         )
 
 

@@ -23,9 +23,7 @@ _LEAST_CHARACTERS = 6
 
 def texts(given: Strings) -> list[str]:
     """Return the texts in an argument of one of torch's functions."""
-    if given is None:
-        return []
-    return [given] if isinstance(given, (str, Path)) else [str(each) for each in given]
+    return [given] if isinstance(given, (str, Path)) else [str(each) for each in given or ()]
 
 
 def in_file(source: str, path: Path) -> str:

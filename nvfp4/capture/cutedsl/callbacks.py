@@ -27,9 +27,8 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
     code."""
 
     def launch(kernel: int, *rest: int) -> None:
-        grid, block, args, shared_bytes, stream = rest[0:3], rest[3:6], *rest[6:9]
-        dims = grid, block, (1, 1, 1)
-        rt.launch(kernel, *dims, args, shared_bytes, stream)  # type: ignore[arg-type]
+        # rest: three words of the grid and of the block, arguments, bytes of shared memory, stream.
+        rt.launch(kernel, rest[0:3], rest[3:6], (1, 1, 1), *rest[6:9])  # type: ignore[arg-type]
 
     def assert_success(code: int) -> None:
         if code:

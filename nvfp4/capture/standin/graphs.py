@@ -18,8 +18,7 @@ UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided
 """Operators that leave memory uninitialised."""
 
 OVERWRITING = (
-    *("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"),
-    "copy_",
+    *("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "copy_"),
 )
 """Operators that read nothing of their first argument."""
 

@@ -26,9 +26,7 @@ _NAMESPACE = "aten::"
 # Operators that only make another view of the same memory: the CPU's kernel does it for any device.
 _VIEWS = ("as_strided", "_reshape_alias", "view", "unfold", "view_as_real", "view_as_complex")
 _METADATA = (
-    "set_.source_Storage_storage_offset",
-    "set_.source_Storage",
-    "set_.source_Tensor",
+    *("set_.source_Storage_storage_offset", "set_.source_Storage", "set_.source_Tensor"),
     "is_set_to",
 )
 
@@ -293,9 +291,7 @@ class _Aliases:
             return self._made[id(value)]
         if isinstance(value, (list, tuple)):
             return [self(each) for each in value]
-        if isinstance(value, torch.device):
-            return cpu_for(value)
-        return value
+        return cpu_for(value) if isinstance(value, torch.device) else value
 
     def read(self, values: Any) -> None:
         """Fetch the contents of the CUDA tensors among values."""

@@ -66,15 +66,10 @@ def _flat(
         if isinstance(kind, tuple):
             yield from _flat(kind, tuple(value), descriptors)
         elif kind.startswith("tensordesc"):
-            yield from _descriptor(value, next(descriptors))
+            yield "map", _tensor_map(value, next(descriptors)).pack()
+            yield from (("i64", extent) for extent in (*value.shape, *value.strides))
         elif kind != "constexpr":
             yield kind, value
-
-
-def _descriptor(value: Any, compiled: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield "map", _tensor_map(value, compiled).pack()
-    for extent in (*value.shape, *value.strides):
-        yield "i64", extent
 
 
 def _tensor_map(value: Any, compiled: dict[str, Any]) -> TensorMap:

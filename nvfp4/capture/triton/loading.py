@@ -80,9 +80,7 @@ def corrected(ptx: str, source: Any) -> str:
     def replace(match: re.Match[str]) -> str:
         path = match[2]
         now = loaded.get(os.path.basename(path))
-        if now is None or path in loaded.values():
-            return match[0]
-        return f'{match[1]}"{now}"'
+        return match[0] if now is None or path in loaded.values() else f'{match[1]}"{now}"'
 
     return _COLUMN.sub(lambda m: f"{m[1]}{int(m[2]) - 1}", _FILE.sub(replace, ptx))
 
