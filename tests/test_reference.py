@@ -108,7 +108,10 @@ def test_the_reference_is_the_exact_result_rounded_once(full: bool) -> None:
 @pytest.mark.parametrize(
     ("value", "rounded"),
     [
-        *((65519.99, 65504.0), (65520.0, math.inf), (-1e9, -math.inf), (2.0**-25, 0.0)),
+        (65519.99, 65504.0),
+        (65520.0, math.inf),
+        (-1e9, -math.inf),
+        (2.0**-25, 0.0),
         (2.0**-25 * 1.001, 2.0**-24),
         # Halfway between two float16 values and a little more, which float32 would lose.
         (1 + 2**-11 + 2**-40, 1 + 2**-10),
@@ -180,11 +183,24 @@ inf, nan = math.inf, math.nan
 @pytest.mark.parametrize(
     ("got", "want", "passes"),
     [
-        *((0.0, 0.0, True), (-0.0, 0.0, True), (0.00099, 0.0, True), (0.00101, 0.0, False)),
-        *((1000.0, 1001.0, True), (1000.0, 1002.0, False), (1001.0, 1000.0, True)),
-        *((1001.5, 1000.0, False), (-1000.0, 1000.0, False), (nan, 0.0, False)),
-        *((0.0, nan, False), (nan, nan, True), (inf, inf, True), (-inf, inf, False)),
-        *((inf, 65504.0, False), (65504.0, inf, False), (nan, inf, False), (inf, nan, False)),
+        (0.0, 0.0, True),
+        (-0.0, 0.0, True),
+        (0.00099, 0.0, True),
+        (0.00101, 0.0, False),
+        (1000.0, 1001.0, True),
+        (1000.0, 1002.0, False),
+        (1001.0, 1000.0, True),
+        (1001.5, 1000.0, False),
+        (-1000.0, 1000.0, False),
+        (nan, 0.0, False),
+        (0.0, nan, False),
+        (nan, nan, True),
+        (inf, inf, True),
+        (-inf, inf, False),
+        (inf, 65504.0, False),
+        (65504.0, inf, False),
+        (nan, inf, False),
+        (inf, nan, False),
     ],
 )
 def test_an_output_passes_within_the_tolerance_and_nowhere_else(

@@ -110,7 +110,9 @@ def test_times_that_are_all_long_are_shown_in_milliseconds() -> None:
 
 
 def test_a_message_that_repeats_is_shown_once() -> None:
-    text = shown(verdict(both("fail", "fail", "the same\nfor all") * 5))
+    tests = both("fail", "fail", "the same\nfor all") * 5
+    made = verdict(tests)
+    text = shown(made)
     assert text.count("the same") == 1
     assert "and 9 more failures" in text
     assert text.splitlines()[-1] == "failed: 10 of 10 tests, first: 128 x 256 x 1, contest inputs"
@@ -150,7 +152,8 @@ def test_a_full_range_test_decides_where_earlier_calls_made_it_wrong() -> None:
     made = verdict([*both("pass", "fail", "wrong"), state])
     decided = made.as_json()["decided_by"]
     assert (made.outcome, decided["failure"]["code"]) == ("failed", "output.state")
-    assert [line.plain for line in failure_lines(made)][1] == "  1 of 128 elements are wrong"
+    lines = [line.plain for line in failure_lines(made)]
+    assert lines[1] == "  1 of 128 elements are wrong"
 
 
 def test_only_the_first_different_messages_are_shown() -> None:
@@ -170,10 +173,15 @@ def test_a_message_is_printed_as_it_is_and_not_as_markup() -> None:
 @pytest.mark.parametrize(
     ("unit", "value", "text"),
     [
-        *((microseconds, None, "-"), (microseconds, 0.0, "0.000")),
-        *((microseconds, 8.6219, "8.622"), (microseconds, 123.456, "123.5")),
-        *((microseconds, 1234.5, "1,234"), (microseconds, 2e6, "2,000,000")),
-        *((seconds, 0.04, "0.0 s"), (seconds, 17.21, "17.2 s"), (seconds, 119.9, "119.9 s")),
+        (microseconds, None, "-"),
+        (microseconds, 0.0, "0.000"),
+        (microseconds, 8.6219, "8.622"),
+        (microseconds, 123.456, "123.5"),
+        (microseconds, 1234.5, "1,234"),
+        (microseconds, 2e6, "2,000,000"),
+        (seconds, 0.04, "0.0 s"),
+        (seconds, 17.21, "17.2 s"),
+        (seconds, 119.9, "119.9 s"),
         (seconds, 185.4, "3 min 5 s"),
     ],
 )
