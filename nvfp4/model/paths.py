@@ -33,6 +33,7 @@ MEMORY = frozenset(
 )  # fmt: skip
 """Instructions that access memory which the emulator has counted."""
 COPIES = frozenset(("UBLKCP", "UTMALDG"))
+"""Instructions that start a copy whose arrival an mbarrier tells."""
 COMPILERS_OWN = frozenset(("LDL", "STL", "MOV", "BRA", "BSSY", "BSYNC", "NOP", "WARPSYNC"))
 """Instructions that a compiler adds, which say little about how often a statement is executed."""
 _WIDE = frozenset(("LDG", "STG", "LDS", "STS", "LD", "ST"))
@@ -101,6 +102,7 @@ class Paths:
         ]
         blocks = self._graph.blocks
         self._copying = {node for node, block in enumerate(blocks) if block >= 0 and copying[block]}
+        # The two blocks before it choose the lane, and whether there is more to copy.
         for _ in range(2):
             edges = self._graph.edges
             self._copying |= {
