@@ -90,7 +90,7 @@ def waiting(copies: int, waits_before: int) -> float:
     wait = Instruction("SYNCS.PHASECHK.TRANS64.TRYWAIT", "", 0, 1, 7, 7, 0)
     code = Code([copy, wait, Instruction("EXIT", "EXIT", 0, 1, 7, 7, 0)], [Block(0, 0, 3)], 16)
     read = {1: Access(requests=copies, copied=1024 * copies, copied_fresh=1024 * copies)}
-    table = machine(GPUS["B200"], code, read, {1: float(copies)}, 1.0)
+    table = machine(GPUS["B200"], code, read, {1: float(copies)}, 1)
     both = [[1] * waits_before + [0] * copies + [1, 2], [1, 2]]
     traces = [Trace(np.array(steps), np.bincount(steps, minlength=3)) for steps in both]
     # The warp that copies is the second kind, as it is in most kernels. The first CTA has none.
