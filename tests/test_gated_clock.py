@@ -79,6 +79,7 @@ class Worker:
     def __init__(self) -> None:
         self.asked: list[object] = []
         self.queues: list[list[SharedBuffers]] = []
+        self.options = Options()
         self.loaded = False
         self.sets: list[SharedBuffers] = []
         self.queue: threading.Thread | None = None
