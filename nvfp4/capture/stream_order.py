@@ -51,7 +51,7 @@ _in_capture: dict[int, Clocks] = {}
 _JOINING = -1
 """The event by which a stream waits for everything in another one."""
 _forbidden: list[str] = []
-"""What has been tried during the capture that CUDA forbids."""
+"""What CUDA says of operations that the capture does not allow, in order."""
 _operators: int | None = 0
 """Torch's operators that have worked in the call; None if one has slept."""
 _waits = 0

@@ -121,14 +121,15 @@ def allow_many_files() -> None:
 def limit_resources() -> str:
     """Set resource limits and return them in words."""
     physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for kind, soft in {
+    limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: open_files,
         resource.RLIMIT_FSIZE: output_bytes,
         resource.RLIMIT_NPROC: threads,
         resource.RLIMIT_DATA: int(data_share * physical_bytes),
         resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS,
-    }.items():
+    }
+    for kind, soft in limits.items():
         _, hard = resource.getrlimit(kind)
         within = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
         with contextlib.suppress(ValueError, OSError):
