@@ -337,6 +337,7 @@ def test_a_barrier_of_a_grid_that_some_need_not_reach_is_found_out(
 ) -> None:
     """Warps that wait take few steps of those that others need, so that an order ends."""
     monkeypatch.setattr(schedule, "STEP_LIMIT", 3_000)
+    monkeypatch.setattr(launch, "_LEAST_SUSPECTED_S", 60.0)
     before = "mov.u32 %r7, 0; mov.u32 %r8, s; M: bar.sync 0; st.shared.u32 [%r8], 1;"
     before += "add.u32 %r7, %r7, 1; setp.lt.u32 %p4, %r7, 10; @%p4 bra M;"
     text = before + WAITS_FOR_ALL.replace("%r3, 8", "%r3, 14").replace("%r4, 8", "%r4, 16")

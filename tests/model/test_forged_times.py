@@ -612,7 +612,7 @@ mov.u32 %r11, %r0; NEXT: .pragma "nounroll"; setp.ne.u32 %p1, %r8, %r98; @%p1 br
 setp.lt.u32 %p2, %r98, 8; @%p2 bra NEXT; add.u32 %r100, %r100, %r11;
 """
 DILUTED = f"""setp.eq.u32 %p1, %r1, 3; selp.u32 %r7, 4190208, 0, %p1; mov.u32 %r11, 0; {WORK}
-{loop(200, CHAIN.format("%r99")).replace("AGAIN", "MORE")} add.u32 %r100, %r100, %r11;
+{loop(400, CHAIN.format("%r99")).replace("AGAIN", "MORE")} add.u32 %r100, %r100, %r11;
 """
 ENTERED = "".join(f"setp.eq.u32 %p1, %r8, {n}; @%p1 bra C{n}; " for n in range(1, 16))
 CASES = " ".join(
