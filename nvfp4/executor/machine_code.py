@@ -42,7 +42,7 @@ state.native.scatter uint64[1] uint16[2]
 state.native.shuffle int64 uint32[2] uint32[2] uint32[2] uint32[2] bool[2]
 state.global_races.unwatched uint64[1] uint64[1] uint64[1]
 state.global_races.note_writes uint64[1] uint8[2] int64[1] int64[1] int64[1] int32[3] uint64[1] \
-uint64[1] uint64[1] int32[2] int32[1]
+uint64[1] uint64[1] int32[2] int32[1] int32[2]
 instructions.control._divided bool[1] int64[1]
 arithmetic.compiled._select bool[1] uint32[1] uint32[1] uint32[1]
 arithmetic.compiled.take uint16[1] uint8[1] uint16[1]
@@ -59,8 +59,9 @@ arithmetic.compiled.lanes_fma_f32 uint32[1] uint32[1] uint32[1] uint32[1]
 
 SIMULATION = """
 multiprocessor.simulate int64[1] int64[1] float64[1] int64[1] float64[1] float64[1] float64[1] \
-float64[1] float64[1] float64[1] int64[1] int64[1] int64[1] int64[1] int64[1] int64[1] \
-int64[2] int64[1] int64 float64 float64 float64 float64[1] float64[1] int64 float64 int64
+float64[1] float64[1] float64[1] int64[1] int64[1] int64[1] int64[1] float64[1] float64[1] \
+int64[1] int64[1] int64[2] int64[1] int64 float64 float64 float64 float64[1] float64[1] int64 \
+float64 int64
 multiprocessor.memory_cycles float64 float64[1] float64[1]
 """
 """Lines, below nvfp4.model, of the loops that a prediction needs."""
