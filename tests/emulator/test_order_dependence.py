@@ -257,6 +257,33 @@ END:
 TRY = "mbarrier.try_wait.parity.shared.b64 %p3, [%r9], 0;"
 
 
+# Warp 1 takes what warp 0 hands over at one barrier, says so at the next, and warp 0 writes anew.
+HANDED_OVER = f"""
+mov.u32 %r9, s; setp.ne.u32 %p1, %r0, 0; mov.u32 %r6, 5; @!%p1 mbarrier.init.shared.b64 [%r9], 1;
+@!%p1 mbarrier.init.shared.b64 [%r9+8], 1; bar.sync 0; setp.ge.u32 %p2, %r0, 32; @%p2 bra REST;
+@%p1 bra END; FULL W: {TRY.replace("[%r9]", "[%r9+8]")} @!%p3 bra W; st.shared.u32 [%r9+16], 7;
+bra END; REST: setp.ne.u32 %p2, %r0, 32; @%p2 bra END; V: {TRY} @!%p3 bra V;
+FREE st.global.u32 [%q0], %r5; END:
+"""
+WRITE, TELL = "st.shared.u32 [%r9+16], %r6;", "mbarrier.arrive.shared.b64 _, [%r9];"
+READ, FREE = "ld.shared.u32 %r5, [%r9+16];", "mbarrier.arrive.shared.b64 _, [%r9+8];"
+
+
+@pytest.mark.parametrize(
+    ("full", "free", "right"),
+    [(WRITE + TELL, READ + FREE, True), (TELL + WRITE, READ + FREE, False),
+     (WRITE + TELL, FREE + READ, False)],
+)  # fmt: skip
+def test_who_arrives_before_the_work_is_done_is_overtaken(
+    full: str, free: str, right: bool
+) -> None:
+    worlds, out = Worlds(), words(1)
+    text = HANDED_OVER.replace("FULL", full).replace("FREE", free)
+    for _ in range(2):
+        run(worlds, text, out, block=64, before=".shared .align 8 .b8 s[24];")
+    assert (out[0] == 5 and cause_of(worlds, out) is None) == right
+
+
 # All threads write and arrive, sleep until all have, and read what the next warp has written.
 SLEEPING = f"""
 mov.u32 %r9, s; setp.ne.u32 %p1, %r0, 0; @!%p1 mbarrier.init.shared.b64 [%r9], 256; bar.sync 0;

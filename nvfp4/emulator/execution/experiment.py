@@ -19,7 +19,7 @@ from nvfp4.emulator import errors
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.errors import EmulatorError, Related
 from nvfp4.emulator.instructions.action import Site
-from nvfp4.emulator.ptx.syntax import Instruction
+from nvfp4.emulator.ptx.syntax import Instruction, arrives
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import Origin, place_of
 from nvfp4.emulator.state.batch import LaunchState
@@ -179,13 +179,15 @@ class Comparison:
         in_turns = [Order(1), Order(2), Order(3, late_stores=True)]
         if any("bulk_group" in each.parts for each in self.state.program.code):
             in_turns += [Order(1, late_stores=True), Order(2, late_stores=True)]
+        if any(map(arrives, self.state.program.code)):
+            in_turns.append(Order(late="arrived"))
         late = [overwriting] if overwriting is not None and not races else []
         what = "the result depends on the order in which warps and CTAs run"
         causes = [each.leading_to(what) for each in races[:1]]
         causes = causes or ([suspected] if suspected is not None else [])
         try:
             self._try(in_turns, causes)
-            self._try([Order(overwrites_late=True)], late)
+            self._try([Order(late="overwriting")], late)
         except errors.EmulatorError:
             self._name_both_places(causes)
             raise
@@ -375,10 +377,16 @@ def _executed(kernel: CompiledKernel, runs: Array) -> Iterator[Instruction]:
         yield from block.code if count else ()
 
 
-def overwriting_blocks(kernel: CompiledKernel) -> frozenset[int]:
-    """Return the blocks with an instruction that discards the old value, as for `overwriting`."""
-    found = (i for i, each in enumerate(kernel.blocks) if any(map(_overwrites, each.code)))
-    return frozenset(found)
+def late_blocks(kernel: CompiledKernel, order: Order) -> frozenset[int]:
+    """Return the blocks that an order runs late: those with an instruction that discards the old
+    value, as for `overwriting`, or those behind an arrival."""
+    late, code = order.late, kernel.program.code
+    return frozenset(
+        number
+        for number, block in enumerate(kernel.blocks)
+        if (late == "overwriting" and any(map(_overwrites, block.code)))
+        or (late == "arrived" and block.start and arrives(code[block.start - 1]))
+    )
 
 
 def _overwrites(instruction: Instruction) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
 from nvfp4.emulator.errors import Deadlock
-from nvfp4.emulator.execution.experiment import overwriting_blocks
+from nvfp4.emulator.execution.experiment import late_blocks
 from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill, deadlock
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.control import Divergence
@@ -70,8 +70,7 @@ class Scheduler:
         self._left = -1  # the place at which a group that has polled in vain goes on, after a sleep
         # Where warps have turns, one that reads what others wrote is not to wait for them.
         self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
-        late = batch.launch.order.overwrites_late
-        self._late = overwriting_blocks(kernel) if late else frozenset()
+        self._late = late_blocks(kernel, batch.launch.order)
         self._waiting: set[int] = set()
         self._favoured = False
         # The turn that goes on while another one waits, and the step at which that began.

@@ -229,6 +229,12 @@ def callee(instruction: Instruction) -> str:
     return next(names, "") if instruction.parts[0] == "call" else ""
 
 
+def arrives(instruction: Instruction) -> bool:
+    """Return whether it arrives at a barrier for which others wait, and does not wait itself."""
+    head, *rest = instruction.parts
+    return head in ("mbarrier", "bar", "barrier") and any(p.startswith("arrive") for p in rest)
+
+
 @dataclass
 class Program:
     """A kernel ready for `flow`."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -40,9 +41,10 @@ class Order:
     which every bit differs; 2 zeros, which hardware often has there."""
     early: bool = False
     """Whether a programmatic launch begins before the previous launch has written anything."""
-    overwrites_late: bool = False
-    """Whether threads that store or exchange a word that others see at once wait for all others.
-    Among several such threads, those that are further on in the program go first."""
+    late: Literal["", "overwriting", "arrived"] = ""
+    """Which threads wait for all others: those that store or exchange a word that others see at
+    once, or those that have just arrived at a barrier at which others wait. Among several such
+    threads, those that are further on in the program go first."""
     late_stores: bool = False
     """Whether bulk stores read shared memory as late as they may, and not when they are issued."""
 
