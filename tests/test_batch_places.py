@@ -154,8 +154,7 @@ def test_eval_gets_the_options_of_the_batch() -> None:
         batch = main.commands["batch"].make_context(
             "batch", [str(root), "--jsonl", "out", "--stop", *given]
         )
-        names = batch.params.pop("names")
-        assert names == (root,)
+        assert batch.params.pop("names") == (root,)
         options = BatchOptions.of(batch.params)
         wanted = eval_command.make_context("eval", ["--stop", *given]).params
         assert eval_command.make_context("eval", options.arguments).params == wanted

@@ -103,8 +103,7 @@ def test_small_waste_is_not_mentioned() -> None:
 
 def test_decoding_by_hand_is_named_where_most_of_it_is() -> None:
     work = {"and.b32": 3000, "shr.u32": 3000, "setp.ne.s32": 2000}
-    elements = SHAPE.elements
-    many = {name: count * elements // 32_000 for name, count in work.items()}
+    many = {name: count * SHAPE.elements // 32_000 for name, count in work.items()}
     by_hand = line(instructions=sum(many.values()), opcodes=many)
     assert only_code(by_hand) == "scalar_conversions"
     packed = replace(by_hand, opcodes={**many, "cvt.rn.f16x2.e2m1x2": 1000})

@@ -208,8 +208,7 @@ class Fuzzer:
         said = "ran"
         try:
             with theirs:
-                session = OpenSession([], "", "", "", True)
-                self._ask(session, Opened, theirs.fileno())
+                self._ask(OpenSession([], "", "", "", True), Opened, theirs.fileno())
             with ours:
                 self._ask(self._begin(base), Done, self._buffers.fd)
                 link = Channel(ours, takes_fds=True)

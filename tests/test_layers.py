@@ -140,8 +140,7 @@ def test_retargeting_reads_ptx_and_emulates_nothing() -> None:
 
 
 def test_nobody_imports_the_submission() -> None:
-    judged = {"submission"}
-    assert not [name for name in everything if graph()[name] & judged]
+    assert not [name for name in everything if graph()[name] & {"submission"}]
 
 
 def test_the_worker_cannot_reach_the_reference() -> None:

@@ -111,8 +111,7 @@ def test_times_that_are_all_long_are_shown_in_milliseconds() -> None:
 
 def test_a_message_that_repeats_is_shown_once() -> None:
     tests = both("fail", "fail", "the same\nfor all") * 5
-    made = verdict(tests)
-    text = shown(made)
+    text = shown(verdict(tests))
     assert text.count("the same") == 1
     assert "and 9 more failures" in text
     assert text.splitlines()[-1] == "failed: 10 of 10 tests, first: 128 x 256 x 1, contest inputs"

@@ -27,15 +27,13 @@ def test_a_string_that_stands_in_the_file_begins_at_its_line() -> None:
 def test_a_formatted_string_is_followed_line_by_line() -> None:
     python = 'a = f"""\n__global__ void k() {{\n  int x = {n};\n  float first = 0;\n}}\n"""\n'
     source = "\n__global__ void k() {\n  int x = 4;\n  float first = 0;\n}\n"
-    lines = numbered(with_line_directives(source, python, "s.py"))
-    assert lines["float first = 0;"] == 4
+    assert numbered(with_line_directives(source, python, "s.py"))["float first = 0;"] == 4
 
 
 def test_parts_from_several_places_each_keep_their_lines() -> None:
     head, body = "struct Head { int size; };", "__global__ void body() {}"
     python = f'head = """\n{head}\n"""\n\nbody = """\n{body}\n"""\n'
-    source = f"\n{body}\n\n{head}\n"
-    lines = numbered(with_line_directives(source, python, "s.py"))
+    lines = numbered(with_line_directives(f"\n{body}\n\n{head}\n", python, "s.py"))
     assert lines[body] == 6 or lines[head] == 2
 
 

@@ -28,8 +28,7 @@ def toward_zero(a: int, b: int) -> int:
 
 def reader(kind: str) -> Callable[[int], int]:
     """Bits to the value of a type such as s16."""
-    width = int(kind[1:])
-    return (lambda x: signed(x, width)) if kind[0] == "s" else (lambda x: x)
+    return (lambda x: signed(x, int(kind[1:]))) if kind[0] == "s" else (lambda x: x)
 
 
 def by_value(kind: str, function: Oracle) -> Oracle:
@@ -85,7 +84,19 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
             )
 
 
+def of_24_bits(kind: str, shift: int) -> Oracle:
+    low, sign = reader(f"{kind[0]}24"), reader(kind)
+    product = lambda a, b: low(a % 2**24) * low(b % 2**24) >> shift  # noqa: E731
+    return lambda a, b, c=0: (product(a, b) + sign(c)) % 2**32
+
+
+for _kind in ("u32", "s32"):
+    for _part, _shift in (("lo", 0), ("hi", 16)):
+        CASES[f"mul24.{_part}.{_kind}"] = of_24_bits(_kind, _shift)
+        CASES[f"mad24.{_part}.{_kind}"] = of_24_bits(_kind, _shift)
 CASES |= {
+    "add.sat.s32": by_value("s32", lambda a, b: clamp(a + b, -(2**31), 2**31 - 1)),
+    "sub.sat.s32": by_value("s32", lambda a, b: clamp(a - b, -(2**31), 2**31 - 1)),
     "add.u16x2": both_halves(by_value("u16", lambda a, b: a + b)),
     "min.s16x2": both_halves(by_value("s16", min)),
     "max.u16x2": both_halves(by_value("u16", max)),

@@ -23,8 +23,7 @@ def test_wavefronts_are_the_fullest_bank(slots: list[int]) -> None:
     found = visit_shared(address, lanes, 32, 1, False, 0, 1024, 1024, 4, 4, out, spent)
     bad, requests, passes, ideal = found
     assert (bad, requests) == (-1, 1) and spent[0] == passes
-    distinct = set(slots)
-    assert passes == max(sum(s % 32 == bank for s in distinct) for bank in range(32))
+    assert passes == max(sum(s % 32 == bank for s in set(slots)) for bank in range(32))
     assert ideal == 1
 
 

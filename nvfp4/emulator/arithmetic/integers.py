@@ -49,7 +49,25 @@ def _pairwise(m: Modifiers) -> Op:
     type_ = m.type(*INTEGERS, *PACKED)
     if m.opcode.startswith(("addc", "subc", "add.cc", "sub.cc")):
         return _sum_op(m, type_, [type_.register], lambda a: a)
-    return _uniform(m, type_, 2, _PAIRWISE[m.mnemonic])
+    function: Callable[..., Any] = _PAIRWISE[m.mnemonic]
+    if type_.name == "s32" and m.mnemonic in ("add", "sub") and m.flag("sat"):
+        return _uniform(m, type_, 2, lambda a, b: _saturated(function(a, b, dtype=np.int64)))
+    return _uniform(m, type_, 2, function)
+
+
+def _saturated(sums: Array) -> Array:
+    return sums.clip(-(2**31), 2**31 - 1).astype(np.int32)
+
+
+@instruction("mul24", "mad24", types=("u32", "s32"))
+def _of_24_bits(m: Modifiers) -> Op:
+    shift, type_ = 16 * (m.choice("lo", "hi") == "hi"), m.type("u32", "s32")
+
+    def function(a: Array, b: Array, *more: Array) -> Array:
+        product = np.multiply(a << 8 >> 8, b << 8 >> 8, dtype=_wide(type_).value) >> shift
+        return sum(more, product).astype(type_.value)
+
+    return _uniform(m, type_, 2 + (m.mnemonic == "mad24"), function)
 
 
 @instruction("mul", "mad", "madc", types=INTEGERS)
