@@ -153,8 +153,7 @@ def test_a_cluster_without_a_gpu_waits_for_one(
 ) -> None:
     judges = RayCluster(replace(options(cluster), device="cuda"))
     assert judges.kind == "cuda"
-    said = "no node of the cluster has 1 CPU, 1 GPU: waiting for one\n"
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == "no node of the cluster has 1 CPU, 1 GPU: waiting for one\n"
     judges.judge([], lambda candidate, verdict: None)
 
 

@@ -15,10 +15,9 @@ from nvfp4.records.cases import CaseError, case_line, full_range_suffix, label, 
 
 sizes = st.integers(1, 10**6)
 seeds = st.integers(0, 2**63 - 1)
-spaces = st.text(" \t", max_size=3)
 
 
-@given(sizes, sizes, sizes, seeds, st.booleans(), spaces, st.randoms())
+@given(sizes, sizes, sizes, seeds, st.booleans(), st.text(" \t", max_size=3), st.randoms())
 def test_a_line_gives_its_case_in_any_order_and_spacing(
     m: int, blocks: int, l: int, seed: int, full: bool, space: str, random: object
 ) -> None:

@@ -24,7 +24,6 @@ from nvfp4.problems.nvfp4_gemv.layout import layouts
 from nvfp4.records.failures import BY_JUDGE, BY_SUBMISSION, Failure
 
 case = make_case(128, 256, 1)
-shapes = ((128, 256, 1), (130, 512, 3), (1500, 64, 2))
 on_a_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU draws as the contest does")
 
 
@@ -205,7 +204,7 @@ def test_a_later_call_that_the_end_of_all_time_cuts_short_fails_nothing(
 
 @on_a_cpu
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize(("m", "k", "l"), shapes)
+@pytest.mark.parametrize(("m", "k", "l"), [(128, 256, 1), (130, 512, 3), (1500, 64, 2)])
 def test_drawn_contents_are_of_the_contest_s_kinds(m: int, k: int, l: int, full: bool) -> None:
     drawn = draw((m, k, l), full, 7)
     like = reference.generate_input(m, k, l, 7)

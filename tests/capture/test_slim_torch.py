@@ -13,13 +13,11 @@ from torch.utils import cpp_extension
 from nvfp4.capture.cuda.headers_of_torch import binds_as_ours_cannot
 from nvfp4.emulation import Emulation
 
-SOURCE = Path(__file__).with_name("slim_torch.cu")
-
 
 @pytest.fixture(scope="module")
 def built(emulated: Emulation) -> Any:
     """The functions of slim_torch.cu."""
-    return cpp_extension.load("slim_torch_test", [str(SOURCE)])
+    return cpp_extension.load("slim_torch_test", [str(Path(__file__).with_name("slim_torch.cu"))])
 
 
 @pytest.fixture

@@ -52,10 +52,9 @@ def test_a_function_has_one_body() -> None:
 
 
 def test_two_variables_of_one_name_are_not_taken_for_one() -> None:
-    before = ".const .b32 twice = 0;"
     body = f"{{ .const .b32 twice = 7; }} ld.const.u32 %r5, [twice]; {STORES}"
     with pytest.raises(errors.PtxSyntaxError, match="two variables are called twice"):
-        run(body, out(32), before=before)
+        run(body, out(32), before=".const .b32 twice = 0;")
 
 
 def test_two_variables_of_one_name_in_shared_memory_have_a_place_each() -> None:
@@ -129,9 +128,8 @@ def test_what_is_undefined_in_another_cta_s_shared_memory_is_kept_there() -> Non
     barrier.cluster.wait.aligned; ld.shared.u32 %r5, [%r12];
     mov.u32 %r6, %ctaid.x; mad.lo.u32 %r6, %r6, 32, %r0; mul.wide.u32 %d1, %r6, 4;
     add.u64 %d0, %q0, %d1; st.global.u32 [%d0], %r5;"""
-    before = ".shared .align 16 .b8 s[128];"
     with pytest.raises(errors.UninitialisedRegister, match="shared address 0x400, where PTX line"):
-        run(body, out(64), grid=2, cluster=2, before=before)
+        run(body, out(64), grid=2, cluster=2, before=".shared .align 16 .b8 s[128];")
 
 
 @needs_ptxas

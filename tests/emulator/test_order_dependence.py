@@ -284,6 +284,28 @@ def test_who_arrives_before_the_work_is_done_is_overtaken(
     assert (out[0] == 5 and cause_of(worlds, out) is None) == right
 
 
+# CTA 0 writes a word and raises a flag, CTA 1 waits for that and reads.
+FLAGGED = f"""
+{BY_ONE_THREAD} mov.u32 %r1, %ctaid.x; setp.ne.u32 %p2, %r1, 0; @%p2 bra REST; WORK bra END;
+REST: ld.acquire.gpu.global.u32 %r3, [%q0]; setp.eq.u32 %p3, %r3, 0; @%p3 bra REST;
+ld.global.u32 %r5, [%q1]; st.global.u32 [%q2], %r5; END:
+"""
+WORD = "st.global.u32 [%q1], 5; membar.gl;"
+
+
+@pytest.mark.parametrize(
+    "flag", ["st.release.gpu", "st.volatile", "atom.exch", "red.release.gpu.add"]
+)
+def test_a_flag_that_is_raised_before_its_word_is_written_is_found_out(flag: str) -> None:
+    raised = f"{flag}.global.u32 {'%r7, ' * (flag[:4] == 'atom')}[%q0], 1;"
+    for work, right in ((WORD + raised, True), (raised + WORD, False)):
+        worlds, counter, out = Worlds(), words(1), words(1)
+        for _ in range(2):
+            counter[:] = 0
+            run(worlds, FLAGGED.replace("WORK", work), counter, words(1), out, grid=2)
+        assert (cause_of(worlds, out) is None) == right
+
+
 # All threads write and arrive, sleep until all have, and read what the next warp has written.
 SLEEPING = f"""
 mov.u32 %r9, s; setp.ne.u32 %p1, %r0, 0; @!%p1 mbarrier.init.shared.b64 [%r9], 256; bar.sync 0;

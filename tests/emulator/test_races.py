@@ -114,11 +114,8 @@ def test_accesses_of_any_two_widths_race_where_they_overlap(
     assert [each.code for each in report.findings] == ([] if apart else ["shared_race"])
 
 
-places = st.permutations(range(96))
-
-
 @settings(max_examples=30)
-@given(places, st.integers(0, 95), st.integers(0, 95))
+@given(st.permutations(range(96)), st.integers(0, 95), st.integers(0, 95))
 def test_each_word_written_by_one_thread_is_fine_and_by_two_is_not(
     order: list[int], one: int, two: int
 ) -> None:

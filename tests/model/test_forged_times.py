@@ -353,7 +353,6 @@ add.u64 %d3, %d0, %d2; LOAD {%r11, %r12, %r13, %r14}, [%d3]; add.u32 %r11, %r11,
 add.u32 %r13, %r13, %r14; add.u32 %r100, %r100, %r11; add.u32 %r100, %r100, %r13;
 """
 PAST_L1 = [f"ld.{how}.v4.u32" for how in ("global.cg", "volatile.global", "global.L1::no_allocate")]
-FOUR = "{%r99, %r99, %r99, %r99}"
 ROOM = ".shared .align 128 .b8 room[8192];"
 BULK = """
 mov.u32 %r20, room; mad.lo.u32 %r21, %r0, 16, %r20; st.shared.u32 [%r21], %r0;
@@ -369,7 +368,7 @@ COPY_OUT = (
 @pytest.mark.parametrize(
     "body",
     [
-        OWN + loop(250, f"st.global.v4.u32 [%d3], {FOUR};"),
+        OWN + loop(250, f"st.global.v4.u32 [%d3], {'{%r99, %r99, %r99, %r99}'};"),
         *(OWN + loop(250, AROUND.replace("LOAD", load)) for load in PAST_L1),
         BULK + loop(250, COPY_OUT) + "END:",
     ],

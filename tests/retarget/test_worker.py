@@ -22,9 +22,8 @@ from nvfp4.worker.fitting import Fitting, RetargetedCalls, names_an_architecture
 from nvfp4.worker.runner import Refused
 from nvfp4.worker.tracebacks import explained
 
-REWRITTEN = {"cvt.rn.f16x2.e2m1x2": 64, "add.rn.f32x2": 2}
 KERNEL = {"kernel": "gemv_kernel", "source": "sm_100a", "target": "sm_90a", "instructions": 218}
-KERNEL |= {"rewritten": REWRITTEN, "added": 476}
+KERNEL |= {"rewritten": {"cvt.rn.f16x2.e2m1x2": 64, "add.rn.f32x2": 2}, "added": 476}
 
 
 class FakeRunner:

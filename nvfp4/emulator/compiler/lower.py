@@ -47,7 +47,7 @@ class Lowered:
         self.unset: set[int] = set()
         self.actions = [self._action(instruction) for instruction in program.code]
         first = {i for i, a in enumerate(self.actions) if a.gate is not None}
-        last = {i for i, a in enumerate(self.actions) if a.parks or syntax.arrives(program.code[i])}
+        last = {i for i, a in enumerate(self.actions) if a.parks or syntax.tells(program.code[i])}
         self.blocks = flow.blocks(program, first, last)
         self.effects = [self.effects_of(i) for i in range(len(program.code))]
         unset = flow.analyse(self.blocks, self.effects.__getitem__)

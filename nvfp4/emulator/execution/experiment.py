@@ -19,7 +19,7 @@ from nvfp4.emulator import errors
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.errors import EmulatorError, Related
 from nvfp4.emulator.instructions.action import Site
-from nvfp4.emulator.ptx.syntax import Instruction, arrives
+from nvfp4.emulator.ptx.syntax import Instruction, tells
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import Origin, place_of
 from nvfp4.emulator.state.batch import LaunchState
@@ -179,8 +179,8 @@ class Comparison:
         in_turns = [Order(1), Order(2), Order(3, late_stores=True)]
         if any("bulk_group" in each.parts for each in self.state.program.code):
             in_turns += [Order(1, late_stores=True), Order(2, late_stores=True)]
-        if any(map(arrives, self.state.program.code)):
-            in_turns.append(Order(late="arrived"))
+        if races and any(map(tells, self.state.program.code)):
+            in_turns.append(Order(late="told"))
         late = [overwriting] if overwriting is not None and not races else []
         what = "the result depends on the order in which warps and CTAs run"
         causes = [each.leading_to(what) for each in races[:1]]
@@ -379,13 +379,13 @@ def _executed(kernel: CompiledKernel, runs: Array) -> Iterator[Instruction]:
 
 def late_blocks(kernel: CompiledKernel, order: Order) -> frozenset[int]:
     """Return the blocks that an order runs late: those with an instruction that discards the old
-    value, as for `overwriting`, or those behind an arrival."""
+    value, as for `overwriting`, or those behind what others may wait for."""
     late, code = order.late, kernel.program.code
     return frozenset(
         number
         for number, block in enumerate(kernel.blocks)
         if (late == "overwriting" and any(map(_overwrites, block.code)))
-        or (late == "arrived" and block.start and arrives(code[block.start - 1]))
+        or (late == "told" and block.start and tells(code[block.start - 1]))
     )
 
 

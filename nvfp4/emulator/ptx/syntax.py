@@ -229,10 +229,14 @@ def callee(instruction: Instruction) -> str:
     return next(names, "") if instruction.parts[0] == "call" else ""
 
 
-def arrives(instruction: Instruction) -> bool:
-    """Return whether it arrives at a barrier for which others wait, and does not wait itself."""
+def tells(instruction: Instruction) -> bool:
+    """Return whether others may wait for what it does: an atomic, a store that others see at once,
+    or an arrival at a barrier that does not wait itself."""
     head, *rest = instruction.parts
-    return head in ("mbarrier", "bar", "barrier") and any(p.startswith("arrive") for p in rest)
+    if head == "st":
+        return not {"volatile", "relaxed", "release"}.isdisjoint(rest)
+    at_barrier = head in ("mbarrier", "bar", "barrier") and any(p[:6] == "arrive" for p in rest)
+    return at_barrier or head in ("atom", "red")
 
 
 @dataclass

@@ -41,10 +41,10 @@ class Order:
     which every bit differs; 2 zeros, which hardware often has there."""
     early: bool = False
     """Whether a programmatic launch begins before the previous launch has written anything."""
-    late: Literal["", "overwriting", "arrived"] = ""
+    late: Literal["", "overwriting", "told"] = ""
     """Which threads wait for all others: those that store or exchange a word that others see at
-    once, or those that have just arrived at a barrier at which others wait. Among several such
-    threads, those that are further on in the program go first."""
+    once, or those that have just done what others may wait for. Among several such threads, those
+    that are further on in the program go first."""
     late_stores: bool = False
     """Whether bulk stores read shared memory as late as they may, and not when they are issued."""
 
