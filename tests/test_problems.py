@@ -475,6 +475,7 @@ def test_a_submission_of_another_problem_passes_or_fails_by_its_code(
     assert [each["code"] for each in found["findings"]] == ["input_changed"] * writes
 
 
+SHARES = "check_implementation(data, custom_kernel(data))"
 KEEPS, CAPTURES = "outputs = [custom_kernel(data) for data in datas]", "g = torch.cuda.CUDAGraph()"
 CALLED = f"""
 import torch
@@ -488,6 +489,8 @@ kept = []
 @pytest.mark.parametrize(
     ("own_eval", "body", "code", "findings"),
     [
+        (SHARES, "counts.zero_()", None, 1),
+        (SHARES, "pairs[0][0].zero_()", "output.mismatch", 0),
         (KEEPS, "counts.zero_()", None, 1),
         (KEEPS, "pairs[0][0].zero_()", "output.mismatch", 1),
         (KEEPS, "found = [a.copy_(b) for a, b in zip(kept, found)] or found; kept[:] = found",

@@ -149,7 +149,7 @@ def _of_output(opened: OpenedCase) -> Iterator[Finding]:
         )
     if opened.changed:
         allowed = "which the contest allows"
-        allowed += " if the next call on it is right: timed ones get it" * opened.reuses_inputs
+        allowed += " if the next call on it is right: it is used again" * opened.reuses_inputs
         yield _finding(
             "input_changed",
             f"custom_kernel wrote to its input {opened.changed[0]}, {allowed}",

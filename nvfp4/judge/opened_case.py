@@ -48,7 +48,7 @@ _copies = 3
 the worker's, into memory that the system clears first."""
 
 
-_on_changed_inputs = "(in a call on inputs as the one before left them, as the contest times calls)"
+_on_changed_inputs = "(in a call on inputs as the one before left them: the contest reuses them)"
 
 _together_bytes = 256 << 20
 """Limit on the inputs that a problem keeps at once whose calls are made together."""
@@ -100,9 +100,9 @@ class OpenedCase:
         self._is_first, self._noise = True, _first_noise
         self._emulates = setup.device.type == "cpu"
         self._launched: bool | None = None
-        self.reuses_inputs = setup.process.options.calls == "together"
-        """Whether the contest's timed calls get the same inputs again, whatever is in them now."""
-        self._in_graphs = setup.process.options.calls == "graph"
+        self._calls = setup.process.options.calls
+        self.reuses_inputs = self._calls in ("shared", "together")
+        """Whether the contest uses inputs again after a call, whatever is in them now."""
         self._warm: int | None = None
         """The process that has made a call of this case outside a graph."""
         self._first: dict[object, Output] = {}
@@ -217,13 +217,15 @@ class OpenedCase:
     def judged_call(self, data: Drawn, check: bool = True) -> tuple[messages.Called, float]:
         """Make a call on ``data``, check inputs and output, and return its nanoseconds by the
         judge's clock. Raises SubmissionFailed."""
-        if self._in_graphs and self._warm != self._process.pid:
+        if self._calls == "graph" and self._warm != self._process.pid:
             self.judged_request(data, messages.Call(), messages.Called, check=False)
             self._warm, self._is_first, self.predicted = self._process.pid, True, {}
-        call = messages.Call(self._in_graphs)
+        call = messages.Call(self._calls == "graph")
         answered = self.judged_request(data, call, messages.Called, check)
-        if self.reuses_inputs and self.is_benchmark and not self.sampled:
+        if self._calls == "together" and self.is_benchmark and not self.sampled:
             self._refuse_overwritten()
+        if self._calls == "shared" and self.changed and not self.sampled:
+            self.call_on_changed_inputs(data)
         return answered
 
     def _refuse_overwritten(self) -> None:

@@ -21,7 +21,7 @@ _CHOICES = {
     "flush": ("contest", "clean", "fill", "none"),
     "retarget": ("auto", "never"),
     "model": GPUS,
-    "calls": ("each", "together", "graph"),
+    "calls": ("each", "shared", "together", "graph"),
 }
 
 
@@ -54,9 +54,9 @@ class Options:
     problem: str = ""
     """The leaderboard whose files lie in the judge's folder, "" for NVFP4 GEMV."""
     calls: str = "each"
-    """How the problem's eval.py makes its calls: checks the output of each before the next one;
-    keeps the inputs and the outputs of several ``together`` in a benchmark; or captures them in a
-    CUDA ``graph``."""
+    """How the problem's eval.py makes its calls: checks the output of each before the next one,
+    against inputs of its own or against those that the call has had (``shared``); keeps the inputs
+    and the outputs of several ``together`` in a benchmark; or captures them in a CUDA ``graph``."""
     limit_gib: int = 0
     """Limit in GiB on memory, and on disk, of all processes of the submission; 0 for as much as the
     machine can spare."""

@@ -19,9 +19,11 @@ PLACES = {
     "16x64b": lambda t, j: (t // 4 + 8 * (t % 2), 2 * j + t // 2 % 2),
     "16x128b": lambda t, j: (t // 4 + 8 * (j % 2), 4 * (j // 2) + t % 4),
     "16x256b": lambda t, j: (t // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (t % 4) + j % 2),
+    "16x32bx2": lambda t, j: (t % 16, j + t // 16 * 7),
 }
 """By thread and register: lane and column."""
-EACH = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4}
+EACH = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
+SPLIT = {"16x32bx2": ", 7"}
 CASES = [(shape, times) for shape in PLACES for times in (1, 2, 4)]
 
 NUMBERS = f"""mov.u32 %r20, 0; shl.b32 %r21, %r0, 8;
@@ -46,8 +48,8 @@ def ran(middle: str, out: Array, *tiles: Array) -> Array:
     [(*case, lane) for case in CASES for lane in (0, 16) if case[0] != "32x32b" or not lane],
 )
 def test_a_load_gives_each_thread_its_words(shape: str, times: int, lane: int) -> None:
-    count = EACH[shape] * times
-    load = f"tcgen05.ld.sync.aligned.{shape}.x{times}.b32 {registers(count, 64)}, [%r3];"
+    count, split = EACH[shape] * times, SPLIT.get(shape, "")
+    load = f"tcgen05.ld.sync.aligned.{shape}.x{times}.b32 {registers(count, 64)}, [%r3]{split};"
     middle = f"{NUMBERS} add.u32 %r3, %r2, {lane << 16 | 5}; {load}"
     middle += "tcgen05.wait::ld.sync.aligned;" + stored(count)
     found = ran(middle, np.zeros((128, count), np.uint32))
@@ -59,12 +61,12 @@ def test_a_load_gives_each_thread_its_words(shape: str, times: int, lane: int) -
 
 @pytest.mark.parametrize(("shape", "times"), CASES)
 def test_a_store_is_the_inverse_of_a_load(shape: str, times: int) -> None:
-    count = EACH[shape] * times
+    count, split = EACH[shape] * times, SPLIT.get(shape, "")
     mine = "".join(f"mad.lo.u32 %v{i}, %r0, 1000, {i};" for i in range(count))
     middle = f"""{NUMBERS} {mine}
-    tcgen05.st.sync.aligned.{shape}.x{times}.b32 [%r2], {registers(count)};
+    tcgen05.st.sync.aligned.{shape}.x{times}.b32 [%r2]{split}, {registers(count)};
     tcgen05.wait::st.sync.aligned;
-    tcgen05.ld.sync.aligned.{shape}.x{times}.b32 {registers(count, 64)}, [%r2];
+    tcgen05.ld.sync.aligned.{shape}.x{times}.b32 {registers(count, 64)}, [%r2]{split};
     tcgen05.wait::ld.sync.aligned;{stored(count)}"""
     found = ran(middle, np.zeros((128, count), np.uint32))
     assert np.array_equal(found, np.arange(128)[:, None] * 1000 + np.arange(count))

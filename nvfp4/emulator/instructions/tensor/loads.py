@@ -19,8 +19,9 @@ from nvfp4.emulator.state.batch import Execution, Origin
 from nvfp4.emulator.state.tensor_memory import CtaTensorMemory, split_address
 
 _WARP_LANES = 32
-_REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4}
-"""Registers of a thread for each repetition of a shape."""
+_REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
+"""Registers of a thread for each repetition of a shape. The last one names, behind the address, how
+many columns further on the second half of a warp begins."""
 _REPETITIONS = tuple(f"x{1 << power}" for power in range(8))
 _MOST_REGISTERS = 128
 
@@ -44,10 +45,12 @@ class Fragment:
         return 32 if self.lane.max() > 15 else 16
 
 
-def _fragment(shape: str, registers: int) -> Fragment:
+def _fragment(shape: str, registers: int, split: int) -> Fragment:
     j, t = np.meshgrid(np.arange(registers), np.arange(32), indexing="ij")
     if shape == "32x32b":
         return Fragment(t, j)
+    if shape == "16x32bx2":
+        return Fragment(t % 16, j + t // 16 * split)
     if shape == "16x64b":
         return Fragment(t // 4 + 8 * (t % 2), 2 * j + t // 2 % 2)
     if shape == "16x128b":
@@ -55,18 +58,22 @@ def _fragment(shape: str, registers: int) -> Fragment:
     return Fragment(t // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (t % 4) + j % 2)
 
 
-def _fragment_of(site: Site, registers: int) -> Fragment:
-    """Return the layout of an instruction's registers. Raises UnsupportedInstruction."""
+def _fragment_of(site: Site, data: int, split: int) -> Fragment:
+    """Return the layout of an instruction's registers. data, split: the operands that name these,
+    and the distance of the second half. Raises UnsupportedInstruction."""
     shape = next((part for part in site.parts if part in _REGISTERS), None)
     count = next((part for part in site.parts if part in _REPETITIONS), None)
     if shape is None or count is None:
         raise site.unsupported(f"{site.opcode} names no shape and count that are emulated")
+    halves, registers = shape == "16x32bx2", len(site.items(data))
+    if len(site.operands) != 2 + halves:
+        raise site.unsupported(f"{site.opcode} with {len(site.operands)} operands")
     wanted = _REGISTERS[shape] * int(count[1:])
     if wanted > _MOST_REGISTERS:
         raise site.unsupported(f"{site.opcode} moves more than {_MOST_REGISTERS} registers")
     if registers != wanted:
         raise site.unsupported(f"{site.opcode}: {registers} registers where {wanted} belong")
-    return _fragment(shape, wanted)
+    return _fragment(shape, wanted, site.integer(split) if halves else 0)
 
 
 _MODIFIERS = " ".join(("sync", "aligned", "b32", *_REGISTERS, *_REPETITIONS))
@@ -111,11 +118,11 @@ def _note(at: LaneSite, fragment: Fragment, lane: int, column: int, writes: bool
     issue.note_conflict(at, what, lane << 16 | column, found)
 
 
-@instruction("tcgen05.ld", operands="_ []", modifiers=_MODIFIERS)
+@instruction("tcgen05.ld", operands="_ [] _?", modifiers=_MODIFIERS)
 def load(site: Site) -> Action:
-    """tcgen05.ld.sync.aligned.shape.num.b32 r, [taddr]."""
+    """tcgen05.ld.sync.aligned.shape.num.b32 r, [taddr]{, split}."""
     targets = site.items(0)
-    fragment = _fragment_of(site, len(targets))
+    fragment = _fragment_of(site, 0, 2)
     count = len(targets)
 
     def run(ex: Execution, address: Array, mask: Array) -> tuple[Array, ...]:
@@ -164,11 +171,11 @@ def _note_undefined(
     return shadow
 
 
-@instruction("tcgen05.st", operands="[] _", modifiers=_MODIFIERS)
+@instruction("tcgen05.st", operands="[] _ _?", modifiers=_MODIFIERS)
 def store(site: Site) -> Action:
-    """tcgen05.st.sync.aligned.shape.num.b32 [taddr], r."""
-    values = site.items(1)
-    fragment = _fragment_of(site, len(values))
+    """tcgen05.st.sync.aligned.shape.num.b32 [taddr]{, split}, r."""
+    values = site.items(len(site.operands) - 1)
+    fragment = _fragment_of(site, len(site.operands) - 1, 1)
 
     def run(ex: Execution, address: Array, mask: Array, *data: Array) -> None:
         rows = np.stack([by_warp(ex.group, each) for each in data])
