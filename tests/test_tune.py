@@ -230,7 +230,7 @@ def test_the_command_hands_everything_to_the_tuner_and_interrupts_it(
     assert invoke("tune", str(submission)).exit_code == 130
     process.send_signal.assert_called_once_with(signal.SIGINT)
     first, second = found
-    wanted = [sys.executable, "-m", "nvfp4.tuner.tune", str(submission), "--model", "B200"]
+    wanted = [sys.executable, "-c", nvfp4.cli.tuning._begin, str(submission), "--model", "B200"]
     assert first["command"] == [*wanted, "m: 1; k: 64; l: 1; seed: 1111"]
     assert first["env"]["CUDA_VISIBLE_DEVICES"] == "1"
     assert first["env"]["PYTHONPATH"].startswith(str(root))

@@ -11,6 +11,18 @@ from nvfp4.cli.errors import SetupError, interrupted
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.problem import load_problem, package_path
 
+_begin = """
+import signal, sys
+from nvfp4.sandbox.isolation import die_with_parent
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+die_with_parent()
+from nvfp4.tuner.tune import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
+"""Program of the tuner's process. Its modules take seconds to import: before that it is bound to
+this command, and Ctrl-C ends it without a traceback."""
+
 
 def tune(submission: Path, cases: Sequence[str], device: str, model: str | None) -> int:
     """Return the tuner's exit code: 0 ranked, 1 no right configuration for a case, 2 it could not
@@ -25,7 +37,7 @@ def tune(submission: Path, cases: Sequence[str], device: str, model: str | None)
     read_submission(submission)
     problem = load_problem()
     lines = problem.chosen(cases, problem.benchmarks)
-    command = [sys.executable, "-m", "nvfp4.tuner.tune", str(submission.resolve())]
+    command = [sys.executable, "-c", _begin, str(submission.resolve())]
     command += ["--model", model, *lines] if model else lines
     environment = {**os.environ, **package_path()}
     if number := device.partition(":")[2]:

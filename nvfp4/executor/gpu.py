@@ -290,7 +290,7 @@ class Gpu:
         holder = self._holder(address, nbytes)
         self._refuse_what_differs(address, nbytes, lambda: host_bytes(address, nbytes).copy())
         self._window[:nbytes] = host_bytes(address, nbytes)
-        name = holder.name if holder in self._case else "memory of a kernel"
+        name = holder.name if holder in self._case else "memory that kernels may use"
         if name not in self._call.read:
             self._call.read.append(name)
 

@@ -237,7 +237,7 @@ class Judge:
         report.update(untimed)
         if unclear is not None:
             raise unclear
-        if opened.changed and opened.reuses_inputs:
+        if opened.rewrites and opened.reuses_inputs:
             opened.call_on_changed_inputs(data)
         if untimed:
             return call_s

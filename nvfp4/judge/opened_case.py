@@ -95,6 +95,8 @@ class OpenedCase:
         self.error_share = 0.0
         """The largest error so far over the allowed one."""
         self.changed: list[str] = []
+        self.rewrites = False
+        """Whether a call has written to any input, be it an output."""
         """Inputs that a call has written to, if that is allowed."""
         self._called = False
         self._is_first, self._noise = True, _first_noise
@@ -224,7 +226,7 @@ class OpenedCase:
         answered = self.judged_request(data, call, messages.Called, check)
         if self._calls == "together" and self.is_benchmark and not self.sampled:
             self._refuse_overwritten()
-        if self._calls == "shared" and self.changed and not self.sampled:
+        if self._calls == "shared" and self.rewrites and not self.sampled:
             self.call_on_changed_inputs(data)
         return answered
 
@@ -416,8 +418,8 @@ class OpenedCase:
             if self.plan.strict_inputs:
                 message = f"custom_kernel changed its input {name} in place"
                 raise SubmissionFailed("contract.input_changed", message, input=name)
-            # An input that is also the output may be written to, unless it is used again.
-            outputs = [] if self.reuses_inputs else self.returned().storages
+            self.rewrites = True
+            outputs = self.returned().storages  # an input that is one may be written to
             if name not in self.changed and not any(same_bytes(e, held[name]) for e in outputs):
                 self.changed.append(name)
 

@@ -1,10 +1,9 @@
 """Searches a submission's space of configurations for the fastest on this GPU.
 
-`nvfp4 tune` runs this file as a process: `tune.py submission.py [--model B200] CASE...`. A
-submission declares its space by `configurations(m, k, l, capability)`, a list of dataclass
-instances, and runs one of them by `gemv(data, configuration)`. A wrong configuration is never
-ranked. Exit codes: 0, ranked; 1, no configuration of some shape is right; 2, the search could not
-start.
+`nvfp4 tune` runs it as a process with `submission.py [--model B200] CASE...`. A submission declares
+its space by `configurations(m, k, l, capability)`, a list of dataclass instances, and runs one of
+them by `gemv(data, configuration)`. A wrong configuration is never ranked. Exit codes: 0, ranked;
+1, no configuration of some shape is right; 2, the search could not start.
 """
 
 import argparse
@@ -15,7 +14,6 @@ from functools import partial
 
 from nvfp4.problems.nvfp4_gemv.referee import shape_of
 from nvfp4.records.cases import CaseError, label, parse_case
-from nvfp4.sandbox.isolation import die_with_parent
 from nvfp4.tuner.benches import Bench, Gpu, Model, Ranked, shown
 from nvfp4.tuner.space import TuneError, load_space, name_of, sentence
 
@@ -78,8 +76,3 @@ def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         return 130
-
-
-if __name__ == "__main__":
-    die_with_parent()
-    sys.exit(main())

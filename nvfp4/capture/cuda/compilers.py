@@ -1,5 +1,6 @@
 """Running nvcc, the host compiler and ptxas: their errors, and where their output is kept."""
 
+import errno
 import fcntl
 import functools
 import hashlib
@@ -145,6 +146,8 @@ def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str
         message = f"{what} is linked with lib{missing[1]}, which is not here"
         hint = "CUDA's libraries are not emulated; a GPU with the toolkit can judge it"
         raise UnsupportedCall(message, hint=hint)
+    if ended.returncode and os.strerror(errno.ENOSPC) in said:
+        raise OSError(errno.ENOSPC, f"{what}{CANNOT_BE_COMPILED}no space is left for it")
     if ended.returncode != 0:
         raise CompileError(f"{what}{CANNOT_BE_COMPILED}{for_people(said, work)}")
     return said

@@ -150,6 +150,7 @@ def _about_the_device(device: Device) -> dict[str, Any]:
         "reset_peak_memory_stats": _nothing,
         "memory_summary": lambda *_, **__: "",
         "synchronize": _synchronize,
+        "empty_cache": _synchronize,  # by cudaFree
         "ipc_collect": _nothing,
         "_sleep": _sleep,
         "cudart": _no_cudart,

@@ -91,7 +91,7 @@ def _is_of_a_deciding_shape(test: TestResult, verdict: Verdict) -> bool:
 def _unverified(verdict: Verdict) -> Iterator[Warning]:
     passed = [each for each in verdict.results if each.status == "pass"]
     reasons = [each.unverified for each in passed if each.unverified]
-    if reasons and verdict.passed:
+    if reasons and verdict.outcome != "failed":
         counts = any(each.emulation and each.unverified for each in verdict.benchmarks)
         subject = "counts of benchmarks are" if counts else "the verdict is"
         yield Warning(

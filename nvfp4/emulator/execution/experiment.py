@@ -179,7 +179,7 @@ class Comparison:
         in_turns = [Order(1), Order(2), Order(3, late_stores=True)]
         if any("bulk_group" in each.parts for each in self.state.program.code):
             in_turns += [Order(1, late_stores=True), Order(2, late_stores=True)]
-        if races and any(map(tells, self.state.program.code)):
+        if any(map(tells if races else _tells_all, self.state.program.code)):
             in_turns.append(Order(late="told"))
         late = [overwriting] if overwriting is not None and not races else []
         what = "the result depends on the order in which warps and CTAs run"
@@ -393,6 +393,12 @@ def _overwrites(instruction: Instruction) -> bool:
     """Return whether it is an exchange, or a store that others see at once."""
     discards = instruction.parts[0] == "st" or "exch" in instruction.parts
     return discards and _orders_arrivals(instruction)
+
+
+def _tells_all(instruction: Instruction) -> bool:
+    """Return whether others in the grid may act upon what it does: an atomic or a flag."""
+    parts = instruction.parts
+    return parts[0] in ("atom", "red", "st") and "shared" not in parts and tells(instruction)
 
 
 def _orders_arrivals(instruction: Instruction) -> bool:

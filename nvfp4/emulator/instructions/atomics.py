@@ -1,7 +1,8 @@
 """atom and red on global and shared memory.
 
-Lanes act one after the other, in lane order. Those with different addresses go at the same time,
-by the lane function that the same arithmetic instruction uses.
+Lanes act one after the other, in lane order; in one of the orders of a launch, warps go backwards
+at every second instruction. Those with different addresses go at the same time, by the lane
+function that the same arithmetic instruction uses.
 """
 
 from collections.abc import Callable, Sequence
@@ -140,7 +141,9 @@ def apply(
         batch.launch.work.updates.note(what.site.instruction.start, address, lanes >> 5, cta)
     batch.launch.rounds |= "add" in what.site.parts and what.site.type() in _ROUNDED
     old = access_shape.data_of(what, address.size)
-    order = np.argsort(address, kind="stable")
+    batch.signals.atomics += 1
+    backwards = batch.launch.order.late == "told" and batch.signals.atomics % 2 == 0
+    order = np.lexsort((lanes, -(lanes >> 5) if backwards else lanes, address))
     starts = np.flatnonzero(begin_of_runs(address[order]))
     length = np.diff(np.append(starts, address.size))
     same = np.zeros(address.size, np.bool_)

@@ -218,6 +218,8 @@ class Signals:
     of them have arrived, waited, and gone on in between."""
     changed: bool = False
     """Whether something has changed that threads may wait for at a gate."""
+    atomics: int = 0
+    """Atomic instructions that have run."""
     ticks: int = 0
     """Basic blocks run so far, and reads of a clock."""
     epoch: int = 0

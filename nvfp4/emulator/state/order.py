@@ -32,10 +32,10 @@ class Order:
 
     number: int = 0
     """0 runs all warps of a batch side by side, in the order of their numbers. The others run them
-    one after the other: 1 the CTAs from first to last, neighbouring ones side by side unless there
-    are clusters, and their warps mixed; 2 both the other way round, also the CTAs of a cluster,
-    distant ones side by side; 3 the first warp of each CTA before all other warps, in a random
-    order of CTAs."""
+    one after the other: 1 the CTAs from first to last, neighbouring ones but the last side by side
+    unless there are clusters, and their warps mixed; 2 both the other way round, also the CTAs of a
+    cluster, distant ones side by side; 3 the first warp of each CTA before all other warps, in a
+    random order of CTAs."""
     values: int = 0
     """Contents of unset registers and unwritten shared memory: 0 is noise; 1 its complement, in
     which every bit differs; 2 zeros, which hardware often has there."""
@@ -70,7 +70,10 @@ class Order:
         mixed = _mixed(warps)
         if self.number == 2:
             rows, mixed = rows.reshape(-1, size)[:, ::-1].reshape(-1), mixed[::-1]
-        cta_turn = rows % turns if self.number == 2 or size > 1 else rows * turns // ctas
+        if self.number == 2 or size > 1:
+            cta_turn = rows % turns
+        else:
+            cta_turn = rows * (turns - 1) // max(ctas - 1, 1)
         turn: Array = cta_turn[cta] * warps + np.argsort(mixed)[warp]
         return turn.astype(np.int64)
 
