@@ -425,10 +425,11 @@ class DeviceTrap(EmulatorError, code="trap"):
 class RunawayKernel(EmulatorError, code="runaway_kernel"):
     """The launch executed more instructions than its limit allows.
 
-    starved: whether its CTAs wait forever for CTAs that have not started.
+    starved: whether its CTAs wait forever for CTAs that have not started. endless: whether all have,
+    and nothing can change any more.
     """
 
-    starved = False
+    starved = endless = False
 
 
 class TooSlow(RunawayKernel, code="too_slow"):

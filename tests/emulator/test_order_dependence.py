@@ -53,6 +53,23 @@ mul.wide.u32 %d1, %r9, 4; add.u64 %d2, %q0, %d1; add.u64 %d3, %q1, %d1;
 ld.relaxed.gpu.global.u32 %r7, [%d2]; st.global.u32 [%d3], %r7;
 END:
 """
+# The second to last of the CTAs adds up what all have written.
+ONE_IS_MISSING = """
+setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u32 %r1, %ctaid.x; mul.wide.u32 %d2, %r1, 4;
+add.u64 %d2, %d2, %q0; st.volatile.global.u32 [%d2+4], 5; membar.gl;
+atom.global.add.u32 %r5, [%q0], 1; setp.ne.u32 %p2, %r5, 22; @%p2 bra END; membar.gl;
+mov.u32 %r4, 0; mov.u32 %r7, 0; mov.u64 %d3, %q0;
+SUM: ld.volatile.global.u32 %r8, [%d3+4]; add.u32 %r7, %r7, %r8; add.u64 %d3, %d3, 4;
+add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, 24; @%p3 bra SUM; st.global.u32 [%q1], %r7;
+END:
+"""
+# Of two CTAs, the one that counts second adds what it has got by exchange, maybe first.
+EXCHANGED = """
+setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u32 %r1, %ctaid.x; add.u32 %r1, %r1, 1;
+atom.global.exch.b32 %r5, [%q0], %r1; atom.global.add.u32 %r6, [%q0+4], 1;
+setp.ne.u32 %p2, %r6, 1; @%p2 bra END; add.u32 %r5, %r5, %r1; st.global.u32 [%q1], %r5;
+END:
+"""
 # Each half of the warps meets at a named barrier, but both at the same one.
 ONE_BARRIER = """
 mov.u32 %r9, s; mad.lo.u32 %r8, %r0, 4, %r9; st.shared.u32 [%r8], %r0; shr.u32 %r5, %r0, 7;
@@ -81,13 +98,15 @@ END:
         (TICKET_IN_CLUSTER, "atom.global.add", {"grid": 2, "cluster": 2}),
         (SET_BY_SECOND, "atom.global.exch", {"grid": 16, "cluster": 2}),
         (ONE_BARRIER, "bar.sync 1", {"block": 256}),
+        (ONE_IS_MISSING, "st.volatile", {"grid": 24}),
+        (EXCHANGED, "atom.global.exch", {"grid": 2}),
         (COUNTED.format(0, 20), "atom.shared.add", {"block": 160}),
         (COUNTED.format(4, 16), "atom.shared.add", {"block": 160}),
     ],
 )
 def test_who_comes_first_must_not_decide(body: str, cause: str, how: Any) -> None:
     for _ in range(2):  # once compiled, it is quick enough to run again
-        worlds, tickets, out = Worlds(), words(8), words(256)
+        worlds, tickets, out = Worlds(), words(32), words(256)
         run(worlds, body, tickets, out, before=".shared .align 4 .b8 s[1024];", **how)
     found = cause_of(worlds, out)
     assert isinstance(found, errors.OrderDependence) and cause in str(found)

@@ -117,7 +117,7 @@ refused_kernels = [
     "T: .branchtargets L, M; brx.idx %r1, T; L: M:",
     "tcgen05.frobnicate.cta_group::1 [%r1];",
     "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];",
-    "tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r1}, [%r2], 8;",
+    "tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r1}, [%r2];",
     "tcgen05.ld.sync.aligned.32x32b.x1.pack::16b.b32 {%r1}, [%r2];",
     "tcgen05.cp.cta_group::1.64x128b.warpx4 [%r1], %d1;",
     "tcgen05.mma.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r2], %r3, %p1;",

@@ -180,7 +180,7 @@ class Comparison:
         if any("bulk_group" in each.parts for each in self.state.program.code):
             in_turns += [Order(1, late_stores=True), Order(2, late_stores=True)]
         if any(map(tells if races else _tells_all, self.state.program.code)):
-            in_turns.append(Order(late="told"))
+            in_turns.append(Order(1, late="told"))
         late = [overwriting] if overwriting is not None and not races else []
         what = "the result depends on the order in which warps and CTAs run"
         causes = [each.leading_to(what) for each in races[:1]]
@@ -258,7 +258,8 @@ class Comparison:
             left = {address: contents(buffer).copy() for address, (buffer, _) in first.items()}
         restore(first)
         fault = state.fault or other.fault
-        if isinstance(other.fault, errors.RunawayKernel) and state.fault is None:
+        endless = isinstance(other.fault, errors.RunawayKernel) and not other.fault.endless
+        if endless and state.fault is None:
             return []  # a GPU may start all CTAs at once, which wait for each other then
         if fault is not None and _place_of(state.fault) != _place_of(other.fault):
             raise cause.leading_to(fault.message) from fault

@@ -6,6 +6,7 @@ until all their threads wait or are done. A group in front of an instruction tha
 is held there, as the instruction's gate says; threads at a CTA barrier wait in it until it opens.
 """
 
+import random
 import time
 from collections.abc import Iterator
 
@@ -71,6 +72,7 @@ class Scheduler:
         # Where warps have turns, one that reads what others wrote is not to wait for them.
         self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
         self._late = late_blocks(kernel, batch.launch.order)
+        self._random = random.Random(0) if batch.launch.order.late == "told" else None
         self._waiting: set[int] = set()
         self._favoured = False
         # The turn that goes on while another one waits, and the step at which that began.
@@ -149,7 +151,22 @@ class Scheduler:
 
     def _first(self) -> int:
         """Return the place whose group is to run next."""
+        if self._random is not None:
+            early = [place for place in self.groups if not self._rank(place)[0]]
+            at = self._random.choice(early or [*self.groups])
+            return min(p for p in early or [at] if self._turn(p) == self._turn(at))
         return min(self.groups, key=self._rank) if self._late else min(self.groups)
+
+    def _comes_first(self, place: int) -> bool:
+        """Return whether a group that goes on at a place comes before all others."""
+        if self._random is not None:
+            beside = (each for each in self.groups if self._turn(each) == self._turn(place))
+            first = place < min(beside, default=place + 1) and not self._rank(place)[0]
+            return first and self._random.random() < 0.5
+        return self._rank(place) < self._rank(self._first())
+
+    def _turn(self, place: int) -> int:
+        return place // len(self.kernel.blocks)
 
     def _rank(self, place: int) -> tuple[bool, int]:
         late = place % len(self.kernel.blocks) in self._late
@@ -203,7 +220,7 @@ class Scheduler:
             polled = polled and self._is_long(number)
             number = following
             place = turn + number
-            alone = not self.groups or self._rank(place) < self._rank(self._first())
+            alone = not self.groups or self._comes_first(place)
             goes_on = alone or (self._favoured and place not in self.groups)
             goes_on = goes_on and not polled
             if not goes_on or place in self.held or self._stirred or spent >= TURN_STEPS:
@@ -311,7 +328,7 @@ class Scheduler:
         step.
         """
         blocks, meeting = self.kernel.blocks, block.meeting
-        if self._late or (self.groups and min(self.groups) <= turn + (meeting or 0)):
+        if self._late or self._random or (self.groups and min(self.groups) <= turn + (meeting or 0)):
             meeting = None
         needed = 0 if meeting is None else blocks[meeting].live_in
         for _, way in divergence.ways:

@@ -111,6 +111,7 @@ class Standstill:
             hint = "a CTA may not wait for one that starts after it: it may never start"
         error = RunawayKernel(message, where=where, hint=hint)
         error.starved = x * y * z > last + 1
+        error.endless = not error.starved
         for site in sites[1:_MOST_SHOWN]:
             error.related.append(Related("and in this loop", site.location()))
         return error
