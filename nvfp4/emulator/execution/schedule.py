@@ -328,7 +328,11 @@ class Scheduler:
         step.
         """
         blocks, meeting = self.kernel.blocks, block.meeting
-        if self._late or self._random or (self.groups and min(self.groups) <= turn + (meeting or 0)):
+        if (
+            self._late
+            or self._random
+            or (self.groups and min(self.groups) <= turn + (meeting or 0))
+        ):
             meeting = None
         needed = 0 if meeting is None else blocks[meeting].live_in
         for _, way in divergence.ways:
