@@ -92,7 +92,8 @@ def test_views_and_aliases_stay_what_they_are() -> None:
 
 @pytest.mark.parametrize("name", ["b", "def", "a", "_b", "b.c", 5, None])
 def test_a_named_tuple_keeps_its_names(name: Any) -> None:
-    tree, storages = trees.flatten(namedtuple("pair", "a b")(torch.ones(2), 3))
+    pair = namedtuple("pair", "a b")
+    tree, storages = trees.flatten(pair(torch.ones(2), 3))
     record = tree.to_plain()
     record["skeleton"]["named"][1][0] = name
     if name == "b":

@@ -425,8 +425,8 @@ class DeviceTrap(EmulatorError, code="trap"):
 class RunawayKernel(EmulatorError, code="runaway_kernel"):
     """The launch executed more instructions than its limit allows.
 
-    starved: whether its CTAs wait forever for CTAs that have not started. endless: whether all have,
-    and nothing can change any more.
+    starved: whether its CTAs wait forever for CTAs that have not started. endless: whether all have
+    started, and nothing can change any more.
     """
 
     starved = endless = False
