@@ -29,8 +29,7 @@ def verdict_of(content: bytes, device: str = "cpu") -> dict[str, Any]:
     failure = failures.get(text)
     said = failure.message if failure else None
     verdict.tests = [TestResult(problem.tests[0], status, said, failure=failure)]
-    on_gpu = device == "cuda"
-    mean_us = float(text) if on_gpu and status == "pass" else None
+    mean_us = float(text) if device == "cuda" and status == "pass" else None
     verdict.benchmarks = [
         BenchmarkResult(line, "pass", timed=mean_us is not None, mean_us=mean_us, floor_us=20.0)
         for line in problem.benchmarks

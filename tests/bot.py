@@ -96,8 +96,7 @@ class Bot:
         """``python3 eval.py MODE CASEFILE`` with a pipe; no case file is written for None."""
         case_file = self.folder / "cases.txt"
         if cases is not None:
-            lines = cases if isinstance(cases, bytes) else "\n".join(cases).encode()
-            case_file.write_bytes(lines)
+            case_file.write_bytes(cases if isinstance(cases, bytes) else "\n".join(cases).encode())
         if secret_seed is not None:
             environment["POPCORN_SEED"] = str(secret_seed)
         run = self._run_forked if forked else self.run_raw

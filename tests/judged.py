@@ -188,8 +188,7 @@ def judge(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> J
             if error is None:
                 causes = failed.failure.causes
                 codes = [each["code"] for cause in causes for each in (cause, *cause["or"])]
-                unwritten = "output.unwritten" in codes
-                judgement.cause = "unwritten_output" if unwritten else "mismatch"
+                judgement.cause = "unwritten_output" if "output.unwritten" in codes else "mismatch"
             elif (code := getattr(error, "code", None)) is None:
                 refused = type(error).__name__ == "LaunchRefused"
                 judgement.cause = "launch" if refused else "exception"

@@ -439,8 +439,7 @@ def test_a_batch_judges_what_is_ready_while_the_rest_is_built(
     first_judged = threading.Event()
 
     def build(bot: Bot, capability: str, limit_s: float) -> None:
-        name = bot.submission.decode().split()[-1]
-        events.append(f"built {name}")
+        events.append(f"built {bot.submission.decode().split()[-1]}")
         assert first_judged.wait(10)
 
     def judge(

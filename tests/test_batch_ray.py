@@ -104,8 +104,7 @@ def test_a_node_dies_and_every_result_is_there_once(cluster: Any, tmp_path: Path
             wait_until(lambda: len(list(tmp_path.glob(f"* on {victim.node_id}"))) == 2, "it begins")
             cluster.remove_node(victim, allow_graceful=False)
 
-    judge = judge_that_notes(tmp_path, victim.node_id)
-    RayCluster(options(cluster), judge).judge(judged, told)
+    RayCluster(options(cluster), judge_that_notes(tmp_path, victim.node_id)).judge(judged, told)
     assert len(found) == len(judged)
     assert dict(found) == expected
     begun = [path.name.split(" on ") for path in tmp_path.iterdir()]

@@ -58,8 +58,7 @@ def wrong(stage: Stage) -> Bot:
 
 
 def test_the_folder_holds_what_task_yml_names_and_nothing_else(stage: Stage) -> None:
-    bot = stage(root / "submission.py")
-    assert {path.name for path in bot.folder.iterdir()} == {
+    assert {path.name for path in stage(root / "submission.py").folder.iterdir()} == {
         entry["name"] for entry in problem()["files"]
     }
 

@@ -18,8 +18,6 @@ from nvfp4.records.options import Options
 from nvfp4.worker.runner import Runner
 
 FOLDER = Path(__file__).parent / "broken"
-SHAPE = (256, 512, 2)
-SEED = 1111
 WITHOUT_ZEROS = 1113
 """A seed with which no part of the sum is zero throughout, so that each mistake has one cause."""
 
@@ -40,10 +38,10 @@ def loaded(case: Submission, path: Path) -> str:
     return f"{failed.message}\n"
 
 
-def judged(case: Submission, path: Path, full_range: bool = False, seed: int = SEED) -> str:
+def judged(case: Submission, path: Path, full_range: bool = False, seed: int = 1111) -> str:
     """The judge's message, and what the submission has printed."""
     limit_s = float(case.directives.get("limit", TIME_LIMIT_S))
-    found = judge_apart(path, [make_case(*SHAPE, full_range, seed)], limit_s)
+    found = judge_apart(path, [make_case(256, 512, 2, full_range, seed)], limit_s)
     text = f"{found.message}\n\noutput:\n{found.printed}\n" if found.printed else found.message
     text = re.sub(r"after \d+ s: [\d,]+ rounds", "after N s: N rounds", text)
     return re.sub(r"\b0x[0-9a-f]{9,}\b", "0x...", text).rstrip() + "\n"

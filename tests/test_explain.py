@@ -106,8 +106,7 @@ def test_decoding_by_hand_is_named_where_most_of_it_is() -> None:
     many = {name: count * SHAPE.elements // 32_000 for name, count in work.items()}
     by_hand = line(instructions=sum(many.values()), opcodes=many)
     assert only_code(by_hand) == "scalar_conversions"
-    packed = replace(by_hand, opcodes={**many, "cvt.rn.f16x2.e2m1x2": 1000})
-    assert not costly(packed)[0].advice
+    assert not costly(replace(by_hand, opcodes={**many, "cvt.rn.f16x2.e2m1x2": 1000}))[0].advice
 
 
 def test_a_kernel_says_what_is_wrong_as_a_whole() -> None:
@@ -165,6 +164,5 @@ def test_tensor_cores_are_told_with_the_lines_that_use_them() -> None:
 
 
 def test_sentences_name_callers_and_kernels() -> None:
-    found = costly(line(5, callers=[30, 12]))
-    (sentence,) = costly_sentences(found, several=True, columns=200)
+    (sentence,) = costly_sentences(costly(line(5, callers=[30, 12])), several=True, columns=200)
     assert sentence.startswith("1. line 5 (called from 12, 30) of gemv, 100% of the cost: no waste")

@@ -393,8 +393,7 @@ def test_where_a_call_hangs_inside_our_own_code_is_not_told(
     paths = [*inner, str(scratch / "submission.py")]
     written = "".join(f'  File "/x/{path}", line 1 in f\n' for path in paths).replace("/x//", "/")
     (scratch / "stack").write_text(written)
-    told = stack_of_hang(scratch, "submission.py", "add()", "mine.py").splitlines()
-    assert told == [
+    assert stack_of_hang(scratch, "submission.py", "add()", "mine.py").splitlines() == [
         "at the time limit it was here:",
         '  File "mine.py", line 1, in f',
         "    add()",

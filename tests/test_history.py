@@ -186,8 +186,7 @@ def test_the_log_shows_what_a_model_predicts(history: History) -> None:
     with sqlite3.connect(history.path) as database:
         database.execute("UPDATE judgements SET verdict = '{' WHERE id = 4")
     listed = json.loads(invoke("log", "--json").output)["judgements"]
-    predicted = {each["id"]: (each["predicted_us"], each["predicted_gpu"]) for each in listed}
-    assert predicted == {
+    assert {each["id"]: (each["predicted_us"], each["predicted_gpu"]) for each in listed} == {
         1: (pytest.approx(28.9), "B200"),
         2: (pytest.approx(41.0), "H100"),
         3: (None, None),
@@ -211,8 +210,7 @@ def test_a_missing_number_is_one_sentence_and_a_hint(history: History, number: s
     kept_in(history, named(timed_verdict()))
     error = f"error: no judgement {number} is kept\nhint: nvfp4 log lists those that are.\n"
     assert refused("show", number) == error
-    told = json.loads(invoke("show", number, "--json").stdout)
-    assert told["error"]["code"] == "setup.not_kept"
+    assert json.loads(invoke("show", number, "--json").stdout)["error"]["code"] == "setup.not_kept"
 
 
 @pytest.mark.parametrize("text", hostile)
@@ -293,8 +291,7 @@ def test_shapes_of_ones_own_are_timed_kept_and_shown_again(data: Path, cwd: Path
     for each in benchmarks:
         assert len(each["samples_us"]) == each["runs"]
         assert min(each["samples_us"]) == pytest.approx(each["best_us"], rel=1e-4)
-        mean_us = sum(each["samples_us"]) / each["runs"]
-        assert mean_us == pytest.approx(each["mean_us"], rel=1e-4)
+        assert sum(each["samples_us"]) / each["runs"] == pytest.approx(each["mean_us"], rel=1e-4)
     means = [each["mean_us"] for each in benchmarks]
     assert record["score"]["geomean_us"] == pytest.approx((means[0] * means[1]) ** 0.5)
 

@@ -65,8 +65,7 @@ def reachable(*names: str) -> set[str]:
 def public_imports(name: str) -> set[str]:
     """Packages from outside the repository and the standard library that a module imports."""
     tops = {each.partition(".")[0] for each in imports_of(everything[name])}
-    ours = {each.partition(".")[0] for each in everything}
-    return tops - ours - set(sys.stdlib_module_names)
+    return tops - {each.partition(".")[0] for each in everything} - set(sys.stdlib_module_names)
 
 
 def test_the_submission_imports_what_the_bot_gives_it_and_nothing_else_of_ours() -> None:
@@ -86,13 +85,11 @@ def test_the_entry_of_the_bot_imports_the_judge_s_alone() -> None:
 @pytest.mark.parametrize("name", [name for name in everything if folder_of(name) in below])
 def test_a_module_imports_its_own_folder_and_those_below(name: str) -> None:
     folder = folder_of(name)
-    found = {folder_of(each) for each in graph()[name]} - {"", folder}
-    assert found <= below[folder], name
+    assert {folder_of(each) for each in graph()[name]} - {"", folder} <= below[folder], name
 
 
 def test_every_folder_has_its_layer() -> None:
-    folders = {folder_of(name) for name in everything} - {"", "__main__"}
-    assert folders == set(below)
+    assert {folder_of(name) for name in everything} - {"", "__main__"} == set(below)
 
 
 def test_there_is_no_import_circle() -> None:
@@ -124,13 +121,12 @@ def test_records_import_the_standard_library_alone() -> None:
 
 
 def test_capture_and_emulator_meet_in_one_place() -> None:
-    both = {
+    assert {
         name
         for name in everything
         if folder_of(name) not in ("capture", "emulator", "retarget")
         if {"capture", "emulator"} <= {folder_of(each) for each in graph()[name]}
-    }
-    assert both == {"nvfp4.emulation"}
+    } == {"nvfp4.emulation"}
 
 
 def test_retargeting_reads_ptx_and_emulates_nothing() -> None:

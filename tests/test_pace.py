@@ -224,8 +224,7 @@ def test_a_gpu_is_never_too_slow() -> None:
 def test_where_one_case_is_wrong_nothing_is_unclear() -> None:
     wrong = TestResult(small, "fail", "1 of 128 elements are wrong")
     left = TestResult(large, "skipped", "not judged: the time limit was reached")
-    verdict = Verdict(Submission("mine.py", "0" * 64), tests=[wrong, left])
-    assert not verdict.unclear
+    assert not Verdict(Submission("mine.py", "0" * 64), tests=[wrong, left]).unclear
     verdict = Verdict(Submission("mine.py", "0" * 64), benchmarks=[BenchmarkResult(large, "pass")])
     assert not verdict.unclear
 

@@ -308,8 +308,7 @@ def emulated(m: int, k: int, l: int, data: tuple[torch.Tensor, ...]) -> torch.Te
     storages = [*inputs, *tables(torch.device("cpu")), out]
     named = zip((*names[:4], "dots", "scales", "c"), storages, strict=True)
     buffers = [(name, each.data_ptr(), each.nbytes) for name, each in named]
-    report = run_ptx(PTX, "gemv", *launch_of(storages, (m, k, l)), buffers=buffers)
-    assert report.findings == []
+    assert run_ptx(PTX, "gemv", *launch_of(storages, (m, k, l)), buffers=buffers).findings == []
     return out.permute(1, 2, 0)
 
 

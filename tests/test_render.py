@@ -110,8 +110,7 @@ def test_times_that_are_all_long_are_shown_in_milliseconds() -> None:
 
 
 def test_a_message_that_repeats_is_shown_once() -> None:
-    tests = both("fail", "fail", "the same\nfor all") * 5
-    text = shown(verdict(tests))
+    text = shown(verdict(both("fail", "fail", "the same\nfor all") * 5))
     assert text.count("the same") == 1
     assert "and 9 more failures" in text
     assert text.splitlines()[-1] == "failed: 10 of 10 tests, first: 128 x 256 x 1, contest inputs"
@@ -151,8 +150,7 @@ def test_a_full_range_test_decides_where_earlier_calls_made_it_wrong() -> None:
     made = verdict([*both("pass", "fail", "wrong"), state])
     decided = made.as_json()["decided_by"]
     assert (made.outcome, decided["failure"]["code"]) == ("failed", "output.state")
-    lines = [line.plain for line in failure_lines(made)]
-    assert lines[1] == "  1 of 128 elements are wrong"
+    assert list(failure_lines(made))[1].plain == "  1 of 128 elements are wrong"
 
 
 def test_only_the_first_different_messages_are_shown() -> None:
@@ -338,16 +336,15 @@ def test_what_was_dropped_is_told() -> None:
 # What the live line says: cases, elapsed time, and what happens now.
 
 
-def progress_on(clock: Clock) -> tuple[Progress, io.StringIO]:
-    file = io.StringIO()
-    return Progress(Console(file=file, width=100), clock), file
+def progress_on_a_clock() -> tuple[Clock, Progress, io.StringIO]:
+    clock, file = Clock(), io.StringIO()
+    return clock, Progress(Console(file=file, width=100), clock), file
 
 
 def test_the_line_says_what_is_done_and_what_happens_now() -> None:
-    clock, again = Clock(), "some of them again, with other inputs or in a fresh process"
-    progress, _ = progress_on(clock)
-    lines = [progress.line.plain for _ in play(progress, clock)]
-    assert lines == [
+    again = "some of them again, with other inputs or in a fresh process"
+    clock, progress, _ = progress_on_a_clock()
+    assert [progress.line.plain for _ in play(progress, clock)] == [
         "0 of 20 tests, 3.5 s, at most 2 min 50 s left: importing",
         "5 of 20 tests, 8.4 s, about 40 s left: compiling 2432 x 4608 x 2, 0.8 s",
         f"20 of 20 tests, 26.2 s: {again}",
@@ -356,7 +353,7 @@ def test_the_line_says_what_is_done_and_what_happens_now() -> None:
 
 
 def test_a_case_is_imported_compiled_and_emulated() -> None:
-    told, _ = progress_on(Clock())
+    _, told, _ = progress_on_a_clock()
     assert told.line.plain.endswith("no case yet, 0.0 s: starting")
     told.phase("test", [case(), case() + full_range_suffix], 1100.0)
     for word in ("importing", "compiling"):
@@ -375,8 +372,7 @@ def test_a_case_is_imported_compiled_and_emulated() -> None:
 
 
 def test_benchmarks_that_run_side_by_side_end_in_any_order() -> None:
-    clock = Clock()
-    told, file = progress_on(clock)
+    clock, told, file = progress_on_a_clock()
     lines = [case(512), case(256), case(1024)]
     told.phase("benchmark", lines, 60.0)
     told.device(cpu)
@@ -403,8 +399,7 @@ def test_a_check_shows_nothing_but_the_line() -> None:
 
 
 def test_a_case_that_fails_in_a_fresh_process_is_told_again_and_counted_once() -> None:
-    clock = Clock()
-    told, file = progress_on(clock)
+    clock, told, file = progress_on_a_clock()
     told.phase("test", [case(), case() + full_range_suffix], 60.0)
     told.started(0, 0.0)
     clock.passes(2.0)
@@ -417,14 +412,12 @@ def test_a_case_that_fails_in_a_fresh_process_is_told_again_and_counted_once() -
     assert second.endswith("fail")
 
 
-def test_activities_nest_and_are_told_when_they_change() -> None:
+def test_activities_nest_and_are_told_when_they_change(request: pytest.FixtureRequest) -> None:
     told: list[str] = []
     activity.tell(told.append)
-    try:
-        with activity.busy("importing"), activity.busy("compiling"), activity.busy("compiling"):
-            pass
-    finally:
-        activity.tell(None)
+    request.addfinalizer(lambda: activity.tell(None))
+    with activity.busy("importing"), activity.busy("compiling"), activity.busy("compiling"):
+        pass
     assert told == ["importing", "compiling", "importing", "running"]
 
 
@@ -474,15 +467,12 @@ def test_what_comes_through_the_result_pipe_is_visible() -> None:
 def test_a_folder_of_any_depth_is_cleared(tmp_path: Path) -> None:
     top = tmp_path / "top"
     top.mkdir()
-    here = os.getcwd()
-    os.chdir(top)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(top)
         for _ in range(3000):
             os.mkdir("d")
             os.chdir("d")
         os.chmod(".", 0)
-    finally:
-        os.chdir(here)
     clear(top, within_s=60)
     assert not top.exists()
     assert list(tmp_path.iterdir()) == []

@@ -88,9 +88,8 @@ def test_it_has_one_top_level_name(wheel: Path) -> None:
 
 
 def test_every_module_comes_from_the_wheel(packages: Path, elsewhere: Path) -> None:
-    names = "nvfp4, nvfp4.emulation, nvfp4.cli.invocation, nvfp4.tuner.tune"
     code = (
-        f"import sys, {names}\n"
+        "import sys, nvfp4, nvfp4.emulation, nvfp4.cli.invocation, nvfp4.tuner.tune\n"
         "ours = [name for name in sys.modules if name.partition('.')[0] == 'nvfp4']\n"
         "print(*(getattr(sys.modules[name], '__file__', name) for name in ours), sep='\\n')"
     )

@@ -69,8 +69,7 @@ def test_torch_refuses_a_list_that_it_does_not_know(monkeypatch: pytest.MonkeyPa
 
 def test_an_h100_is_compiled_for_by_the_same_rule() -> None:
     assert nvccs_images(torchs_options([], H100), H100)[0] == Image("compute_90", "sm_90")
-    both = [f"{G}90a,code=sm_90a", f"{G}100a,code=sm_100a"]
-    assert nvccs_images(both, H100)[0].made == "sm_90a"
+    assert nvccs_images([f"{G}90a,code=sm_90a", f"{G}100a,code=sm_100a"], H100)[0].made == "sm_90a"
 
 
 @pytest.mark.parametrize(

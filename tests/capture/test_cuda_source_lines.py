@@ -2,8 +2,6 @@
 
 from nvfp4.capture.cuda.source_lines import SHOWN_AS, with_line_directives
 
-SHOWN = SHOWN_AS + "s.py"
-
 
 def numbered(source: str) -> dict[str, int]:
     """Where a compiler would say that each line of a source stands."""
@@ -20,7 +18,7 @@ def numbered(source: str) -> dict[str, int]:
 def test_a_string_that_stands_in_the_file_begins_at_its_line() -> None:
     source = "\n__global__ void k() {\n  int x;\n}\n"
     python = f'import torch\n\nsource = r"""{source}"""\n'
-    assert with_line_directives(source, python, "s.py").startswith(f'#line 3 "{SHOWN}"\n')
+    assert with_line_directives(source, python, "s.py").startswith(f'#line 3 "{SHOWN_AS}s.py"\n')
     assert numbered(with_line_directives(source, python, "s.py"))["int x;"] == 5
 
 

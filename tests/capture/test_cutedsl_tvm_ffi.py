@@ -43,14 +43,14 @@ def tensors() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.arange(32.0, device="cuda"), torch.zeros(32, device="cuda")
 
 
-def compiled_for(*tensors: torch.Tensor) -> Any:
-    given = [from_dlpack(each, enable_tvm_ffi=True) for each in tensors]
-    return cute.compile(shifted, *given, 0, driver.CUstream(0), options=OPTIONS)
+def compiled_for_tensors() -> tuple[Any, torch.Tensor, torch.Tensor]:
+    x, y = tensors()
+    given = [from_dlpack(each, enable_tvm_ffi=True) for each in (x, y)]
+    return cute.compile(shifted, *given, 0, driver.CUstream(0), options=OPTIONS), x, y
 
 
 def test_tensors_of_the_stand_in_are_passed_directly(emulated: emulation.Emulation) -> None:
-    x, y = tensors()
-    compiled = compiled_for(x, y)
+    compiled, x, y = compiled_for_tensors()
     for start in (0.0, 5.0):
         x = torch.arange(start, start + 32, device="cuda")
         compiled(x, y, 0, driver.CUstream(0))
@@ -69,8 +69,7 @@ def test_a_function_compiled_for_fake_tensors_and_the_stream_of_the_call() -> No
 
 
 def test_a_fault_is_raised_where_the_function_is_called() -> None:
-    x, y = tensors()
-    compiled = compiled_for(x, y)
+    compiled, x, y = compiled_for_tensors()
     with pytest.raises(OutOfBounds, match="past the end"):
         compiled(x, y, 1, driver.CUstream(0))
     compiled(x, y, 0, driver.CUstream(0))
@@ -78,7 +77,6 @@ def test_a_fault_is_raised_where_the_function_is_called() -> None:
 
 
 def test_what_tvm_ffi_refuses_stays_its_error() -> None:
-    x, y = tensors()
-    compiled = compiled_for(x, y)
+    compiled, x, y = compiled_for_tensors()
     with pytest.raises(ValueError, match=r"Mismatched x.shape\[0\]"):
         compiled(x[1:], y, 0, driver.CUstream(0))

@@ -181,7 +181,7 @@ def test_a_replay_in_a_capture_is_part_of_it() -> None:
 
 
 def test_a_fill_waits_for_the_replay_and_takes_time_as_a_copy_to_a_symbol_does(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     from nvfp4.capture import host_access
     from nvfp4.capture.cuda.calls import copy_to_symbol, cudaMemset
@@ -189,24 +189,21 @@ def test_a_fill_waits_for_the_replay_and_takes_time_as_a_copy_to_a_symbol_does(
 
     copied: list[tuple[int, ...]] = []
     monkeypatch.setattr(host_access, "copy", lambda *given: copied.append(given))
-    stop = RUNTIME.start(
-        lambda launch: None, "sm_100a", None, anything_goes, lambda: RUNTIME.forget
+    request.addfinalizer(
+        RUNTIME.start(lambda launch: None, "sm_100a", None, anything_goes, lambda: RUNTIME.forget)
     )
-    try:
-        address = RUNTIME.allocate(4)
-        value = ctypes.c_uint32.from_address(address)
-        value.value = 1
-        graphs.begin(0)
-        cudaMemset(RUNTIME, address, 7, 4, 0)
-        steps = graphs.end()
-        assert value.value == 1
-        graphs.replay(steps, 0)
-        assert value.value == 0x07070707
-        monkeypatch.setattr(RUNTIME, "variable", lambda shadow: RUNTIME.buffer_at(address))
-        copy_to_symbol(RUNTIME, 1, address, 4, 0)
-        assert copied == [(address, address, 2), (address, address, 4)]
-    finally:
-        stop()
+    address = RUNTIME.allocate(4)
+    value = ctypes.c_uint32.from_address(address)
+    value.value = 1
+    graphs.begin(0)
+    cudaMemset(RUNTIME, address, 7, 4, 0)
+    steps = graphs.end()
+    assert value.value == 1
+    graphs.replay(steps, 0)
+    assert value.value == 0x07070707
+    monkeypatch.setattr(RUNTIME, "variable", lambda shadow: RUNTIME.buffer_at(address))
+    copy_to_symbol(RUNTIME, 1, address, 4, 0)
+    assert copied == [(address, address, 2), (address, address, 4)]
 
 
 def test_a_kernel_runs_in_the_stream_of_the_replay_not_in_that_of_the_capture() -> None:

@@ -29,24 +29,20 @@ def call_compiled() -> None:
     cute.compile(write, Int64(0))(0)
 
 
-def test_what_translating_raises_comes_out_where_the_function_is_called() -> None:
+def test_what_translating_raises_comes_out_where_the_function_is_called(
+    request: pytest.FixtureRequest,
+) -> None:
     def translate(ptx: str) -> str:
         raise KeyError("no translation")
 
-    stop = loading.start_loading(translate, "sm_100a")
-    try:
-        with pytest.raises(KeyError, match="no translation"):
-            call_compiled()
-    finally:
-        stop()
+    request.addfinalizer(loading.start_loading(translate, "sm_100a"))
+    with pytest.raises(KeyError, match="no translation"):
+        call_compiled()
 
 
-def test_without_a_driver_the_runtime_library_says_so() -> None:
-    stop = loading.start_loading(lambda ptx: ptx, "sm_100a")
-    try:
-        if ctypes.util.find_library("cuda"):
-            pytest.skip("there is a driver")
-        with pytest.raises(UnsupportedCall, match="CUDA error"):
-            call_compiled()
-    finally:
-        stop()
+def test_without_a_driver_the_runtime_library_says_so(request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(loading.start_loading(lambda ptx: ptx, "sm_100a"))
+    if ctypes.util.find_library("cuda"):
+        pytest.skip("there is a driver")
+    with pytest.raises(UnsupportedCall, match="CUDA error"):
+        call_compiled()

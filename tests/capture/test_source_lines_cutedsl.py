@@ -30,7 +30,6 @@ from nvfp4.tuner.space import load_submission
 
 HERE = Path(__file__).resolve()
 RUNGS = HERE.parents[2] / "ladder" / "cute"
-BLOCK_SUM = RUNGS / "03_block_sum.py"
 # Before Python 3.11 there are no columns.
 COLUMN = r":(\d+)" if sys.version_info >= (3, 11) else "()"
 ELSEWHERE = """import cutlass.cute as cute
@@ -219,7 +218,7 @@ def ptx_without_lines(path: Path) -> str:
 @pytest.mark.parametrize(
     "path",
     [
-        BLOCK_SUM,
+        RUNGS / "03_block_sum.py",
         pytest.param(RUNGS / "06_split_k_shared.py", marks=pytest.mark.corpus),
         pytest.param(RUNGS / "12_one_asm.py", marks=pytest.mark.corpus),
     ],

@@ -103,8 +103,7 @@ def test_products_in_integers_and_float32_are_exact_too(
     if scale == 0:
         sfa, sfb = (torch.rand(m, k // 16) for _ in range(2))
     sfa, sfb = sfa.to(E4M3), sfb.to(E4M3)
-    blocked = to_blocked(sfa), to_blocked(sfb)
-    result = torch._scaled_mm(a, b.t(), *blocked, out_dtype=torch.float32)
+    result = torch._scaled_mm(a, b.t(), to_blocked(sfa), to_blocked(sfb), out_dtype=torch.float32)
     assert np.array_equal(result.cpu().numpy(), expected(a, b, sfa, sfb).astype(np.float32))
 
 

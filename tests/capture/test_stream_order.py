@@ -99,8 +99,7 @@ def test_streams_that_block_wait_for_the_default_stream_and_it_for_them() -> Non
 
 
 def test_the_stream_that_is_current_in_the_end_counts() -> None:
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(torch.cuda.Stream()):
         launch()
         assert left_over() == []
 

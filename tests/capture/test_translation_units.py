@@ -36,8 +36,7 @@ def extension(emulated: Emulation, tmp_path_factory: pytest.TempPathFactory) -> 
     texts = (UNIT.format(value=1, name="first"), UNIT.format(value=2, name="second") + FLAGGED)
     paths = []
     for text in texts:
-        folder: Path = tmp_path_factory.mktemp("unit")
-        paths.append(folder / "kernel.cu")
+        paths.append(tmp_path_factory.mktemp("unit") / "kernel.cu")
         paths[-1].write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NVCC_APPEND_FLAGS", "-DFROM_THE_ENVIRONMENT")

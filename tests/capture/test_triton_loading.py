@@ -104,18 +104,17 @@ def test_the_driver_gets_the_rewritten_text(driver: FakeDriver, tmp_path: Path) 
     subprocess.run([path, "-arch=sm_90a", "k.ptx", "-o", "k.cubin"], cwd=tmp_path, check=True)
 
 
-def test_what_the_driver_does_not_take_is_explained(driver: FakeDriver) -> None:
+def test_what_the_driver_does_not_take_is_explained(
+    driver: FakeDriver, request: pytest.FixtureRequest
+) -> None:
     driver.fails = RuntimeError("Triton Error [CUDA]: a PTX JIT compilation failed")
 
     def explain(ptx: str) -> None:
         raise DriverError("the driver takes no such PTX: line 3; error: no such thing")
 
-    stop = start_loading(lambda ptx: "translated", explain, "sm_100a")
-    try:
-        with pytest.raises(DriverError, match="no such thing"):
-            compiled(driver)
-    finally:
-        stop()
+    request.addfinalizer(start_loading(lambda ptx: "translated", explain, "sm_100a"))
+    with pytest.raises(DriverError, match="no such thing"):
+        compiled(driver)
 
 
 def test_afterwards_nothing_is_translated(driver: FakeDriver) -> None:

@@ -49,8 +49,7 @@ def test_a_version_without_what_is_hooked_is_refused_and_left_as_it_was(
     pretend(monkeypatch, "5.0")
     monkeypatch.delattr(JitExecutor, "run_compiled_program")
     lacks = r"5\.0 .*JitExecutor has no run_compiled_program"
-    refused = pytest.raises(versions.UnsupportedVersion, match=lacks)
-    with refused, intercept(lambda launch: None):
+    with pytest.raises(versions.UnsupportedVersion, match=lacks), intercept(lambda launch: None):
         pass
     assert (Compiler.compile, os.environ.get("CUTE_DSL_ARCH")) == before
     monkeypatch.undo()

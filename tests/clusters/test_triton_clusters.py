@@ -25,8 +25,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulation]:
 @triton.jit
 def add_the_sum(x, y, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.sum(tl.load(x + at), axis=0)
-    tl.store(out + at, tl.load(y + at) + total)
+    tl.store(out + at, tl.load(y + at) + tl.sum(tl.load(x + at), axis=0))
 
 
 @pytest.mark.parametrize("ctas", [1, 2, 4])

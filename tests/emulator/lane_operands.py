@@ -13,10 +13,9 @@ from scripts.fidelity.operands import operands as all_operands
 def call(opcode: str, *sources: Any, results: int = 1, count: int | None = None) -> Any:
     """The results of one lane, as Python ints (one alone, else a tuple). Sources are ints."""
     op = resolve(opcode, results, count)
-    kinds = op.sources
     arrays = [
         np.array([source], dtype=REGISTER_DTYPES[kind])
-        for source, kind in zip(sources, kinds, strict=True)
+        for source, kind in zip(sources, op.sources, strict=True)
     ]
     out = tuple(int(result[0]) for result in op.function(*arrays))
     return out[0] if len(out) == 1 else out

@@ -125,8 +125,7 @@ def fma(form: Binary, a: int, b: int, c: int, mode: str = "rn", ftz: bool = Fals
     if ftz:
         a, b, c = (flush(form, word) for word in (a, b, c))
     x, y, z = form.value(a), form.value(b), form.value(c)
-    finite = all(isinstance(v, Fraction) for v in (x, y, z))
-    if not finite:
+    if not all(isinstance(v, Fraction) for v in (x, y, z)):
         # Among infinities and NaNs only signs and zeros of the finite operands matter.
         small = [
             v
@@ -188,8 +187,7 @@ def square_root(form: Binary, a: int, mode: str = "rn") -> int:
     n = 2 * form.mantissa_bits + 2 - form.lowest
     scaled = x * Fraction(4) ** n
     root = math.isqrt(int(scaled))
-    exact = Fraction(root) ** 2 == scaled
-    return form.round(Fraction(2 * root + (not exact), 2 ** (n + 1)), mode)
+    return form.round(Fraction(2 * root + (Fraction(root) ** 2 != scaled), 2 ** (n + 1)), mode)
 
 
 def flush(form: Binary, bits: int) -> int:

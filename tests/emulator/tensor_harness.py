@@ -66,12 +66,11 @@ def registers(count: int, first: int = 0, name: str = "v") -> str:
 def read_back(count: int, column: int = 0) -> str:
     """Each thread stores `count` words of its lane to q1."""
     names = registers(count)
-    stores = "".join(f"st.global.u32 [%d2+{4 * i}], %v{i};" for i in range(count))
     return f"""
 tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {names}, [%r2+{column}];
 tcgen05.wait::ld.sync.aligned;
 mul.wide.u32 %d2, %r0, {4 * count}; add.u64 %d2, %q1, %d2;
-{stores}
+{"".join(f"st.global.u32 [%d2+{4 * i}], %v{i};" for i in range(count))}
 """
 
 
@@ -113,8 +112,7 @@ def execute(
 def core_matrices(codes: Array) -> Array:
     """Rows of bytes, uint8[rows, 32], in chunks of 16 without a swizzle: leading offset 128, stride
     offset 256."""
-    rows = codes.shape[0]
-    ordered = codes.reshape(rows // 8, 8, codes.shape[1] // 16, 16).transpose(0, 2, 1, 3)
+    ordered = codes.reshape(codes.shape[0] // 8, 8, codes.shape[1] // 16, 16).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(ordered).reshape(-1)
 
 

@@ -159,8 +159,7 @@ for _name, _form in SCALARS.items():
 def test_a_float_instruction_agrees_with_exact_arithmetic(opcode: str) -> None:
     op = resolve(opcode)
     columns = operands(op, 150)
-    rng = np.random.default_rng(7)
-    keep = np.r_[0:150, 150 + rng.permutation(len(columns[0]) - 150)[:450]]
+    keep = np.r_[0:150, 150 + np.random.default_rng(7).permutation(len(columns[0]) - 150)[:450]]
     columns = [column[keep] for column in columns]
     (got,) = op.function(*columns)
     for i, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):

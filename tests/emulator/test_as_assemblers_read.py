@@ -17,8 +17,6 @@ from nvfp4.model.tools import tools
 STORES = f"{MINE} st.global.u32 [%d0], 5;"
 FILE = '.file 1 "x.cu"\n'
 
-needs_ptxas = pytest.mark.skipif(not tools("ptxas"), reason="there is no ptxas")
-
 
 @pytest.mark.parametrize(
     "body",
@@ -132,7 +130,7 @@ def test_what_is_undefined_in_another_cta_s_shared_memory_is_kept_there() -> Non
         run(body, out(64), grid=2, cluster=2, before=".shared .align 16 .b8 s[128];")
 
 
-@needs_ptxas
+@pytest.mark.skipif(not tools("ptxas"), reason="there is no ptxas")
 def test_the_machine_code_of_each_statement_has_its_place(tmp_path: Path) -> None:
     ptx = f"""{HEADER}{FILE}.section .debug_x {{ .b8 1 }}
 .global .u64 here[1] = {{k}}; .visible .entry k(.param .u64 p) {{

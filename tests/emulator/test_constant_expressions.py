@@ -110,8 +110,7 @@ def assembled(text: str, folder: Path) -> bytes | None:
     source.write_text(f"{HEADER}\n{text}", encoding="utf-8")
     cubin.unlink(missing_ok=True)
     words = [str(tools("ptxas")[0]), "-arch=sm_100a", str(source), "-o", str(cubin)]
-    done = subprocess.run(words, capture_output=True)
-    return None if done.returncode else cubin.read_bytes()
+    return None if subprocess.run(words, capture_output=True).returncode else cubin.read_bytes()
 
 
 def initialised(expressions: list[str]) -> str:
@@ -176,8 +175,7 @@ def test_any_expression_has_the_value_that_ptxas_gives_it(tmp_path: Path) -> Non
     start = code.find(b"".join(v.to_bytes(8, "little") for v in [*values.values()][:2]))
     found = code[start : start + 8 * len(values)]
     theirs = [int.from_bytes(found[at : at + 8], "little") for at in range(0, len(found), 8)]
-    wrong = [(e, v, t) for (e, v), t in zip(values.items(), theirs, strict=True) if v != t]
-    assert not wrong
+    assert not [(e, v, t) for (e, v), t in zip(values.items(), theirs, strict=True) if v != t]
 
 
 BODIES = {

@@ -81,8 +81,7 @@ def launched(
             "programmatic": programmatic and i > 0,
             "stream": 0 if i else first_stream,
         }
-        launch = launch_of(body, x, y, grid=2, block=64, **how)
-        report = emulator.run(launch, under_way=under_way)
+        report = emulator.run(launch_of(body, x, y, grid=2, block=64, **how), under_way=under_way)
     return report, y
 
 

@@ -8,15 +8,13 @@ from ptx_harness import run
 
 from nvfp4.emulator.execution import schedule
 
-REGISTERS = ("%r20", "%r21", "%r22", "%r23")
-
 
 @st.composite
 def statements(draw: st.DrawFn, depth: int = 3, prefix: str = "L") -> list[str]:
     """Structured random code over four registers; labels start with `prefix`."""
     out: list[str] = []
     for _ in range(draw(st.integers(1, 3))):
-        a, b, c = (draw(st.sampled_from(REGISTERS)) for _ in range(3))
+        a, b, c = (draw(st.sampled_from(("%r20", "%r21", "%r22", "%r23"))) for _ in range(3))
         number = draw(st.integers(0, 7))
         kind = draw(st.sampled_from(["add", "xor", "mul", "if", "loop", "guard", "exit", "leave"]))
         if kind in ("if", "loop") and depth == 0:

@@ -32,8 +32,7 @@ def test_parameters_lie_at_their_aligned_offsets() -> None:
     text = f"""{HEADER}
     .visible .entry k(.param .u8 a, .param .u64 b, .param .align 64 .b8 c[128], .param .f32 d)
     {{ ret; }}"""
-    program = link(parse(text), "k")
-    assert [(offset, size) for _, offset, size in program.parameters] == [
+    assert [(offset, size) for _, offset, size in link(parse(text), "k").parameters] == [
         (0, 1), (8, 8), (64, 128), (192, 4),
     ]  # fmt: skip
 
@@ -42,8 +41,7 @@ def test_the_manual_lists_every_instruction() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text()
     listed = set(re.findall(r"`([\w.:]+)`", manual.split("## Instructions")[1].split("\n## ")[0]))
     mbarrier = {f"mbarrier{name}" for name in listed if name.startswith(".")}
-    internal = {name for name in BUILDERS if "outcome" in name}
-    assert set(BUILDERS) - internal <= listed | mbarrier
+    assert set(BUILDERS) - {name for name in BUILDERS if "outcome" in name} <= listed | mbarrier
 
 
 def test_addresses_of_parameters_and_constants_may_have_32_bits() -> None:
@@ -65,5 +63,5 @@ def test_addresses_of_parameters_and_constants_may_have_32_bits() -> None:
 
 
 def test_blocks_of_a_loop_stand_before_what_follows_it() -> None:
-    ways = {0: [1], 1: [3, 2], 2: [4], 3: [1], 4: []}  # 1 begins the loop, 2 leaves it
-    assert flow._order(ways, 0) == [0, 1, 3, 2, 4]
+    # 1 begins the loop, 2 leaves it
+    assert flow._order({0: [1], 1: [3, 2], 2: [4], 3: [1], 4: []}, 0) == [0, 1, 3, 2, 4]

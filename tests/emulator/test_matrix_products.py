@@ -52,12 +52,11 @@ def body(shape: str, form: str, counts: tuple[int, int, int], use: str = "") -> 
     for count, start in zip(counts, (8, 16, 24), strict=True):
         loads += [f"ld.global.b32 %r{start + i}, [%d0+{4 * (first + i)}];" for i in range(count)]
         first += count
-    stores = "".join(f"st.global.b32 [%d1+{4 * i}], %r{32 + i};" for i in range(counts[2]))
     return f"""mul.wide.u32 %d0, %r0, 64; add.u64 %d0, %q0, %d0;
 mul.wide.u32 %d1, %r0, 16; add.u64 %d1, %q1, %d1;
 {"".join(loads)}{use}
 mma.sync.aligned.{shape}.row.col{form} {names[3]}, {names[0]}, {names[1]}, {names[2]};
-{stores}"""
+{"".join(f"st.global.b32 [%d1+{4 * i}], %r{32 + i};" for i in range(counts[2]))}"""
 
 
 def words_of(bits: Array) -> Array:

@@ -9,8 +9,6 @@ from ptx_harness import MINE_IN_GRID, Array, aligned, out, run
 from nvfp4.emulator.execution import launch
 from nvfp4.emulator.state.native import visit_shared
 
-SHARED = ".shared .align 16 .b8 s[8192];"
-
 
 def words(n: int) -> Array:
     return aligned(out(n))
@@ -35,7 +33,7 @@ def test_batches_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     for lanes in (32, 96, 1 << 20):
         monkeypatch.setattr(launch, "LANES_PER_BATCH", lanes)
         a = words(7 * 48)
-        report = run(body, a, grid=7, block=48, before=SHARED)
+        report = run(body, a, grid=7, block=48, before=".shared .align 16 .b8 s[8192];")
         report.seconds = 0
         results.append((a.tolist(), report))
     assert results[0] == results[1] == results[2]

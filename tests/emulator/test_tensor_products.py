@@ -74,8 +74,7 @@ def test_a_product_of_fp4_is_scaled_in_blocks(
 
 def truncated(terms: list[tuple[Fraction, int]], fraction: int) -> Fraction:
     """The sum of significands at exponents, each cut off below the largest exponent."""
-    largest = max(exponent for _, exponent in terms)
-    unit = Fraction(2) ** (largest - fraction)
+    unit = Fraction(2) ** (max(exponent for _, exponent in terms) - fraction)
     return sum((Fraction(int(s * Fraction(2) ** e / unit)) for s, e in terms), Fraction(0)) * unit
 
 
@@ -209,8 +208,8 @@ def test_a_product_of_fp4_takes_little_time(columns: int, most_s: float) -> None
 
     few, more = (1, 101) if columns == 8 else (1, 5)
     seconds(few)
-    least_s = min(seconds(more) for _ in range(3))  # other threads of this process count, too
-    assert (least_s - seconds(few)) / (more - few) < most_s
+    # Other threads of this process count, too.
+    assert (min(seconds(more) for _ in range(3)) - seconds(few)) / (more - few) < most_s
 
 
 # --- kinds without block scales, layouts ----------------------------------------------------------

@@ -93,7 +93,6 @@ def parted(rounds: int) -> str:
 def reads(a_turn: int) -> str:
     """Sixteen loads of a thread, so many of them before the first is used."""
     loads = [f"ld.global.u32 %r{20 + i}, [%d3+{i * 65536}];" for i in range(a_turn)]
-    uses = [f"add.u32 %r100, %r100, %r{20 + i};" for i in range(a_turn)]
     turn = loop(
         16 // a_turn,
         f"""
@@ -102,7 +101,7 @@ def reads(a_turn: int) -> str:
         cvt.u64.u32 %d2, %r10;
         add.u64 %d3, %d0, %d2;
         """
-        + "\n".join(loads + uses),
+        + "\n".join(loads + [f"add.u32 %r100, %r100, %r{20 + i};" for i in range(a_turn)]),
     )
     return kernel(f"mul.lo.u32 %r9, %r3, 4;\nmov.u32 %r100, 0;\n{turn}")
 

@@ -130,8 +130,7 @@ def pretended(
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "submission.py").write_text(SUBMISSION)
-    paths = (str(hooks), with_the_judge["PYTHONPATH"])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(hooks), with_the_judge["PYTHONPATH"])))
     cache_below(tmp_path / "caches", monkeypatch)
     home = toolchain.nvcc.resolve().parent.parent
     monkeypatch.setenv("CUDA_HOME", str(home))

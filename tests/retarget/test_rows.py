@@ -56,8 +56,7 @@ def test_a_rewritten_instruction_gives_the_same_bits(row: Row) -> None:
 def test_a_rewritten_instruction_gives_the_same_bits_on_a_gpu(row: Row) -> None:
     text, columns = HEADER + kernel(row, "k", False), columns_of(row)
     expected = results(text, "k", row, columns)
-    start = pattern(len(expected), row)
-    got = on_gpu(text, len(expected) // THREADS, THREADS, [*columns, start])
+    got = on_gpu(text, len(expected) // THREADS, THREADS, [*columns, pattern(len(expected), row)])
     np.testing.assert_array_equal(got, expected)
 
 
