@@ -179,7 +179,7 @@ class Comparison:
         in_turns = [Order(1), Order(2), Order(3, late_stores=True)]
         if any("bulk_group" in each.parts for each in self.state.program.code):
             in_turns += [Order(1, late_stores=True), Order(2, late_stores=True)]
-        if any(map(tells if races else _tells_all, self.state.program.code)):
+        if any(map(tells if races else _tells_the_grid, self.state.program.code)):
             in_turns.append(Order(1, late="told"))
         late = [overwriting] if overwriting is not None and not races else []
         what = "the result depends on the order in which warps and CTAs run"
@@ -258,8 +258,8 @@ class Comparison:
             left = {address: contents(buffer).copy() for address, (buffer, _) in first.items()}
         restore(first)
         fault = state.fault or other.fault
-        endless = isinstance(other.fault, errors.RunawayKernel) and not other.fault.endless
-        if endless and state.fault is None:
+        ran_out = isinstance(other.fault, errors.RunawayKernel) and not other.fault.endless
+        if ran_out and state.fault is None:
             return []  # a GPU may start all CTAs at once, which wait for each other then
         if fault is not None and _place_of(state.fault) != _place_of(other.fault):
             raise cause.leading_to(fault.message) from fault
@@ -396,7 +396,7 @@ def _overwrites(instruction: Instruction) -> bool:
     return discards and _orders_arrivals(instruction)
 
 
-def _tells_all(instruction: Instruction) -> bool:
+def _tells_the_grid(instruction: Instruction) -> bool:
     """Return whether others in the grid may act upon what it does: an atomic or a flag."""
     parts = instruction.parts
     return parts[0] in ("atom", "red", "st") and "shared" not in parts and tells(instruction)

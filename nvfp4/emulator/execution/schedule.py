@@ -151,7 +151,7 @@ class Scheduler:
 
     def _first(self) -> int:
         """Return the place whose group is to run next."""
-        if self._random is not None:
+        if self._random is not None:  # a turn is drawn; its lanes meet as in other orders
             early = [place for place in self.groups if not self._rank(place)[0]]
             at = self._random.choice(early or [*self.groups])
             return min(p for p in early or [at] if self._turn(p) == self._turn(at))
@@ -328,11 +328,7 @@ class Scheduler:
         step.
         """
         blocks, meeting = self.kernel.blocks, block.meeting
-        if (
-            self._late
-            or self._random
-            or (self.groups and min(self.groups) <= turn + (meeting or 0))
-        ):
+        if self._late or (self.groups and min(self.groups) <= turn + (meeting or 0)):
             meeting = None
         needed = 0 if meeting is None else blocks[meeting].live_in
         for _, way in divergence.ways:

@@ -43,8 +43,8 @@ class Order:
     """Whether a programmatic launch begins before the previous launch has written anything."""
     late: Literal["", "overwriting", "told"] = ""
     """Which threads wait for all others: those that store or exchange a word that others see at
-    once, or those that have just done what others may wait for. Among several such threads, those
-    that are further on in the program go first."""
+    once, or those that have just done what others may wait for, where turns are drawn. Among
+    several such threads, those that are further on in the program go first."""
     late_stores: bool = False
     """Whether bulk stores read shared memory as late as they may, and not when they are issued."""
 
