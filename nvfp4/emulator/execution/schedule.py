@@ -26,7 +26,7 @@ from nvfp4.emulator.state.group import Group, RegisterFile
 from nvfp4.emulator.work import ANYWHERE, CHAINED, CHAINED_LOADS
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
-TURN_STEPS = 1024
+TURN_STEPS = 256
 # Where a warp's lanes leave a loop at different times, the first wait for the last on a GPU. Here
 # they may go on if the loop has read memory, which they may write, in so many blocks.
 READING_STEPS = 64
