@@ -114,7 +114,6 @@ refused_kernels = [
     "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r0], %r1, "
     "[%r2];",
     "bar.arrive 1;",
-    "T: .branchtargets L, M; brx.idx %r1, T; L: M:",
     "tcgen05.frobnicate.cta_group::1 [%r1];",
     "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];",
     "tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r1}, [%r2];",

@@ -256,7 +256,7 @@ def deadlock(
             often = f"executed by {warps:,} warps" if warps else "never executed"
             where = site.location()
             error.related.append(Related(f"arrivals come from here, {often}", where))
-        error.hint = _mbarrier_hint(status)
+        error.hint = _mbarrier_hint(" ".join(said for _, _, said in waits))
     else:
         error.hint = "every thread that a barrier counts must reach it"
         if len({each.instruction.line for each, _, _ in waits}) > 1:
@@ -264,10 +264,10 @@ def deadlock(
     return error
 
 
-def _mbarrier_hint(status: str) -> str:
-    if "bytes still to come" in status:
+def _mbarrier_hint(statuses: str) -> str:
+    if "bytes still to come" in statuses:
         return "expect as many bytes as the copies bring, and make sure that they are issued"
-    if "not completed since" in status:
+    if "not completed since" in statuses:
         return "the parity that is waited for flips each time the mbarrier is used again"
     return "as many threads must arrive as mbarrier_init was told"
 

@@ -96,6 +96,7 @@ class _Linker:
             cluster=entry.cluster,
         )
         self.label_count = 0
+        self.tables: dict[int, tuple[str, ...]] = {}
         self.calls: list[str] = [entry.name]
         self.names = Names()
         self.names.patterns.append((_CARRY[:-1], 1, "pred"))
@@ -148,7 +149,9 @@ class _Linker:
                 if statement.name in self.names.bound:
                     self.line = statement.line
                     raise self.error(f"label {statement.name} is defined twice in one scope")
-                self.names.bound[statement.name] = syntax.Target(self.new_label())
+                label = self.new_label()
+                self.names.bound[statement.name] = syntax.Target(label)
+                self.tables[label] = statement.targets
         for statement in scope.body:
             self.statement(statement)
         assert self.names.outer is not None
@@ -219,6 +222,8 @@ class _Linker:
         mnemonic = node.parts[0]
         if mnemonic == "call":
             self.call(node)
+        elif mnemonic == "brx":
+            self.branch_by_index(node)
         elif mnemonic in ("bar", "barrier") and "red" in node.parts:
             # Threads wait between the two instructions: vote, then read the outcome.
             self.emit(replace(node, operands=node.operands[1:]))
@@ -228,6 +233,24 @@ class _Linker:
             self.jump(self.returns, node)
         else:
             self.emit(node)
+
+    def branch_by_index(self, node: syntax.Instruction) -> None:
+        """Branch to one label after the other, to the last whatever the index is."""
+        index, table = map(self.operand, node.operands)
+        targets = self.tables.get(table.label, ()) if isinstance(table, syntax.Target) else ()
+        if not targets:
+            raise self.error(f"{node.opcode} takes the label of a list of branch targets")
+        behind = self.new_label()
+        if node.guard is not None:
+            self.jump(behind, replace(node, negated=not node.negated))
+        for number, target in enumerate(map(self.name, targets)):
+            assert isinstance(target, syntax.Target)
+            mine = self.new_register(f"{node.opcode} {number}", "pred")
+            compare = replace(node, opcode="setp.eq.u32", guard=None, negated=False, start=-1)
+            self.append(compare, (mine, index, syntax.Integer(number)))
+            last = number == len(targets) - 1
+            self.jump(target.label, replace(compare, guard=None if last else mine))
+        self.place_label(behind)
 
     def jump(self, label: int, node: syntax.Instruction) -> None:
         """Branch to a label under the guard of `node`."""

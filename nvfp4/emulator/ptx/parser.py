@@ -387,11 +387,17 @@ class ModuleParser(OperandParser):
         return syntax.Scope(tuple(body))
 
     def label(self) -> syntax.Label:
-        """Parse a label. Lists of branch targets and prototypes have one too, and are skipped:
-        their uses are not emulated."""
+        """Parse a label. Lists of branch targets and prototypes have one too; the latter are
+        skipped, as their uses are not emulated."""
         token = self.take()
         self.expect(":")
-        if self.now.text in (".branchtargets", ".callprototype", ".calltargets"):
+        if self.accept(".branchtargets"):
+            targets = [self.word()]
+            while self.accept(","):
+                targets.append(self.word())
+            self.expect(";")
+            return syntax.Label(token.text, token.line, tuple(targets))
+        if self.now.text in (".callprototype", ".calltargets"):
             self.skip_statement()
         return syntax.Label(token.text, token.line)
 

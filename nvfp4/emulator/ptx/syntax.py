@@ -156,10 +156,11 @@ class Instruction(Record):
 
 
 class Label(Record):
-    """A place in a function's code."""
+    """A place in a function's code, or a list of such places for `brx.idx`."""
 
     name: str
     line: int
+    targets: tuple[str, ...] = ()
 
 
 class Registers(Record):
