@@ -15,6 +15,7 @@ from conftest import alone, cache_below, run_python, with_the_judge
 from nvfp4.emulator.loops import LOOPS
 from nvfp4.executor import machine_code
 from nvfp4.judge.submission_process import SubmissionProcess
+from nvfp4.model import multiprocessor
 from nvfp4.records.files import clear
 from nvfp4.records.options import Options
 from nvfp4.sandbox import caches as sandbox_caches
@@ -267,6 +268,10 @@ def test_loops_that_are_compiled_ahead_are_those_that_are_called() -> None:
     for name, *given in map(str.split, [*compiled_ahead(), *of_tests]):
         importlib.import_module(name.rpartition(".")[0])
         assert LOOPS[name].py_func.__code__.co_argcount == len(given), name
+    lines = machine_code.lines_of(machine_code.SIMULATION, "nvfp4.model")
+    assert {line.split()[0] for line in lines} == {
+        f"{multiprocessor.__name__}.{name}" for name in ("simulate", "memory_cycles")
+    } & set(LOOPS)
 
 
 @pytest.mark.corpus

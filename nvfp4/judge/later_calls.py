@@ -150,8 +150,10 @@ class LaterCalls:
         if self.made >= self.least and not self.is_long:
             return None
         times = "once" if self.made == 0 else "twice"
-        takes = f"a call takes {self.call_s:.3g} s here" if self.call_s > long_call_s else ""
-        return f"it was called {times} only: {takes or 'the time was used up by then'}"
+        why = "the time was used up by then"
+        if self.call_s > long_call_s:
+            why = f"a call takes {self.call_s:.3g} s here"
+        return f"it was called {times} only: {why}"
 
 
 def refuse_state(opened: OpenedCase, failed: SubmissionFailed, drawn: Drawn) -> None:

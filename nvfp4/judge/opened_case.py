@@ -95,9 +95,9 @@ class OpenedCase:
         self.error_share = 0.0
         """The largest error so far over the allowed one."""
         self.changed: list[str] = []
+        """Inputs that a call has written to, if that is allowed; no outputs."""
         self.rewrites = False
         """Whether a call has written to any input, be it an output."""
-        """Inputs that a call has written to, if that is allowed."""
         self._called = False
         self._is_first, self._noise = True, _first_noise
         self._emulates = setup.device.type == "cpu"
@@ -226,7 +226,7 @@ class OpenedCase:
         answered = self.judged_request(data, call, messages.Called, check)
         if self._calls == "together" and self.is_benchmark and not self.sampled:
             self._refuse_overwritten()
-        if self._calls == "shared" and self.rewrites and not self.sampled:
+        if self._calls == "shared" and self.rewrites and check and not self.sampled:
             self.call_on_changed_inputs(data)
         return answered
 

@@ -28,7 +28,8 @@ def toward_zero(a: int, b: int) -> int:
 
 def reader(kind: str) -> Callable[[int], int]:
     """Bits to the value of a type such as s16."""
-    return (lambda x: signed(x, int(kind[1:]))) if kind[0] == "s" else (lambda x: x)
+    width = int(kind[1:])
+    return (lambda x: signed(x, width)) if kind[0] == "s" else (lambda x: x)
 
 
 def by_value(kind: str, function: Oracle) -> Oracle:
@@ -86,8 +87,7 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
 
 def of_24_bits(kind: str, shift: int) -> Oracle:
     low, sign = reader(f"{kind[0]}24"), reader(kind)
-    product = lambda a, b: low(a % 2**24) * low(b % 2**24) >> shift  # noqa: E731
-    return lambda a, b, c=0: (product(a, b) + sign(c)) % 2**32
+    return lambda a, b, c=0: ((low(a % 2**24) * low(b % 2**24) >> shift) + sign(c)) % 2**32
 
 
 for _kind in ("u32", "s32"):

@@ -368,7 +368,7 @@ COPY_OUT = (
 @pytest.mark.parametrize(
     "body",
     [
-        OWN + loop(250, f"st.global.v4.u32 [%d3], {'{%r99, %r99, %r99, %r99}'};"),
+        OWN + loop(250, "st.global.v4.u32 [%d3], {%r99, %r99, %r99, %r99};"),
         *(OWN + loop(250, AROUND.replace("LOAD", load)) for load in PAST_L1),
         BULK + loop(250, COPY_OUT) + "END:",
     ],

@@ -7,6 +7,7 @@ HEADER = ".version 8.6\n.target sm_100a\n.address_size 64\n"
 WORDS = 1 << 20
 """Of what kernels read; the addresses of larger grids begin again."""
 
+MASK = (1 << 22) - 1
 """Of the input's addresses."""
 
 
@@ -60,7 +61,7 @@ def strided(lane_bytes: int) -> str:
         16,
         f"""
         mad.lo.u32 %r10, %r99, {lane_bytes * 256 * 1184 + 32768}, %r9;
-        and.b32 %r10, %r10, {(1 << 22) - 1};
+        and.b32 %r10, %r10, {MASK};
         cvt.u64.u32 %d2, %r10;
         add.u64 %d3, %d0, %d2;
         ld.global.u32 %r11, [%d3];

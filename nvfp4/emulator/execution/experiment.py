@@ -381,19 +381,20 @@ def _executed(kernel: CompiledKernel, runs: Array) -> Iterator[Instruction]:
 def late_blocks(kernel: CompiledKernel, order: Order) -> frozenset[int]:
     """Return the blocks that an order runs late: those with an instruction that discards the old
     value, as for `overwriting`, or those behind what others may wait for."""
-    late, code = order.late, kernel.program.code
-    return frozenset(
-        number
-        for number, block in enumerate(kernel.blocks)
-        if (late == "overwriting" and any(map(_overwrites, block.code)))
-        or (late == "told" and block.start and tells(code[block.start - 1]))
-    )
+    if order.late == "overwriting":
+        late = [any(map(_overwrites, block.code)) for block in kernel.blocks]
+    elif order.late == "told":
+        code = kernel.program.code
+        late = [block.start > 0 and tells(code[block.start - 1]) for block in kernel.blocks]
+    else:
+        return frozenset()
+    return frozenset(number for number, each in enumerate(late) if each)
 
 
 def _overwrites(instruction: Instruction) -> bool:
     """Return whether it is an exchange, or a store that others see at once."""
     discards = instruction.parts[0] == "st" or "exch" in instruction.parts
-    return discards and _orders_arrivals(instruction)
+    return discards and tells(instruction)
 
 
 def _tells_the_grid(instruction: Instruction) -> bool:
@@ -406,6 +407,6 @@ def _orders_arrivals(instruction: Instruction) -> bool:
     head = instruction.parts[0]
     if head in ("bar", "barrier"):  # of some threads of a CTA
         return "cluster" not in instruction.parts and len(instruction.operands) > 1
-    if head in ("st", "ld"):  # a flag
-        return not {"volatile", "relaxed", "acquire", "release"}.isdisjoint(instruction.parts)
-    return head in ("atom", "red", "mbarrier")
+    if head == "ld":  # a flag
+        return not {"volatile", "relaxed", "acquire"}.isdisjoint(instruction.parts)
+    return head == "mbarrier" or tells(instruction)

@@ -135,11 +135,11 @@ class Scheduler:
         before, so that arrivals come one by one; else the place that has not run for longest."""
         length = len(self.kernel.blocks)
         if self._turns is not None and self._steps - self._lent_at < TURN_STEPS:
-            same = [p for p in places if p // length == self._lent]
+            same = [p for p in places if self._turn(p) == self._lent]
             places = [p for p in same if p % length not in self._waiting] or places
         place = min(places, key=lambda p: self._last_run.get(p, -1))
-        if place // length != self._lent:
-            self._lent, self._lent_at = place // length, self._steps
+        if self._turn(place) != self._lent:
+            self._lent, self._lent_at = self._turn(place), self._steps
         return place
 
     def _of_other_warps(self, place: int) -> Iterator[int]:

@@ -143,9 +143,10 @@ def apply(
     old = access_shape.data_of(what, address.size)
     batch.signals.atomics += 1
     backwards = batch.launch.order.late == "told" and batch.signals.atomics % 2 == 0
-    order = np.argsort(address, kind="stable")
     if backwards:
         order = np.lexsort((lanes, -(lanes >> 5), address))
+    else:
+        order = np.argsort(address, kind="stable")
     starts = np.flatnonzero(begin_of_runs(address[order]))
     length = np.diff(np.append(starts, address.size))
     same = np.zeros(address.size, np.bool_)

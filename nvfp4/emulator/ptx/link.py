@@ -240,9 +240,7 @@ class _Linker:
         targets = self.tables.get(table.label, ()) if isinstance(table, syntax.Target) else ()
         if not targets:
             raise self.error(f"{node.opcode} takes the label of a list of branch targets")
-        behind = self.new_label()
-        if node.guard is not None:
-            self.jump(behind, replace(node, negated=not node.negated))
+        behind = self.label_behind(node)
         for number, target in enumerate(map(self.name, targets)):
             assert isinstance(target, syntax.Target)
             mine = self.new_register(f"{node.opcode} {number}", "pred")
@@ -251,6 +249,14 @@ class _Linker:
             last = number == len(targets) - 1
             self.jump(target.label, replace(compare, guard=None if last else mine))
         self.place_label(behind)
+
+    def label_behind(self, node: syntax.Instruction) -> int:
+        """Return a label for the end of what an instruction becomes. Threads for which its guard
+        does not hold go there."""
+        label = self.new_label()
+        if node.guard is not None:
+            self.jump(label, replace(node, negated=not node.negated))
+        return label
 
     def jump(self, label: int, node: syntax.Instruction) -> None:
         """Branch to a label under the guard of `node`."""
@@ -375,10 +381,7 @@ class _Linker:
         actuals = (*results, *arguments)
         if len(formals) != len(actuals):
             raise self.error(f"{function.name} takes {len(formals)} arguments, not {len(actuals)}")
-        end = self.new_label()
-        if node.guard is not None:
-            # Threads for which the guard does not hold skip the whole call.
-            self.jump(end, replace(node, negated=not node.negated))
+        end = self.label_behind(node)
         bound: dict[str, Binding] = {}
         for formal, actual in zip(formals, actuals, strict=True):
             value = self.operand(actual)

@@ -236,7 +236,9 @@ def tells(instruction: Instruction) -> bool:
     head, *rest = instruction.parts
     if head == "st":
         return not {"volatile", "relaxed", "release"}.isdisjoint(rest)
-    at_barrier = head in ("mbarrier", "bar", "barrier") and any(p[:6] == "arrive" for p in rest)
+    at_barrier = head in ("mbarrier", "bar", "barrier") and any(
+        p.startswith("arrive") for p in rest
+    )
     return at_barrier or head in ("atom", "red")
 
 

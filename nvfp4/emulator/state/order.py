@@ -72,7 +72,7 @@ class Order:
             rows, mixed = rows.reshape(-1, size)[:, ::-1].reshape(-1), mixed[::-1]
         if self.number == 2 or size > 1:
             cta_turn = rows % turns
-        else:
+        else:  # the last one alone: two that draw tickets in one step are never told apart
             cta_turn = rows * (turns - 1) // max(ctas - 1, 1)
         turn: Array = cta_turn[cta] * warps + np.argsort(mixed)[warp]
         return turn.astype(np.int64)

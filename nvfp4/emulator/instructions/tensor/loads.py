@@ -174,8 +174,8 @@ def _note_undefined(
 @instruction("tcgen05.st", operands="[] _ _?", modifiers=_MODIFIERS)
 def store(site: Site) -> Action:
     """tcgen05.st.sync.aligned.shape.num.b32 [taddr]{, split}, r."""
-    values = site.items(len(site.operands) - 1)
-    fragment = _fragment_of(site, len(site.operands) - 1, 1)
+    last = len(site.operands) - 1
+    values, fragment = site.items(last), _fragment_of(site, last, 1)
 
     def run(ex: Execution, address: Array, mask: Array, *data: Array) -> None:
         rows = np.stack([by_warp(ex.group, each) for each in data])
