@@ -71,9 +71,9 @@ class Runner:
         self._last_output: Any = None
         self._first: dict[int, tuple[Tree, list[torch.Tensor]]] = {}
         """The first outputs of cases, which later calls must not write to."""
-        self._number = 0
-        self._graph: tuple[Any, Any] | None = None
-        """The case's call as a CUDA graph, and its output."""
+        self._number, self._case = 0, ""
+        self._graphs: dict[str, tuple[Any, Any]] = {}
+        """The calls of cases as CUDA graphs, and their outputs, by number and inputs."""
         self._captures = False
         """Whether the last call is the one that is captured."""
         self.output = self.inputs
@@ -162,6 +162,7 @@ class Runner:
 
     def _open_case(self, request: messages.OpenCase, fd: int | None) -> object:
         self.buffers.close()
+        self._graphs.clear()  # other buffers may lie elsewhere
         self._plan(request)
         assert fd is not None
         self.buffers = open_buffers(sizes_of(self.inputs, self.room_bytes), self.device, fd)
@@ -171,7 +172,7 @@ class Runner:
         self.inputs = tree_of(request.inputs)
         self._expected = tree_of(request.expected) if request.expected else None
         self.room_bytes, self._number = request.room_bytes, request.number
-        self._graph = None
+        self._case = f"{request.number} {request.inputs}"
 
     def _open_host(self, request: messages.OpenHost, fd: int | None) -> None:
         assert fd is not None
@@ -180,7 +181,7 @@ class Runner:
 
     def _call(self, request: messages.Call, fd: int | None) -> messages.Called:
         kernel, data = self.kernel, self.data(self.buffers)
-        self._captures = request.in_graph and self._graph is None
+        self._captures = request.in_graph and self._case not in self._graphs
         call = self._replay(data) if request.in_graph else lambda: kernel(data)
         output, time = self._timer.time(call)
         self._last_output = output
@@ -189,12 +190,12 @@ class Runner:
 
     def _replay(self, data: Any) -> Callable[[], Any]:
         """Return the replay of the case's call, which is captured if that has not been done."""
-        if self._graph is None:
+        if self._captures:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 output = self.kernel(data)
-            self._graph = graph, output
-        replayed, result = self._graph
+            self._graphs[self._case] = graph, output
+        replayed, result = self._graphs[self._case]
         return lambda: (replayed.replay(), result)[1]
 
     def _hand_over_again(self, request: messages.HandOverAgain, fd: int | None) -> None:
