@@ -506,7 +506,7 @@ def same(place):
         (CAPTURES, "kept or kept.append(found[0].sum().item())", None, 0),
         (CAPTURES, "found[0].sum().item()", "contract.not_capturable", 0),
         (CAPTURES, "kept or kept.extend(torch.zeros(99, 1, device='cuda')); "
-         "same[1,](found[0].mul_(kept.pop().add_(1)), num_warps=1)", "output.mismatch", 0),  # right once
+         "same[1,](found[0].mul_(kept.pop().add_(1)), num_warps=1)", "output.mismatch", 0),
     ],
 )  # fmt: skip
 def test_calls_are_made_as_the_problems_own_eval_makes_them(

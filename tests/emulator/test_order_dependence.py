@@ -197,6 +197,28 @@ def test_a_bulk_store_reads_between_what_it_waits_for_and_what_waits_for_it(
     assert cause is None if right else isinstance(cause, errors.SharedRace)
 
 
+# The second half of the CTAs reads what the first half writes, behind flags of an earlier launch.
+STALE_FLAG = """
+setp.ne.u32 %p1, %r0, 0; @%p1 bra END;
+mov.u32 %r9, %ctaid.x; and.b32 %r10, %r9, 7; mul.wide.u32 %d1, %r10, 4;
+add.u64 %d2, %q0, %d1; add.u64 %d3, %q1, %d1; setp.gt.u32 %p2, %r9, 7; @%p2 bra READ;
+st.global.u32 [%d3], 5; red.release.gpu.global.add.u32 [%d2], 1; bra END;
+READ: atom.acquire.gpu.global.add.u32 %r5, [%d2], 0; setp.eq.u32 %p2, %r5, 0; @%p2 bra READ;
+ld.global.u32 %r6, [%d3]; st.global.u32 [%d3 + 32], %r6;
+END:
+"""
+
+
+@pytest.mark.parametrize("flag", [0, 1])
+def test_a_half_of_the_ctas_that_does_not_wait_for_the_other_is_found(flag: int) -> None:
+    worlds, flags, out = Worlds(), words(8), words(16)
+    for _ in range(2):  # once compiled, it is quick enough to run again
+        worlds, flags[:], out[:] = Worlds(), flag, 0
+        run(worlds, STALE_FLAG, flags, out, grid=16, block=64)
+    assert (out == 5).all()
+    assert isinstance(cause_of(worlds, out), errors.OrderDependence) == flag
+
+
 # Of two CTAs, the first stores its number and the second adds to it. The ticket was drawn before.
 LOST_SUM = """
 setp.ne.u32 %p1, %r0, 0; @%p1 bra END;

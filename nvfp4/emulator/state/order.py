@@ -70,7 +70,9 @@ class Order:
         mixed = _mixed(warps)
         if self.number == 2:
             rows, mixed = rows.reshape(-1, size)[:, ::-1].reshape(-1), mixed[::-1]
-        if self.number == 2 or size > 1:
+        if self.number == 2:  # the halves of a grid, which may wait for each other, share no turns
+            cta_turn = rows % (turns + 1)
+        elif size > 1:
             cta_turn = rows % turns
         else:  # the last one alone: two that draw tickets in one step are never told apart
             cta_turn = rows * (turns - 1) // max(ctas - 1, 1)
