@@ -85,8 +85,8 @@ class Checked(Record):
     message: str = ""
     wrong: int = 0
     elements: int = 0
-    error_share: float = 0.0
-    """The largest error over the allowed one."""
+    error_share: float | None = None
+    """The largest error over the allowed one, if the problem tells."""
     causes: list[dict[str, Any]] = field(default_factory=list)
     """Likely causes, for programs; see ``records.failures.Failure``."""
     unclear: bool = False

@@ -57,7 +57,8 @@ class Hooks:
             report["emulated"] = "true"
             # Not in the way of what else is emulated now.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
-        report["error_share"] = f"{opened.error_share:.6g}"
+        if opened.error_share is not None:
+            report["error_share"] = f"{opened.error_share:.6g}"
         report.update(opened.mark())
         found = findings_of(opened, called)
         if found:
@@ -140,7 +141,7 @@ def _of_output(opened: OpenedCase) -> Iterator[Finding]:
             hint = f"return {wanted.path if wanted.path.isidentifier() else wanted.dtype}"
             yield _finding("output_dtype", f"custom_kernel returned {got.dtype}, {taken}", hint)
             break
-    if opened.error_share > 1:
+    if opened.error_share is not None and opened.error_share > 1:
         yield _finding(
             "tolerance",
             f"the largest error is {opened.error_share:.3f} times the allowed one; the "

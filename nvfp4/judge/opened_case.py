@@ -92,8 +92,8 @@ class OpenedCase:
         self._explain = setup.explain
         self._referee = setup.referee
         self.plan: CasePlan = setup.referee.plan(case)
-        self.error_share = 0.0
-        """The largest error so far over the allowed one."""
+        self.error_share: float | None = None
+        """The largest error so far over the allowed one, if the problem tells."""
         self.changed: list[str] = []
         """Inputs that a call has written to, if that is allowed; no outputs."""
         self.rewrites = False
@@ -427,7 +427,8 @@ class OpenedCase:
         """Raises SubmissionFailed if an output is wrong."""
         checked = self._referee.check(drawn, output, self._explain)
         if checked.passed:
-            self.error_share = max(self.error_share, checked.error_share)
+            if checked.error_share is not None:
+                self.error_share = max(self.error_share or 0.0, checked.error_share)
             return
         if checked.unclear:
             raise SubmissionFailed("not_judged.rounding", checked.message)

@@ -67,5 +67,5 @@ class OutputChecked(Record):
     message: str
     wrong: int
     elements: int
-    error_share: float
+    error_share: float | None
     unclear: bool

@@ -74,7 +74,7 @@ class FolderProblem:
     def _needed(self, name: str) -> Callable[..., Any]:
         found = getattr(self._reference, name, None)
         if not callable(found):
-            raise ProblemFailed(f"reference.py defines no {name}")
+            raise ProblemFailed(f"reference.py defines no {name}, which judging needs")
         return found
 
     def refuse(self, arguments: dict[str, Any]) -> None:
