@@ -254,7 +254,7 @@ def run_ctas(
     try:
         while len(queue):
             batch = Batch(state, queue.start(size))
-            scheduler = Scheduler(compiled, batch)
+            scheduler = Scheduler(compiled, batch, together)
             scheduler.run()
             note_unwaited(batch)
             require_freed(batch)

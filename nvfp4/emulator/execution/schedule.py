@@ -30,6 +30,8 @@ TURN_STEPS = 256
 # Where a warp's lanes leave a loop at different times, the first wait for the last on a GPU. Here
 # they may go on if the loop has read memory, which they may write, in so many blocks.
 READING_STEPS = 64
+_BLOCKS_OF_A_POLL = 32
+"""The most basic blocks of a round of a loop that is taken to wait."""
 IDLE_WAKES = 64
 PATIENCE = 64
 STEP_LIMIT = 5_000_000
@@ -43,7 +45,7 @@ class Scheduler:
     held: the threads that a block's gate holds back, by place.
     """
 
-    def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
+    def __init__(self, kernel: CompiledKernel, batch: Batch, together: bool = False) -> None:
         self.kernel = kernel
         self.batch = batch
         shape = (batch.grid.ctas, batch.grid.threads)
@@ -79,6 +81,9 @@ class Scheduler:
         self._lent, self._lent_at = -1, 0
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
+        # When something changed last that other CTAs see, and how often they were polled since.
+        self._told_at, self._polled = 0, 0
+        self._may_starve = not together
 
     def run(self) -> None:
         """Execute all lanes of the batch. Raises the errors of emulator.errors."""
@@ -100,6 +105,8 @@ class Scheduler:
             if admitted is not None:
                 if self._steps - self._changed_at > QUIET_STEPS:
                     self._refuse_standstill(place, admitted)
+                if self._may_starve and self._steps - self._told_at > QUIET_STEPS:
+                    self._refuse_starvation(place, admitted)
                 self._advance(place, admitted)
         if self.held or any(barrier.waiting for barrier in self.batch.all_barriers()):
             held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
@@ -274,6 +281,9 @@ class Scheduler:
         signals = self.batch.signals
         if signals.arrived or signals.met:
             self._follow_barriers()
+        self._polled += self._standstill.polls(number)
+        if self._standstill.tells[number] or (signals.changed and not signals.released):
+            self._told_at, self._polled = now, 0
         if signals.changed:
             # A change that held threads may wait for, and lanes that were released.
             signals.changed = False
@@ -285,6 +295,15 @@ class Scheduler:
             self._changed_at = now
         elif self._standstill.changes[number]:
             self._changed_at = now
+
+    def _refuse_starvation(self, place: int, group: Group) -> None:
+        """Raise if threads poll, between barriers or stores to shared memory, what CTAs that have
+        not begun may write."""
+        if self._polled * _BLOCKS_OF_A_POLL > self._steps - self._told_at:
+            error = self._standstill.error(self.runs, {place: group, **self.groups})
+            if error.starved:
+                raise error
+        self._told_at, self._polled = self._steps, 0
 
     def _refuse_standstill(self, place: int, group: Group) -> None:
         """Raise if threads still run and none of them can make progress."""

@@ -41,6 +41,7 @@ class Standstill:
     def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
         self.kernel = kernel
         self.batch = batch
+        self.tells = [any(map(_leaves_the_cta, block.code)) for block in kernel.blocks]
         self.changes = [not _CHANGING.isdisjoint(block.kinds) for block in kernel.blocks]
         self.reads = [any(each.parts[0] in _READING for each in b.code) for b in kernel.blocks]
         self._since = -1
@@ -48,7 +49,7 @@ class Standstill:
         self._kept: _State | None = None
         self._kept_looks = 0
         self._most_looks = 1
-        self._before: Array = np.zeros(0, np.int64)
+        self._before: Array = np.zeros(len(kernel.blocks), np.int64)
         self._polled: Array = np.zeros(0, np.int64)
         self._polls: dict[int, bool] = {}
 
@@ -89,7 +90,7 @@ class Standstill:
 
     # --- messages -----------------------------------------------------------------------
 
-    def error(self, runs: Array, groups: Mapping[int, Group]) -> EmulatorError:
+    def error(self, runs: Array, groups: Mapping[int, Group]) -> RunawayKernel:
         """Return the error to raise when `look` returns true. groups: those that can run."""
         reads = list(self.polling(runs))
         sites = reads or [self._loop(runs)]
@@ -178,6 +179,13 @@ def _is_poll(instruction: Instruction) -> bool:
     if parts[0] == "mbarrier":
         return "test_wait" in parts or "try_wait" in parts
     return parts[0] == "atom" or (parts[0] == "ld" and not _STRONG.isdisjoint(parts))
+
+
+def _leaves_the_cta(instruction: Instruction) -> bool:
+    """Return whether it may write to memory that other CTAs see."""
+    parts = instruction.parts
+    own = any(part in ("shared", "shared::cta", "local") for part in parts)
+    return parts[0] == "cp" or (parts[0] == "st" and not own)
 
 
 def _arrives(instruction: Instruction) -> bool:
