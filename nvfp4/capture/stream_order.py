@@ -122,10 +122,10 @@ def _lags(stream: int, clocks: dict[int, Clocks]) -> bool:
     return any(known.get(each, 0) < its.get(each, 0) for each, its in clocks.items())
 
 
-def _refuse_capture(stream: int | None) -> None:
-    """Raise NotWhileCapturing if the host waits for the device, or for a captured stream."""
+def refuse_capture(why: str, stream: int | None = None) -> None:
+    """Raise NotWhileCapturing in a capture. stream: if given, only if it takes part."""
     if _captured and (stream is None or stream in _captured):
-        raise forbidden("the host waits for it")
+        raise forbidden(why)
 
 
 def made(stream: int, blocking: bool) -> None:
@@ -225,7 +225,7 @@ def wait_for_stream(stream: int, other: int) -> None:
 
 def synchronize(stream: int | None = None) -> None:
     """Record that the host waits for a stream, or for the device. Raises NotWhileCapturing."""
-    _refuse_capture(stream)
+    refuse_capture("the host waits for it", stream)
     _wait()
     _join(_host, _launches if stream is None else _before[stream])
 
@@ -233,7 +233,7 @@ def synchronize(stream: int | None = None) -> None:
 def synchronize_event(event: int) -> None:
     """Record that the host waits for an event. Raises NotWhileCapturing."""
     if event in _in_capture:
-        _refuse_capture(None)
+        refuse_capture("the host waits for it")
     _wait()
     _join(_host, _recorded.get(event, {}))
 

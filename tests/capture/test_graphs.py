@@ -32,6 +32,7 @@ def test_operators_are_done_again_on_what_is_there_then() -> None:
         out[1:].copy_(doubled)
         out += 1
         torch.cuda._sleep(1000)
+    assert doubled.isnan().all(), "nothing is computed before a replay"
     for start in (0.0, 10.0):
         stream_order.begin()
         x.copy_(torch.arange(4.0) + start)
@@ -93,7 +94,8 @@ def test_what_waits_for_the_device_is_not_permitted_in_a_capture() -> None:
     for waits in (
         lambda: x.sum().item(), x.cpu, lambda: torch.tensor([1.0], device="cuda"),
         torch.cuda.synchronize, lambda: torch.cuda.current_stream().synchronize(),
-        lambda: torch.cuda.current_stream().record_event().synchronize(),
+        lambda: torch.cuda.current_stream().record_event().synchronize(), lambda: x[x > 0],
+        lambda: x.int().bincount(), lambda: x.repeat_interleave(x.int()),
     ):  # fmt: skip
         graph = torch.cuda.CUDAGraph()
         with (

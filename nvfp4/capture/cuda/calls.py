@@ -113,7 +113,8 @@ def occupancy(runtime: CudaRuntime, function: int, threads: int, shared_bytes: i
 
 def _allocate(runtime: CudaRuntime, size: int, shared: bool = False) -> int:
     """Allocate device memory and return its address. shared: whether host code can access it.
-    Raises CudaError."""
+    Raises CudaError, and NotWhileCapturing."""
+    stream_order.refuse_capture("memory is allocated")
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
     return runtime.allocate(size, shared=shared) if size else 0

@@ -4,6 +4,7 @@ An operator that makes tensors runs when it is captured, so that its results exi
 each replay.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,8 +23,15 @@ OVERWRITING = (
 )
 """Operators that read nothing of their first argument."""
 
-_READING = ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim")
+_READING = (
+    *("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim"),
+    *("unique_consecutive", "bincount", "_linalg_eigh", "linalg_eig", "_linalg_svd"),
+)
 """Operators that wait for the device."""
+_INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_")
+
+_made: list[torch.Tensor] = []
+"""What operators have made in the capture under way."""
 
 
 class CUDAGraph:
@@ -39,11 +47,15 @@ class CUDAGraph:
         if not stream.cuda_stream:
             raise RuntimeError("CUDA graphs must be captured on a non-default stream.")
         graphs.begin(stream.cuda_stream)
+        _made.clear()
 
     def capture_end(self) -> None:
         """End the capture and keep its steps. Raises RuntimeError if there is none, or a stream
         that takes part is not joined."""
         self._steps = graphs.end()
+        for each in map(as_cpu, _made):  # nothing has been computed before a replay
+            each.fill_(math.nan)
+            tell_written(each)
 
     def instantiate(self) -> None:
         """Do nothing: a captured graph can be replayed as it is."""
@@ -91,7 +103,7 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     base = name.partition(".")[0]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        waits = base in _READING or (base == "copy_" and _waits(*args, **kwargs))
+        waits = _waits(base, args, kwargs)
         stream = current_stream().cuda_stream
         if not stream_order.captures(stream):
             results = kernel(*args, **kwargs)
@@ -121,6 +133,10 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
                     target.copy_(as_cpu(new) if new.is_cuda else new)
                     tell_written(target)
 
+        held = {each.untyped_storage().data_ptr() for each in tensors_in([args, *kwargs.values()])}
+        for each in tensors_in(results):
+            if each.is_cuda and each.is_floating_point() and each.element_size() > 1:
+                _made.extend([each] * (each.untyped_storage().data_ptr() not in held))
         graphs.keep(stream, again)  # and with it the memory of the results
         return results
 
@@ -147,6 +163,14 @@ def _zeros(value: Any) -> Any:
     return value
 
 
-def _waits(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> bool:
-    """Return whether this is a copy between host and device that waits."""
-    return not non_blocking and not (target.is_cuda and source.is_cuda)
+def _waits(base: str, args: Any, kwargs: Any) -> bool:
+    """Return whether an operator waits for the device: a copy between host and device, or one whose
+    result has a size that the device decides."""
+    if base == "copy_":
+        non_blocking = kwargs.get("non_blocking", len(args) > 2 and args[2])
+        return not non_blocking and not all(each.is_cuda for each in args[:2])
+    if base in _INDEXING:
+        return any(each.dtype in (torch.bool, torch.uint8) for each in tensors_in(args[1]))
+    if base == "repeat_interleave":
+        return kwargs.get("output_size") is None
+    return base in _READING
