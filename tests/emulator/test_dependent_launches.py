@@ -65,6 +65,8 @@ CASES = {
         EARLY,
     ),
     "a launch between that waits": ([first(), f"{TRIGGER} {WAIT}", f"{WAIT} {LOAD} {STORE}"], ""),
+    "a launch between that waits too late": ([first(), f"{TRIGGER} {WAIT}", LOAD + STORE], EARLY),
+    "a launch between that waits in time": ([first(), f"{WAIT} {TRIGGER}", LOAD + STORE], ""),
     "a bulk copy": ([first(), BULK], r"cp\.async\.bulk"),
 }
 """Launches, and what is found in the last: nothing, a finding, or a part of the error."""

@@ -79,7 +79,7 @@ def launch(
 ) -> None:  # fmt: skip
     dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     registers = grid_barrier(runtime, function, *dims, shared_bytes, stream) if cooperative else {}
-    early = bool(programmatic and not cooperative)
+    early = bool(programmatic)
     runtime.launch(function, *dims, arguments, shared_bytes, stream, registers, early)
 
 
@@ -188,6 +188,8 @@ def cudaMemcpy(
     for buffer, device, what in zip(found, expected or (), ("source", "target"), strict=False):
         if device and buffer is None:
             raise CudaError(Code.INVALID_VALUE, f"cudaMemcpy: its {what} is no device memory")
+    if None not in found and 0 < abs(to - source) < size:
+        raise CudaError(Code.INVALID_VALUE, "cudaMemcpy: source and target may not overlap")
 
     def copy() -> None:
         if None not in found:

@@ -88,7 +88,8 @@ def launch(
     state, counts = runs.first()
     seen = state.hazards
     left = footprint(asked.kernel, state.memory, state.races, seen.triggered, seen.waited)
-    under_way.ended(asked.stream, asked.programmatic, left)
+    late = seen.late or not seen.triggered
+    under_way.ended(asked.stream, asked.programmatic, left, late)
     suspected = runs.suspected(state, counts) if suspects else (None, None)
     experiment.Comparison(runs.again, runs.other_place, state, worlds).compare_orders(*suspected)
     report = _report(state, runs.compiled, counts)

@@ -5,6 +5,7 @@ Threads that poll memory and read the time do not return to the same values: the
 still if all of them only poll and memory has not changed for long enough.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -105,13 +106,14 @@ class Standstill:
         if not reads:
             message = f"the kernel never leaves this loop: {times:,} rounds have changed nothing"
             hint = "the loop's condition never becomes false"
-        x, y, z = self.batch.launch.asked.grid
-        last = self.batch.last_started()
-        if x * y * z > last + 1:
-            message += f"; {last + 1} of {x * y * z} CTAs have started"
+        launch = self.batch.launch
+        waiting = len(launch.not_started) * self.batch.cluster_size
+        if waiting:
+            ctas = math.prod(launch.asked.grid)
+            message += f"; {ctas - waiting} of {ctas} CTAs have started"
             hint = "a CTA may not wait for one that starts after it: it may never start"
         error = RunawayKernel(message, where=where, hint=hint)
-        error.starved = x * y * z > last + 1
+        error.starved = waiting > 0
         error.endless = not error.starved
         for site in sites[1:_MOST_SHOWN]:
             error.related.append(Related("and in this loop", site.location()))

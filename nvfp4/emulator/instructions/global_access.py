@@ -437,7 +437,7 @@ def check_order_of_launches(
     if not hazards or not batch.launch.check:
         return
     lanes = np.array([lane(i) for i in range(address.size)], np.int64)
-    waited = _waited(batch, lanes)
+    waited = have_waited(batch, lanes)
     found, its = hazards.find(address, nbytes, waited), "writes"
     does = "reads" if flag == READ else "also writes"
     if found is None and flag == WRITTEN:
@@ -456,7 +456,7 @@ def check_order_of_launches(
     )
 
 
-def _waited(batch: Batch, lanes: Array) -> Array:
+def have_waited(batch: Batch, lanes: Array) -> Array:
     """Return for each lane, as bool, whether it has waited, or learned through a barrier that
     another thread of its cluster has."""
     waits, clusters = batch.kept(LaunchWaits), batch.clusters

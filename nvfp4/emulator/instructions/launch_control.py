@@ -14,7 +14,7 @@ from nvfp4.emulator.arrays import distinct
 from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.instructions import action, copy_engine
 from nvfp4.emulator.instructions.bulk_copies import COMPLETION
-from nvfp4.emulator.instructions.global_access import LaunchWaits
+from nvfp4.emulator.instructions.global_access import LaunchWaits, have_waited
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN
@@ -148,9 +148,13 @@ def griddepcontrol(site: action.Site) -> action.Action:
     def trigger(ex: Execution) -> None:
         lanes, batch = ex.lanes(), ex.batch
         if lanes.size:
-            batch.launch.hazards.triggered = True
-            ctas = batch.kept(_Triggers).ctas
-            ctas[batch.grid.cta[lanes]] = True
+            hazards, ctas = batch.launch.hazards, batch.kept(_Triggers).ctas
+            cta = batch.grid.cta[lanes]
+            hazards.triggered = True
+            if hazards:
+                too_early = cta[~have_waited(batch, lanes) | ctas[cta]]
+                hazards.late |= not np.isin(cta, too_early).all()
+            ctas[cta] = True
             batch.triggered = bool(ctas.all())
 
     return action.Action("special", [], [], wait if waits else trigger)

@@ -388,15 +388,6 @@ class Batch:
         that of its first CTA."""
         return self.numbers[rows * self.cluster_size]
 
-    def last_started(self) -> int:
-        """Return the highest number of a CTA that has started, if clusters are numbered one after
-        the other."""
-        if self.cluster_size == 1:
-            return int(self.numbers.max())
-        clusters = ctas_by_cluster(self.launch.asked.grid, self.launch.cluster)
-        place = int(np.flatnonzero(np.isin(clusters[:, 0], self.numbers)).max())
-        return (place + 1) * self.cluster_size - 1
-
     def cta_alive(self) -> Array:
         """Return whether any thread of each CTA is alive: bool[CTAs]."""
         return np.asarray(self.alive.reshape(self.grid.ctas, self.grid.threads).any(axis=1))

@@ -5,7 +5,7 @@ griddepcontrol.wait, writes of the earlier launch may be missing, and may land a
 own. Reads that the earlier launch makes after its trigger may come after the thread's writes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class Footprint:
     bool[sectors]."""
     waits: bool
     """Whether it has waited for earlier launches."""
+    ends: bool = True
+    """Whether it has ended once a thread of the launch that overlaps it has waited."""
 
 
 class UnderWay:
@@ -50,10 +52,11 @@ class UnderWay:
         """The launches that the next launch of a stream may overlap."""
         return list(self._by_stream.get(stream, ())) if programmatic else []
 
-    def ended(self, stream: int, programmatic: bool, left: Footprint) -> None:
-        """Record that a launch of a stream has run. Earlier launches are kept if it has not waited
-        for them."""
-        earlier = [] if left.waits else self.met_by(stream, programmatic)
+    def ended(self, stream: int, programmatic: bool, left: Footprint, late: bool) -> None:
+        """Record that a launch of a stream has run. late: whether the next one begins after it has
+        waited, if it waits: otherwise earlier launches are kept."""
+        met = self.met_by(stream, programmatic)
+        earlier = [] if left.waits and late else [replace(each, ends=left.waits) for each in met]
         self._by_stream[stream] = [*earlier, left]
 
 
@@ -80,7 +83,8 @@ class Hazards:
     """Writes of earlier launches that may still be in flight while a launch runs.
 
     early: whether it runs as early as it may: such writes are invisible until a thread has waited.
-    waited, triggered: whether a thread of the launch has waited or triggered.
+    waited, triggered: whether a thread of the launch has waited or triggered. late: whether a CTA
+    has waited before it triggered.
     """
 
     def __init__(self, met: list[Footprint], memory: GlobalMemory, early: bool) -> None:
@@ -89,8 +93,7 @@ class Hazards:
         def lives(buffer: Buffer) -> bool:
             return (buffer.address, buffer.nbytes) in alive
 
-        self.waited = self.triggered = False
-        self._last = met[-1] if met else None
+        self.waited = self.triggered = self.late = False
         self._parts: list[tuple[Footprint, Written]] = []
         self._read: list[tuple[Footprint, Buffer, Array]] = []
         for launch in met:
@@ -112,7 +115,7 @@ class Hazards:
         """Record that the previous launch has ended, or all earlier ones."""
         late = []
         for launch, part, after in self._landing:
-            if all_of_them or launch is self._last:
+            if all_of_them or launch.ends:
                 contents(part.buffer)[part.where] = after[part.where]
             else:
                 late.append((launch, part, after))
@@ -128,7 +131,7 @@ class Hazards:
         for launch, part in self._parts:
             low = start - part.buffer.address
             near = (low < part.buffer.nbytes) & (low + nbytes > 0)
-            if launch is self._last:
+            if launch.ends:
                 near &= ~waited
             for i in np.flatnonzero(near).tolist():
                 if part.where[max(0, low[i]) : low[i] + nbytes].any():
@@ -141,7 +144,7 @@ class Hazards:
         count."""
         for launch, buffer, late in self._read:
             inside = (address >= buffer.address) & (address < buffer.end)
-            if launch is self._last:
+            if launch.ends:
                 inside &= ~waited
             some = np.flatnonzero(inside)
             each = address[some].astype(np.int64)[:, None] + np.arange(nbytes)
