@@ -391,6 +391,26 @@ def test_a_wait_that_may_time_out_is_repeated(wait: str, right: bool) -> None:
     assert (cause_of(worlds, out) is None) == right
 
 
+# Each CTA waits, between barriers, for the word of the one before it or behind it, and sets its own.
+CHAIN = """
+mov.u32 %r9, %ctaid.x; mul.wide.u32 %d1, %r9, 4; add.u64 %d2, %q0, %d1; mov.u32 %r10, s;
+setp.ne.u32 %p1, %r0, 0;
+WAIT: bar.sync 0; @!%p1 ld.acquire.gpu.global.u32 %r5, [%d2 + FROM];
+@!%p1 st.shared.u32 [%r10], %r5; bar.sync 0;
+ld.shared.u32 %r6, [%r10]; setp.eq.u32 %p2, %r6, 0; @%p2 bra WAIT;
+@!%p1 st.release.gpu.global.u32 [%d2 + TO], 1;
+"""
+
+
+@pytest.mark.parametrize(("begin", "told", "to"), [(0, 0, 4), (36, 4, 0)])
+def test_a_chain_of_more_ctas_than_run_at_once_is_right(begin: int, told: int, to: int) -> None:
+    worlds, out = Worlds(), words(37)
+    out[begin] = 1
+    text = CHAIN.replace("FROM", str(told)).replace("TO", str(to))
+    run(worlds, text, out, grid=36, block=1024, before=".shared .align 4 .b8 s[4];")
+    assert out.all() and not worlds.differences
+
+
 # Each CTA but the first writes its word and waits until all have; then the first adds them up.
 WAITS_FOR_ALL = """
 setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u32 %r1, %ctaid.x; setp.eq.u32 %p2, %r1, 0;

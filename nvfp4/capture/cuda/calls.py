@@ -79,7 +79,7 @@ def launch(
 ) -> None:  # fmt: skip
     dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     registers = grid_barrier(runtime, function, *dims, shared_bytes, stream) if cooperative else {}
-    early = bool(programmatic)
+    early = bool(programmatic and not cooperative)
     runtime.launch(function, *dims, arguments, shared_bytes, stream, registers, early)
 
 
