@@ -29,10 +29,8 @@ def users_frames() -> Iterator[FrameType]:
 
 def users_line() -> tuple[str | None, int | None]:
     """File and line of the user's code on the stack."""
-    for frame in users_frames():
-        if os.path.isabs(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
-    return None, None
+    places = ((frame.f_code.co_filename, frame.f_lineno) for frame in users_frames())
+    return next((place for place in places if os.path.isabs(place[0])), (None, None))
 
 
 def users_file() -> Path:

@@ -139,8 +139,7 @@ class ProcessMemory:
         return [*self._registered.values(), *self._outside_registered(found)]
 
     def _outside_registered(self, found: list[Buffer]) -> list[Buffer]:
-        registered = self._registered.values()
-        return [each for each in found if not any(map(each.meets, registered))]
+        return [each for each in found if not any(map(each.meets, self._registered.values()))]
 
 
 _most_bytes = 256 << 20

@@ -117,8 +117,7 @@ def visible_gpus() -> dict[str, str]:
     """
     if not has_driver():
         return {}
-    command = [sys.executable, "-c", _COUNT]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", _COUNT], cwd="/", capture_output=True, text=True)
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()[-1:] or ["no reason is known"]
         raise SetupError(f"torch cannot count the GPUs: {reason[0]}", "Is torch installed here?")

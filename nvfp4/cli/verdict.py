@@ -222,8 +222,7 @@ class Verdict:
     def full_range_only_warns(self) -> bool:
         """Whether the deciding tests passed, and failed full-range tests show nothing but trouble
         with their inputs."""
-        passed = all(test.status == "pass" for test in self._deciding_tests)
-        return passed and not self.keeps_state
+        return not self.keeps_state and all(test.status == "pass" for test in self._deciding_tests)
 
     @property
     def unclear(self) -> bool:

@@ -206,8 +206,7 @@ class Judge:
 
     def _later(self, case: Case, *arguments: Any, **named: Any) -> LaterCalls:
         def redraw(full_range: bool) -> Drawn:
-            kind = replace(case, full_range=full_range)
-            return self._referee.redraw(kind, secrets.randbits(62))
+            return self._referee.redraw(replace(case, full_range=full_range), secrets.randbits(62))
 
         return LaterCalls(case, redraw, *arguments, **named)
 

@@ -33,8 +33,7 @@ def atomics_ns(gpu: Gpu, code: Code, work: Work, ctas: int) -> float:
         times = each.of_whole_warps if start in scans else each.of_warps
         ns = gpu.atomic_float_ns if _FLOAT.search(opcodes[start]) else gpu.atomic_ns
         taken.append(ns * _times(each, times if start in votes else each.times, scale))
-    places = np.concatenate([each.place for each in words.values()])
-    _, at = np.unique(places, return_inverse=True)
+    _, at = np.unique(np.concatenate([each.place for each in words.values()]), return_inverse=True)
     of_word = float(np.bincount(at, np.concatenate(taken)).max())
     of_piece = gpu.atomic_sector_ns * float(_times(pieces, pieces.times, scale).max())
     return max(of_word, of_piece, gpu.atomics_ns * work.update_requests * scale)

@@ -295,8 +295,7 @@ def _global_use(
         requests = max(access.requests - access.memory_requests, 0.0)
         l2 = max(access.asked - access.memory, 0.0)
         access = replace(access, l2=l2, l2_requests=requests)
-    words = _words(each)
-    passes = max(words, access.l1_passes, (access.lines + access.local_lines) / gpu.l1_lines)
+    passes = max(_words(each), access.l1_passes, (access.lines + access.local_lines) / gpu.l1_lines)
     busy = passes * min(1.0, access.requests / executions)
     if each.name in ("LDGSTS", "ATOM"):  # ATOM: also on shared memory of a cluster
         busy = max(busy, access.passes / executions)

@@ -152,7 +152,5 @@ class Kernel(Record):
 
 
 def all_lines(kernels: list[Kernel]) -> Iterator[tuple[Kernel, LineCost]]:
-    """Yield every line of every kernel."""
-    for kernel in kernels:
-        for line in kernel.lines:
-            yield kernel, line
+    """Every line of every kernel."""
+    return ((kernel, line) for kernel in kernels for line in kernel.lines)

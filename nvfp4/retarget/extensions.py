@@ -196,8 +196,7 @@ class Failure:
     def of(cls, named: Mapping[str, Any]) -> "Failure":
         """Return the failure of a build. named: arguments of torch's function that builds."""
         asked = {name: each for name, each in named.items() if name != "verbose"}
-        searched = os.environ.get(_INCLUDED)
-        digest = hashlib.sha256(repr((searched, sorted(asked.items()))).encode())
+        digest = hashlib.sha256(repr((os.environ.get(_INCLUDED), sorted(asked.items()))).encode())
         for source in named.get("sources", ()):
             with contextlib.suppress(OSError):  # which the build tells
                 digest.update(Path(source).read_bytes())

@@ -131,8 +131,7 @@ def _replacement(placed: _Placed, target: Target, prefix: str, module: Module) -
         why = str(impossible)
     if why is None:
         return None
-    source = module.sources.at(node.line)
-    raise NotRetargetable(node.opcode, str(target), why, node.line, source)
+    raise NotRetargetable(node.opcode, str(target), why, node.line, module.sources.at(node.line))
 
 
 def _version(text: str, target: Target, newest: Version | None) -> Version:

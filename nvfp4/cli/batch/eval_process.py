@@ -307,6 +307,5 @@ def read_candidates(paths: Sequence[Path]) -> tuple[list[Candidate], list[tuple[
         except SetupError as error:
             unreadable.append((path, error))
             continue
-        same = found.setdefault(described.sha256, Candidate(described.sha256, content))
-        same.paths.append(path)
+        found.setdefault(described.sha256, Candidate(described.sha256, content)).paths.append(path)
     return list(found.values()), unreadable

@@ -130,8 +130,7 @@ class BatchFile:
 
 def _locked(path: Path) -> int:
     """Open and lock a file to append to. Raises BlockingIOError if another has it, and OSError."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-    fd = os.open(path, flags, 0o666)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:

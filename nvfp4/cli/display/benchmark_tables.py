@@ -225,8 +225,7 @@ def score_line(verdict: Verdict) -> Text:
         return Text(f"geometric mean: none, {score.reason}", style="bold")
     line = Text()
     if score.ranking_by != "geom":
-        what = rankings[score.ranking_by]
-        line.append(f"{what}: {microseconds(score.ranked_us)} us   ", "bold")
+        line.append(f"{rankings[score.ranking_by]}: {microseconds(score.ranked_us)} us   ", "bold")
     line.append("geometric mean: ", "bold")
     line.append(microseconds(score.geomean_us), "bold").append(" us")
     if score.floor_geomean_us:

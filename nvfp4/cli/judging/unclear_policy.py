@@ -163,10 +163,8 @@ class Pace:
         if elements in known:
             return max(_shortest_case_s, known[elements])
         (least, first_s), *_, (most, last_s) = sorted([min(self._passed), *self._passed])
-        if most > least and last_s > first_s:
-            element_s = (last_s - first_s) / (most - least)
-        else:
-            element_s = min(last_s / most, _slowest_s)
+        rises = most > least and last_s > first_s
+        element_s = (last_s - first_s) / (most - least) if rises else min(last_s / most, _slowest_s)
         return max(_shortest_case_s, last_s + element_s * (elements - most))
 
 

@@ -31,7 +31,8 @@ def _full_range(verdict: Verdict) -> Iterator[Warning]:
     tests = [test for test in _warning_tests(verdict) if _is_of_a_deciding_shape(test, verdict)]
     tried = [each.full_range for each in verdict.benchmarks if each.full_range]
     wrong = sum(test.status == "fail" for test in tests), tried.count("fail")
-    left = sum(test.status == "skipped" and not _is_slow(test) for test in tests)
+    why_left = [each.failure.code for each in tests if each.status == "skipped" and each.failure]
+    left = sum(code not in ("not_judged.too_slow", "timeout.mode") for code in why_left)
     parts = [
         f"{word} {count} of {several(len(of), noun)}"
         for word, count, of, noun in (
@@ -49,10 +50,6 @@ def _full_range(verdict: Verdict) -> Iterator[Warning]:
             if verdict.problem == leaderboard
             else "The problem's extras draw these: values that its own inputs seldom have.",
         )
-
-
-def _is_slow(test: TestResult) -> bool:
-    return test.failure is None or test.failure.code in ("not_judged.too_slow", "timeout.mode")
 
 
 def _strict(verdict: Verdict) -> Iterator[Warning]:

@@ -133,10 +133,7 @@ def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
     Division by zero, which PTX leaves open, gives all ones for both, as on the device.
     """
     unsigned = np.dtype(f"u{type_.bits // 8}")
-    if type_.name[0] == "u":
-        a_size, b_size = a, b
-    else:
-        a_size, b_size = np.abs(a).view(unsigned), np.abs(b).view(unsigned)
+    a_size, b_size = np.abs(a).view(unsigned), np.abs(b).view(unsigned)
     zero = b_size == 0
     safe = np.where(zero, b_size.dtype.type(1), b_size)
     quotient = np.where(zero, ~a_size.dtype.type(0), a_size // safe)

@@ -123,8 +123,7 @@ class CompiledKernel:
             if symbol.space == "shared":
                 values[index] = batch.shared_windows + np.uint64(symbol.offset)
                 continue
-            base = batch.launch.symbols[symbol.name]
-            values[index] = np.array([base + symbol.offset], np.uint64)
+            values[index] = np.array([batch.launch.symbols[symbol.name] + symbol.offset], np.uint64)
         return values
 
 

@@ -38,14 +38,11 @@ def update_of(site: Site, space: str) -> Update:
     if operation == "inc":
         return lambda old, b, c: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
     if operation == "dec":
-        one = np.uint32(1)
-        return lambda old, b, c: np.where((old == 0) | (old > b), b, old - one)
+        return lambda old, b, c: np.where((old == 0) | (old > b), b, old - np.uint32(1))
     type_name = site.type()
-    if type_name == "f32" and operation == "add" and space == "global":
-        # In global memory the addition flushes subnormal numbers; in shared memory it does not.
-        function = resolve("add.ftz.f32").function
-    else:
-        function = resolve(f"{operation}.{type_name}").function
+    # In global memory the addition flushes subnormal numbers; in shared memory it does not.
+    flushes = type_name == "f32" and operation == "add" and space == "global"
+    function = resolve("add.ftz.f32" if flushes else f"{operation}.{type_name}").function
     return lambda old, b, c: function(old, b)[0]
 
 
@@ -142,8 +139,7 @@ def apply(
     batch.launch.rounds |= "add" in what.site.parts and what.site.type() in _ROUNDED
     old = access_shape.data_of(what, address.size)
     batch.signals.atomics += 1
-    backwards = batch.launch.order.late == "told" and batch.signals.atomics % 2 == 0
-    if backwards:
+    if batch.launch.order.late == "told" and batch.signals.atomics % 2 == 0:  # the last warps first
         order = np.lexsort((lanes, -(lanes >> 5), address))
     else:
         order = np.argsort(address, kind="stable")

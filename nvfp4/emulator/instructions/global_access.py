@@ -56,8 +56,7 @@ def write_bytes(batch: Batch, site: Site, address: Array, lanes: Array, new: Arr
 
 def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane: int) -> None:
     """Record a lane's copy that reads `nbytes` at each address; the addresses have been checked."""
-    access = Access(site, "global", nbytes, 1)
-    _note_reads(batch, access, address, np.full(address.size, lane))
+    _note_reads(batch, Access(site, "global", nbytes, 1), address, np.full(address.size, lane))
 
 
 def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array) -> None:
@@ -113,8 +112,7 @@ def _note_reads(batch: Batch, access: Access, address: Array, lanes: Array) -> N
         # A flag that others set: the reader knows what they did before they set it.
         races.exchange(races.channels(address), who, tells=False, acquires=True)
     site.record_access(batch, "global", address, access.nbytes, lanes, writes=False)
-    nc = "nc" in site.parts
-    found = races.reads(address, access.nbytes, who, nc=nc, strong=access.strong)
+    found = races.reads(address, access.nbytes, who, nc="nc" in site.parts, strong=access.strong)
     _note(batch, site, READ, access.nbytes, address, lanes, found)
 
 

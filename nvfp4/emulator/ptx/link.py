@@ -121,8 +121,7 @@ class _Linker:
         return PtxSyntaxError(message, where=self.place(self.line), hint=hint)
 
     def place(self, line: int, text: str | None = None) -> SourceLocation:
-        source = self.module.sources.at(line)
-        return SourceLocation(self.program.kernel, line, text, source=source)
+        return SourceLocation(self.program.kernel, line, text, source=self.module.sources.at(line))
 
     # --- variables ----------------------------------------------------------------------
 

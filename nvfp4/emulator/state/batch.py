@@ -432,8 +432,7 @@ class Batch:
 
     def coordinates(self, lane: int) -> tuple[Dim3, Dim3]:
         """Return CTA and thread (x, y, z) of a lane of the batch."""
-        cta = int(self.numbers[lane // self.grid.threads])
-        return self.place(cta, lane % self.grid.threads)
+        return self.place(int(self.numbers[lane // self.grid.threads]), lane % self.grid.threads)
 
     def place(self, cta: int, thread: int) -> tuple[Dim3, Dim3]:
         """CTA and thread (x, y, z) of linear numbers in the grid and in the block."""

@@ -162,8 +162,7 @@ def note_conflict(at: LaneSite, what: str, address: int, found: Conflict | None)
     places = [] if found.place is None else [found.place.location()]
     related = [Related("the other access is here", place) for place in places]
     text = f"{what} of tensor memory at {tensor_memory.in_words(address)}: {found.what}"
-    kind = MissingTensorFence if found.unfenced else TensorRace
-    at.note(kind, text, found.hint, related=related)
+    at.note(MissingTensorFence if found.unfenced else TensorRace, text, found.hint, related=related)
 
 
 def note_pipe(

@@ -239,8 +239,7 @@ class _Product:
         team, shape = self.team, self.shape
         for what, first, count in self.plan.columns:
             issue.require_columns_of(team, self.rows, what, first, count)
-        sizes = (shape.rows, shape.columns, shape.depth)
-        numbers = self.pipes.issue(team.site, team.lanes, sizes)
+        numbers = self.pipes.issue(team.site, team.lanes, (shape.rows, shape.columns, shape.depth))
         is_tf32, size = shape.kind == "tf32", shape.element_bytes
         of_a = (self.plan.rows, descriptors.DEPTH_BYTES, shape.transpose_a, size)
         of_b = (self.plan.columns_of_b, descriptors.DEPTH_BYTES, shape.transpose_b, size)

@@ -120,10 +120,8 @@ class Mismatch(Record):
     """(batch, rows) of a few wrong rows of a few batches, finite elements only."""
 
     def __post_init__(self) -> None:
-        batches = np.flatnonzero(self.finite.any(axis=0))
-        for batch in map(int, _spread(batches, _sampled_batches)):
-            rows = np.flatnonzero(self.finite[:, batch])
-            self.sampled.append((batch, _spread(rows, _slow_rows)))
+        for batch in map(int, _spread(np.flatnonzero(self.finite.any(axis=0)), _sampled_batches)):
+            self.sampled.append((batch, _spread(np.flatnonzero(self.finite[:, batch]), _slow_rows)))
 
     @property
     def finite(self) -> Array:

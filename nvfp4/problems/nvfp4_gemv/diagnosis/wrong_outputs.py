@@ -65,16 +65,15 @@ class Diagnosis:
     def causes(self) -> list[dict[str, Any]]:
         """Return for programs the code and arguments of each part's cause, or the output's kind."""
         first = self.contents[0][0] if self.contents else "output.wrong"
-        parts = [_part_record(part) for part in self.parts]
+        parts = [
+            {
+                **best.hypothesis.cause.record(),
+                "explains": best.explained,
+                "or": [each.hypothesis.cause.record() for each in others],
+            }
+            for best, *others in self.parts
+        ]
         return parts or [{"code": first, "explains": 0, "or": []}]
-
-
-def _part_record(part: list[Explanation]) -> dict[str, Any]:
-    return {
-        **part[0].hypothesis.cause.record(),
-        "explains": part[0].explained,
-        "or": [each.hypothesis.cause.record() for each in part[1:]],
-    }
 
 
 def diagnose(data: input_t, output: output_t, ref: output_t) -> Diagnosis:
