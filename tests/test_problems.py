@@ -485,11 +485,10 @@ kept = []
     found = [options["scale"] * x + y for x, y, _ in pairs]
 """
 SAME = """
-import triton
-from triton.language import load, store
+import triton, triton.language as tl
 @triton.jit
 def same(place):
-    store(place, load(place))
+    tl.store(place, tl.load(place))
 """
 
 

@@ -46,10 +46,7 @@ CASES = {
     "it waits for what it reads": ([first(), f"{WAIT} {LOAD} {STORE}"], ""),
     "it does not": ([first(), take()], r"no griddepcontrol\.wait before"),
     "the launch before tells nobody": ([FIRST, f"{LOAD} {STORE}"], "early_access"),
-    "what the launch before has not written": (
-        [first("setp.lt.u32 %p1, %r3, 64; @%p1"), take(LAST_HALF)],
-        "",
-    ),
+    "what is not written before": ([first("setp.lt.u32 %p1, %r3, 64; @%p1"), take(LAST_HALF)], ""),
     "a write that the launch before may overwrite": ([first(), OVERWRITE], "also writes"),
     "other bytes than those that are written": ([first(ODD), take(EVEN)], ""),
     "the first of the bytes that are written": ([first(ODD), take()], "byte 4 of a0"),
@@ -60,10 +57,7 @@ CASES = {
     "one thread waits for its block": ([first(), f"{BY_ONE} bar.sync 0; {LOAD} {STORE}"], ""),
     "one thread waits without a barrier": ([first(), f"{BY_ONE} {LOAD} {STORE}"], "early_access"),
     "a launch between that never waits": ([first(), f"{TRIGGER} {IDLE}", f"{LOAD} {STORE}"], EARLY),
-    "a launch between that never waits, and a wait": (
-        [first(), f"{TRIGGER} {IDLE}", f"{WAIT} {LOAD} {STORE}"],
-        EARLY,
-    ),
+    "the second never waits": ([first(), f"{TRIGGER} {IDLE}", f"{WAIT} {LOAD} {STORE}"], EARLY),
     "a launch between that waits": ([first(), f"{TRIGGER} {WAIT}", f"{WAIT} {LOAD} {STORE}"], ""),
     "a launch between that waits too late": ([first(), f"{TRIGGER} {WAIT}", LOAD + STORE], EARLY),
     "a launch between that waits in time": ([first(), f"{WAIT} {TRIGGER}", LOAD + STORE], ""),
