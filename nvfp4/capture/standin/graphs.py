@@ -53,9 +53,10 @@ class CUDAGraph:
         """End the capture and keep its steps. Raises RuntimeError if there is none, or a stream
         that takes part is not joined."""
         self._steps = graphs.end()
-        for each in map(as_cpu, _made):  # nothing has been computed before a replay
-            each.fill_(math.nan)
-            tell_written(each)
+        while _made:  # nothing has been computed before a replay
+            result = as_cpu(_made.pop())
+            result.fill_(math.nan)
+            tell_written(result)
 
     def instantiate(self) -> None:
         """Do nothing: a captured graph can be replayed as it is."""
@@ -171,6 +172,5 @@ def _waits(base: str, args: Any, kwargs: Any) -> bool:
         return not non_blocking and not all(each.is_cuda for each in args[:2])
     if base in _INDEXING:
         return any(each.dtype in (torch.bool, torch.uint8) for each in tensors_in(args[1]))
-    if base == "repeat_interleave":
-        return kwargs.get("output_size") is None
-    return base in _READING
+    repeats = base == "repeat_interleave" and kwargs.get("output_size") is None
+    return repeats or base in _READING
