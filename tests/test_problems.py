@@ -484,11 +484,11 @@ kept = []
 {RIGHT.partition("    for x")[0]}
     found = [options["scale"] * x + y for x, y, _ in pairs]
 """
-SAME = """
+SETS = """
 import triton, triton.language as tl
 @triton.jit
-def same(place):
-    tl.store(place, tl.load(place))
+def sets(place):
+    tl.store(place, 1.0)
 """
 
 
@@ -504,8 +504,8 @@ def same(place):
          "output.overwritten", 0),
         (CAPTURES, "kept or kept.append(found[0].sum().item())", None, 0),
         (CAPTURES, "found[0].sum().item()", "contract.not_capturable", 0),
-        (CAPTURES, "kept or kept.extend(torch.zeros(99, 1, device='cuda')); "
-         "same[1,](found[0].mul_(kept.pop().add_(1)), num_warps=1)", "output.mismatch", 0),
+        (CAPTURES, "kept or kept.extend(torch.zeros(99, 1, device='cuda')); sets[1,](kept[0]); "
+         "found[0].mul_(kept.pop().add_(1))", "output.mismatch", 0),
     ],
 )  # fmt: skip
 def test_calls_are_made_as_the_problems_own_eval_makes_them(
@@ -514,8 +514,8 @@ def test_calls_are_made_as_the_problems_own_eval_makes_them(
     yml = TASK.replace('"eval.py", "source": "../utils.py"', '"eval.py", "source": "eval.py"')
     own = make_problem(tmp_path, eval=own_eval, yml=yml)
     source = CALLED.replace("    assert counts", "    #") + f"    {body}\n    return found\n"
-    source += SAME * ("same[" in body)
-    command = "bench" if own_eval == KEEPS or "same[" in body else "test"
+    source += SETS * ("sets[" in body)
+    command = "bench" if own_eval == KEEPS or "sets[" in body else "test"
     found = judged(tmp_path, source, command, "--problem", str(own))
     (case, *_) = found.content["benchmarks" if command == "bench" else "tests"]
     assert (case["failure"] or {}).get("code") == code, found.output
