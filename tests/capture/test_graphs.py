@@ -28,7 +28,7 @@ def test_operators_are_done_again_on_what_is_there_then() -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         assert torch.cuda.is_current_stream_capturing()
-        doubled = (x * 2)[1:]
+        doubled = (x * 2).to(x)[1:]
         out[1:].copy_(doubled)
         out += 1
         torch.cuda._sleep(1000)

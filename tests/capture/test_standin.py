@@ -215,6 +215,7 @@ GIVEN: list[tuple[Callable[[torch.Tensor], torch.Tensor], list[int]]] = [
     (lambda x: torch.zeros(4).copy_(x), [0, 1, 2, 3]),
     (lambda x: x.copy_(torch.ones(4)), [1, 1, 1, 1]),
     (lambda x: torch.ones(3).pin_memory().cuda(non_blocking=True), [1, 1, 1]),
+    (lambda x: torch.ones(3, device="cuda").to("cpu", non_blocking=True), [1, 1, 1]),
     (lambda x: torch.ones(3, pin_memory=True).cuda(), [1, 1, 1]),
     (lambda x: x[torch.tensor([1, 3])], [1, 3]),
     (lambda x: torch.conv1d(ones(1, 2, 4), 3 * ones(2, 1, 1), groups=2)[0, 1], [3, 3, 3, 3]),

@@ -75,7 +75,8 @@ def _clone_of_storage(self: torch.UntypedStorage) -> torch.UntypedStorage:
 
 
 def _to_indexed(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    if "cpu" in map(str, (*args, kwargs.get("device"))):
+    where = (each for each in (*args, kwargs.get("device")) if not isinstance(each, torch.Tensor))
+    if "cpu" in map(str, where):
         kwargs.pop("non_blocking", None)  # which would need pinned memory
     return _to(self, *map(indexed, args), **_with_indexed_device(kwargs))
 

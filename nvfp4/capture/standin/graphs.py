@@ -29,9 +29,10 @@ _READING = (
 )
 """Operators that wait for the device."""
 _INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_")
+"""Operators that wait for the device where an index is a mask."""
 
 _made: list[torch.Tensor] = []
-"""What operators have made in the capture under way."""
+"""Results of operators since the capture began; its end unsets them."""
 
 
 class CUDAGraph:
@@ -135,9 +136,8 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
                     tell_written(target)
 
         held = {each.untyped_storage().data_ptr() for each in tensors_in([args, *kwargs.values()])}
-        for each in tensors_in(results):
-            if each.is_cuda and each.is_floating_point() and each.element_size() > 1:
-                _made.extend([each] * (each.untyped_storage().data_ptr() not in held))
+        fresh = (e for e in tensors_in(results) if e.untyped_storage().data_ptr() not in held)
+        _made.extend(e for e in fresh if e.is_cuda and e.is_floating_point() and e.itemsize > 1)
         graphs.keep(stream, again)  # and with it the memory of the results
         return results
 

@@ -133,7 +133,7 @@ def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
     Division by zero, which PTX leaves open, gives all ones for both, as on the device.
     """
     unsigned = np.dtype(f"u{type_.bits // 8}")
-    a_size, b_size = np.abs(a).view(unsigned), np.abs(b).view(unsigned)
+    a_size, b_size = (x if type_.name[0] == "u" else np.abs(x).view(unsigned) for x in (a, b))
     zero = b_size == 0
     safe = np.where(zero, b_size.dtype.type(1), b_size)
     quotient = np.where(zero, ~a_size.dtype.type(0), a_size // safe)
