@@ -47,7 +47,7 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
     # Functions that torch.cuda and its module of random numbers call first.
     initialized: dict[str, Any] = {
         "_lazy_init": _nothing,
-        "_lazy_call": lambda call, **_: call(),
+        "_lazy_call": _seeded,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
     }
@@ -113,6 +113,11 @@ def _require_cuda(device: Any) -> None:
     one."""
     if device is not None and getattr(indexed(device), "type", device) != "cuda":
         raise ValueError(f"Expected a cuda device, but got: {device}")
+
+
+def _seeded(call: Callable[[], None], **_: Any) -> None:
+    stream_order.refuse_capture("another seed is set")
+    call()
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from nvfp4.capture.patches import Patches
+from nvfp4.capture.standin import memory
 from nvfp4.capture.standin.kernels import cpu_for
 from nvfp4.capture.torch_memory import remember
 
@@ -54,7 +55,8 @@ def replace_functions(patches: Patches) -> None:
     patches.set(tensor, "cuda", _cuda)
     patches.set(tensor, "new_tensor", _new_tensor)
     patches.set(tensor, "type", _type)
-    patches.set(tensor, "pin_memory", lambda self, device=None: self.clone())
+    patches.set(tensor, "pin_memory", lambda self, device=None: memory.pin(self.clone()))
+    patches.set(tensor, "is_pinned", memory.is_pinned)
     patches.set(tensor, "record_stream", lambda self, stream: None)
     patches.set(tensor, "__dlpack__", _dlpack)
     patches.set(tensor, "data_ptr", _data_ptr(tensor.data_ptr))
@@ -89,13 +91,14 @@ def _with_indexed_device(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 @functools.cache  # what is registered by its identity has to live on
 def _with_index(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that makes tensors, so that it accepts every name of the device and ignores
-    pinned memory."""
+    """Wrap a function that makes tensors, so that it accepts every name of the device and only
+    marks pinned memory."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        kwargs.pop("pin_memory", None)
-        return original(*args, **_with_indexed_device(kwargs))
+        pinned = kwargs.pop("pin_memory", False)
+        made = original(*args, **_with_indexed_device(kwargs))
+        return memory.pin(made) if pinned else made
 
     return call
 

@@ -12,7 +12,15 @@ from typing import Any
 import torch
 
 from nvfp4.capture import graphs, stream_order
-from nvfp4.capture.standin.memory import as_cpu, as_cuda, tell_written, tensors_in
+from nvfp4.capture.standin.memory import (
+    as_cpu,
+    as_cuda,
+    is_pinned,
+    operator,
+    strided_view,
+    tell_written,
+    tensors_in,
+)
 from nvfp4.capture.standin.streams import Stream, current_stream
 
 UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
@@ -26,10 +34,11 @@ OVERWRITING = (
 _READING = (
     *("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim"),
     *("unique_consecutive", "bincount", "_linalg_eigh", "linalg_eig", "_linalg_svd"),
+    "linalg_matrix_exp",
 )
 """Operators that wait for the device."""
 _INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_")
-"""Operators that wait for the device where an index is a mask."""
+"""Operators that wait for the device where an index is a mask or lies on the host."""
 
 _made: list[torch.Tensor] = []
 """Results of operators since the capture began; its end unsets them."""
@@ -42,8 +51,10 @@ class CUDAGraph:
         self._steps: list[graphs.Step] | None = None
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
-        """Begin to capture. Raises RuntimeError during another capture, and in the default stream,
-        which cannot be captured."""
+        """Begin to capture. Raises RuntimeError during another capture, with a graph that has been
+        captured, and in the default stream, which cannot be captured."""
+        if self._steps is not None:
+            raise RuntimeError("This CUDAGraph instance already owns a captured graph.")
         stream = current_stream()
         if not stream.cuda_stream:
             raise RuntimeError("CUDA graphs must be captured on a non-default stream.")
@@ -116,22 +127,25 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
             if waits:
                 stream_order.synchronize(stream)
             return results
-        if waits:
+        on_host = [each for each in tensors_in(args[:2]) if not each.is_cuda]
+        if waits or (base == "copy_" and not all(map(is_pinned, on_host))):
             raise stream_order.forbidden(f"{name} waits for the device")
+        if torch.Tag.inplace_view in operator(name).tags:  # the host's work
+            return kernel(*args, **kwargs)
         # Such as __irshift__, unlike __rshift__.
         in_place = base.startswith("__i") if base.startswith("__") else base.endswith("_")
         if in_place:
-            graphs.keep(stream, partial(kernel, *args, **kwargs))
+            graphs.keep(stream, partial(kernel, *_as_they_are(args), **kwargs))
             return None if base.startswith("_foreach") else args[0]
         results = _shaped(kernel, args, kwargs)
+        given, targets = _as_they_are(args), [*map(as_cpu, tensors_in(results))]
 
         def again() -> None:
             if base in UNSET:
                 return
-            fresh = tensors_in(kernel(*args, **kwargs))
-            for old, new in zip(tensors_in(results), fresh, strict=True):
-                if old.data_ptr() != new.data_ptr():
-                    target = as_cpu(old) if old.is_cuda else old
+            fresh = tensors_in(kernel(*given, **kwargs))
+            for target, new in zip(targets, fresh, strict=True):
+                if target.data_ptr() != new.data_ptr():
                     target.copy_(as_cpu(new) if new.is_cuda else new)
                     tell_written(target)
 
@@ -156,6 +170,15 @@ def _shaped(kernel: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             raise error from None
 
 
+def _as_they_are(value: Any) -> Any:
+    """Return arguments that do not follow when a tensor gets other sizes in place."""
+    if isinstance(value, (list, tuple)):
+        return [_as_they_are(each) for each in value]
+    if isinstance(value, torch.Tensor) and value.is_cuda:
+        return strided_view(value, value.size(), value.stride(), value.storage_offset())
+    return value
+
+
 def _zeros(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_zeros(each) for each in value]
@@ -171,6 +194,15 @@ def _waits(base: str, args: Any, kwargs: Any) -> bool:
         non_blocking = kwargs.get("non_blocking", len(args) > 2 and args[2])
         return not non_blocking and not all(each.is_cuda for each in args[:2])
     if base in _INDEXING:
-        return any(each.dtype in (torch.bool, torch.uint8) for each in tensors_in(args[1]))
+        indices, values = tensors_in(args[1]), tensors_in(args[2:3])
+        on_host = not all(each.is_cuda for each in (*indices, *values))
+        if any(each.dtype in (torch.bool, torch.uint8) for each in indices):
+            # A number where a mask says so is filled in.
+            return len(indices) > 1 or not indices[0].is_cuda or not on_host
+        return on_host
+    if base == "where":
+        return not all(each.is_cuda for each in tensors_in(args))
+    if base == "histc":
+        return bool(args[2:3] == args[3:4])  # from the least to the greatest
     repeats = base == "repeat_interleave" and kwargs.get("output_size") is None
     return repeats or base in _READING

@@ -58,7 +58,10 @@ class Kernels:
     def __init__(self, generator: torch.Generator) -> None:
         self._library = torch.library.Library("aten", "IMPL")
         special: dict[str, Callable[..., Any]] = {
-            **{n: partial(operator(n).redispatch, memory.CPU_KEY) for n in (*_VIEWS, *_METADATA)},
+            **{
+                n: partial(memory.operator(n).redispatch, memory.CPU_KEY)
+                for n in (*_VIEWS, *_METADATA)
+            },
             "copy_": _copy_,
             "resize_": _resize_,
             "_scaled_mm": _scaled_mm,
@@ -80,12 +83,6 @@ class Kernels:
     def remove(self) -> None:
         """Leave torch's dispatcher as it was."""
         self._library._destroy()
-
-
-def operator(name: str) -> Any:
-    """torch.ops.aten.<base>.<overload> for "base.overload" or "base"."""
-    base, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, base), overload or "default")
 
 
 def _registered(key: str) -> list[str]:
@@ -110,7 +107,7 @@ class _CpuKernel:
         self._operator: Any = None
 
     def _read_schema(self) -> None:
-        found = operator(self._name)
+        found = memory.operator(self._name)
         schema = found._schema
         arguments = schema.arguments
         self._draws = any(each.name == "generator" for each in arguments)
@@ -252,8 +249,11 @@ def _to_tf32(tensor: torch.Tensor) -> torch.Tensor:
 def _backwards(base: str, store: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """Store values at indices from the last one to the first: a GPU has no order, and the CPU's is
     the one that a submission would count on."""
+    storage = tensor.untyped_storage().data_ptr()
     with suppress(IndexError, RuntimeError):  # the operator refuses what does not fit
-        args = args if torch.are_deterministic_algorithms_enabled() else _flip(base, tensor, *args)
+        overlaps = any(e.untyped_storage().data_ptr() == storage for e in memory.tensors_in(args))
+        if not overlaps and not torch.are_deterministic_algorithms_enabled():
+            args = _flip(base, tensor, *args)
     return store(tensor, *args, **kwargs)
 
 
@@ -275,23 +275,32 @@ def _flip(base: str, tensor: torch.Tensor, *args: Any) -> tuple[Any, ...]:
 
 
 class _Aliases:
-    """Arguments for the CPU: each CUDA tensor as one CPU tensor, the CUDA device as the CPU."""
+    """Arguments for the CPU: each CUDA tensor as one CPU tensor, the CUDA device as the CPU. Those
+    that share a storage still do, so that torch sees which overlap."""
 
     def __init__(self) -> None:
         self._made: dict[int, torch.Tensor] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            if not value.is_cuda:
-                return value
-            if id(value) not in self._made:
-                self._made[id(value)] = memory.as_cpu(value)
-                storage = value.untyped_storage()
-                host_access.owner.opens(storage.data_ptr(), storage.nbytes())
-            return self._made[id(value)]
+            if value.is_cuda and id(value) not in self._made:
+                self._made[id(value)] = self._alias(value)
+            return self._made.get(id(value), value)
         if isinstance(value, (list, tuple)):
             return [self(each) for each in value]
         return cpu_for(value) if isinstance(value, torch.device) else value
+
+    def _alias(self, value: torch.Tensor) -> torch.Tensor:
+        storage = value.untyped_storage()
+        host_access.owner.opens(storage.data_ptr(), storage.nbytes())
+        shared = self._storages.get(storage.data_ptr())
+        if shared is None or value.is_conj() or value.is_neg():
+            alias = memory.as_cpu(value)
+            self._storages[storage.data_ptr()] = alias.untyped_storage()
+            return alias
+        place = value.storage_offset(), value.size(), value.stride()
+        return torch.empty(0, dtype=value.dtype).set_(shared, *place)
 
     def read(self, values: Any) -> None:
         """Fetch the contents of the CUDA tensors among values."""
@@ -357,7 +366,9 @@ def replace_contents(tensor: torch.Tensor, source: torch.Tensor) -> None:
 
 def _set(tensor: torch.Tensor, *source: Any) -> None:
     """Set storage, offset, sizes and strides of a CUDA tensor."""
-    operator("set_.source_Storage_storage_offset").redispatch(memory.CPU_KEY, tensor, *source)
+    memory.operator("set_.source_Storage_storage_offset").redispatch(
+        memory.CPU_KEY, tensor, *source
+    )
 
 
 def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -36,6 +36,12 @@ _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
+def operator(name: str) -> Any:
+    """torch.ops.aten.<base>.<overload> for "base.overload" or "base"."""
+    base, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base), overload or "default")
+
+
 def strided_view(
     tensor: torch.Tensor, size: Any, stride: Any, offset: int | None = None
 ) -> torch.Tensor:
@@ -118,6 +124,17 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, (list, tuple)):
         return [tensor for each in value for tensor in tensors_in(each)]
     return []
+
+
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Mark a CPU tensor's memory as pinned."""
+    tensor.untyped_storage().pinned = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
+    """Return whether `pin` has had a tensor's memory."""
+    return getattr(tensor.untyped_storage(), "pinned", False)
 
 
 def tell_written(value: Any) -> None:

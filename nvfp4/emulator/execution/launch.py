@@ -54,8 +54,9 @@ _MOST_CTAS = 1 << 26
 """CTAs of a launch that are too many to emulate even if they do nothing."""
 _SHARE_OF_DEVICE = 3
 
-_LONGEST_SUSPECTED_S = 2.0
-"""A launch that takes longer and has no finding is not repeated; other test shapes are."""
+_LONGEST_SUSPECTED_S = 2.5
+"""A launch that takes more processor time and has no finding is not repeated: its case is
+`unverified`, and other test shapes are."""
 _LEAST_AGAIN_S, _MOST_AGAIN = 5.0, 20.0
 """Time limit of a run in another order: these seconds, or this multiple of the
 first run's time if that is longer."""
@@ -65,7 +66,7 @@ _SAMPLED_TOGETHER = 16
 """CTAs that run side by side if only a sample runs."""
 _LEAST_SEEN_S = 2.0
 """After how many seconds it is known how long the other CTAs of a launch will take."""
-_LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
+_LEAST_SUSPECTED_S, _MOST_SUSPECTED = 2.0, 4.0
 """Limits on repeating a launch without a finding, or a kernel that ran out of time before: in
 seconds, or in multiples of the first run if that is longer."""
 _SECOND_S, _MOST_TRIALS = 0.3, 3
@@ -126,7 +127,7 @@ class _Runs:
         self.watch: list[Buffer] = []
         self.together = False
         self._limit_s = math.inf
-        self._first_s = 0.0
+        self._first_s = self._first_cpu_s = 0.0
         self._ran_out = False
 
     def first(self) -> tuple[LaunchState, Array]:
@@ -135,7 +136,7 @@ class _Runs:
         A second run follows if the first one missed something: accesses to buffers that were read
         before their first write, or undefined bytes of memory.
         """
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.thread_time()
         state, counts = self._run(Order())
         missed = state.races is not None and state.races.missed()
         untracked = bool(state.undefined_memory) and not self.compiled.tracks_memory
@@ -148,8 +149,9 @@ class _Runs:
             experiment.restore(state.memory.kept)
             state, counts = self._run(Order())
         self._first_s = time.perf_counter() - began
+        self._first_cpu_s = time.thread_time() - began_cpu
         # Threads that wait for each other may take very long one after the other.
-        long_s = max(_LEAST_AGAIN_S, _MOST_AGAIN * self._first_s)
+        long_s = max(_LEAST_AGAIN_S * self._slowness, _MOST_AGAIN * self._first_s)
         self._limit_s = self._short_limit_s if self._waits else long_s
         return state, counts
 
@@ -158,12 +160,13 @@ class _Runs:
     ) -> tuple[errors.OrderDependence | None, errors.OrderDependence | None]:
         """Return `suspected` and `overwriting` of `Comparison.compare_orders` for a launch that has
         run without a finding."""
-        quick = self.check and state.fault is None and self._first_s < _LONGEST_SUSPECTED_S
-        if not quick or self.together or self._waits > _MOST_TRIALS:
+        quick = self.check and state.fault is None and self._first_cpu_s < _LONGEST_SUSPECTED_S
+        if not quick or self._waits > _MOST_TRIALS:
             return None, None
         found = experiment.order_dependence(self.compiled, counts)
         if found is not None and not state.findings:
-            self._limit_s = _LEAST_SUSPECTED_S if self._waits else self._short_limit_s
+            least_s = _LEAST_SUSPECTED_S * self._slowness
+            self._limit_s = least_s if self._waits else self._short_limit_s
         return found, experiment.overwriting(self.compiled, counts)
 
     def again(self, order: Order) -> LaunchState:
@@ -172,7 +175,7 @@ class _Runs:
         if isinstance(state.fault, errors.RunawayKernel):
             self.module.waiting[self.asked.kernel] += not self._ran_out
             self._ran_out = True
-            self._limit_s = min(self._limit_s, _SECOND_S)
+            self._limit_s = min(self._limit_s, _SECOND_S * self._slowness)
         return state
 
     def other_place(
@@ -190,7 +193,12 @@ class _Runs:
 
     @property
     def _short_limit_s(self) -> float:
-        return max(_LEAST_SUSPECTED_S, _MOST_SUSPECTED * self._first_s)
+        return max(_LEAST_SUSPECTED_S * self._slowness, _MOST_SUSPECTED * self._first_s)
+
+    @property
+    def _slowness(self) -> float:
+        """Return how many times as long everything takes here beside other work."""
+        return max(1.0, self._first_s / self._first_cpu_s)
 
     def _run(self, order: Order, witness: Witness | None = None) -> tuple[LaunchState, Array]:
         state, counts = self._run_once(order, witness)

@@ -8,6 +8,7 @@ is held there, as the instruction's gate says; threads at a CTA barrier wait in 
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -32,6 +33,8 @@ TURN_STEPS = 256
 READING_STEPS = 64
 _BLOCKS_OF_A_POLL = 32
 """The most basic blocks of a round of a loop that is taken to wait."""
+MOST_POLLS = 4
+"""How often threads may poll in their turn while nothing changes that other CTAs see."""
 IDLE_WAKES = 64
 PATIENCE = 64
 STEP_LIMIT = 5_000_000
@@ -81,8 +84,8 @@ class Scheduler:
         self._lent, self._lent_at = -1, 0
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
-        # When something changed last that other CTAs see, and how often they were polled since.
-        self._told_at, self._polled = 0, 0
+        # When something changed last that other CTAs see, and how often each turn has polled since.
+        self._told_at, self._polls = 0, Counter[int]()
         self._may_starve = not together
 
     def run(self) -> None:
@@ -127,7 +130,7 @@ class Scheduler:
             self._turn_began = self._steps  # no other group can run or waits for its turn
             return next(iter(self.groups))
         place = self._first()
-        in_vain = self._polls_in_vain(place)
+        in_vain = self._polls_in_vain(place) or self._polls[self._turn(place)] > MOST_POLLS
         if in_vain or self._steps - self._turn_began > TURN_STEPS:
             self._turn_began = self._steps
             all_may = in_vain or self._steps - self._read_at < READING_STEPS
@@ -212,7 +215,7 @@ class Scheduler:
             if following is None:
                 # The lanes exited, or wait in a barrier: they come back in other groups.
                 group.write_back(block.live_out)
-            self._look_for_changes(number, now)
+            self._look_for_changes(place, now)
             if type(following) is Divergence:
                 if tally is not None:
                     divided = batch.traffic.divergent_branches - divided_before
@@ -273,17 +276,20 @@ class Scheduler:
         signals.arrived.clear()
         signals.met.clear()
 
-    def _look_for_changes(self, number: int, now: int) -> None:
+    def _look_for_changes(self, place: int, now: int) -> None:
         """Handle what a block may have changed that other threads wait for, at a step; note whether
         it reads."""
+        number = place % len(self.kernel.blocks)
         if self._standstill.reads[number]:
             self._read_at = now
         signals = self.batch.signals
         if signals.arrived or signals.met:
             self._follow_barriers()
-        self._polled += self._standstill.polls(number)
+        if self._standstill.polls(number):
+            self._polls[self._turn(place)] += 1
         if self._standstill.tells[number] or (signals.changed and not signals.released):
-            self._told_at, self._polled = now, 0
+            self._told_at = now
+            self._polls.clear()
         if signals.changed:
             # A change that held threads may wait for, and lanes that were released.
             signals.changed = False
@@ -299,11 +305,12 @@ class Scheduler:
     def _refuse_starvation(self, place: int, group: Group) -> None:
         """Raise if threads poll, between barriers or stores to shared memory, what CTAs that have
         not begun may write."""
-        if self._polled * _BLOCKS_OF_A_POLL > self._steps - self._told_at:
+        if self._polls.total() * _BLOCKS_OF_A_POLL > self._steps - self._told_at:
             error = self._standstill.error(self.runs, {place: group, **self.groups})
             if error.starved:
                 raise error
-        self._told_at, self._polled = self._steps, 0
+        self._told_at = self._steps
+        self._polls.clear()
 
     def _refuse_standstill(self, place: int, group: Group) -> None:
         """Raise if threads still run and none of them can make progress."""
@@ -371,7 +378,7 @@ class Scheduler:
             part.dirty = blocks[way].writes
             part.write_back(blocks[meeting].live_in)
             group.take_over(blocks[way].writes)
-            self._look_for_changes(way, now)
+            self._look_for_changes(turn + way, now)
         return meeting
 
     def _place(self, group: Group, place: int) -> None:
