@@ -327,6 +327,15 @@ class UnwaitedStore(MemoryFault, code="unwaited_store"):
     )
 
 
+class UnwaitedLoad(MemoryFault, code="unwaited_load"):
+    """A bulk copy into shared memory that no thread of its cluster waits for."""
+
+    rule = (
+        "PTX ISA, Completion Mechanisms for Asynchronous Copy Operations: a copy is complete when "
+        "a thread has seen the phase of its mbarrier complete, and writes until then"
+    )
+
+
 class EarlyAccess(MemoryFault, code="early_access"):
     """A launch that may begin early accesses what the previous launch in the stream writes, without
     waiting for that."""

@@ -120,6 +120,7 @@ _UNFENCED = (errors.MissingFence, errors.MissingProxyFence, errors.ReadOnlyLoad)
 _NEVER_THE_CAUSE = (
     errors.BarrierMisuse,
     errors.UnwaitedStore,
+    errors.UnwaitedLoad,
     errors.MissingTensorFence,
     errors.MismatchedSwizzle,
     *_UNFENCED,

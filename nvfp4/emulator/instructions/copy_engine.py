@@ -230,7 +230,7 @@ def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array)
     CTAs."""
     choose(batch, mbar)
     offset = mbarrier_objects.locate(site, batch, mbar, lanes, goes_abroad(site), engine=True)
-    mbarrier_objects.engine_done(batch, offset, lanes)
+    mbarrier_objects.engine_done(site, batch, offset, lanes)
     mbarrier_objects.change(site, batch, offset, lanes, np.zeros_like(nbytes), -nbytes)
 
 
@@ -352,8 +352,17 @@ class BulkGroups:
 
 
 def note_unwaited(batch: Batch) -> None:
-    """Note bulk copies that still may read shared memory of CTAs that have ended, and perform
-    them."""
+    """Note bulk copies that still may access shared memory of CTAs that have ended, and perform
+    stores."""
+    loads = mbarrier_objects.unwaited_loads(batch)
+    for at in loads[:1]:
+        at.note(
+            errors.UnwaitedLoad,
+            "the CTA ends and no thread has waited for this bulk copy, which may still write to "
+            "shared memory when that belongs to the next CTA",
+            hint="load no more stages than are used, or wait for the last ones, too",
+            count=len(loads),
+        )
     groups = batch.kept(BulkGroups)
     stores = list(groups.stores.values())
     lanes = np.array(list(groups.stores), np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from nvfp4.emulator.arrays import begin_of_runs, distinct
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, NoArrivals, OutOfBounds, SharedRace
 from nvfp4.emulator.instructions import shared_access
-from nvfp4.emulator.instructions.action import Site
+from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
@@ -285,6 +285,24 @@ class _Heard:
         self.clocks = np.zeros((1, batch.shared.clocks.known.shape[2]), np.int32)
         self.of_ended = self.clocks
         self._rows = np.zeros(batch.shared.data.size // 8, np.int32)
+        self._loads: list[Site] = []
+        # Of each mbarrier's latest load, the instruction's place among them, and the lane.
+        self._latest = np.zeros((2, self._rows.size), np.int64)
+
+    def load(self, site: Site, offset: Array, lanes: Array) -> None:
+        """Record that lanes have bytes loaded that complete at mbarriers."""
+        if site not in self._loads:
+            self._loads.append(site)
+        self._latest[:, _word(offset)] = np.full(lanes.size, self._loads.index(site)), lanes
+
+    def unwaited(self, batch: Batch) -> list[LaneSite]:
+        """Return the loads that no thread of their cluster knows to be complete."""
+        words, clocks, warps = np.flatnonzero(self._rows), batch.shared.clocks, batch.clusters.warps
+        cluster = words * 8 // (batch.shared.stride * batch.cluster_size)
+        engines = slice(warps, batch.first_pipe)
+        known = np.maximum(clocks.known[:, :warps], clocks.seen)[:, :, engines].max(axis=1)
+        late = (self.clocks[self._rows[words], engines] > known[cluster]).any(axis=1)
+        return [self._loads[i].lane(batch, at) for i, at in self._latest[:, words[late]].T.tolist()]
 
     def rows(self, word: Array) -> Array:
         """Return the mbarriers' places among the clocks."""
@@ -340,12 +358,20 @@ def acquire(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
         np.maximum.at(known, (cluster, warp), told)
 
 
-def engine_done(batch: Batch, offset: Array, lanes: Array) -> None:
+def engine_done(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
     """Record that the copy engines of these lanes' CTAs completed bytes at mbarriers."""
     if batch.shared.checked:
+        batch.kept(_Heard).load(site, offset, lanes)
         engine = batch.engine_warps(lanes)
         clock = batch.shared.clocks.known[batch.clusters.cta[lanes], engine, engine]
         tell(batch, offset, engine, clock)
+
+
+def unwaited_loads(batch: Batch) -> list[LaneSite]:
+    """Return the bulk copies to shared memory that may still be under way when all CTAs of a batch
+    have ended: the latest of each mbarrier."""
+    heard = batch.held(_Heard)
+    return heard.unwaited(batch) if heard is not None else []
 
 
 def tell(batch: Batch, offset: Array, warp: Array, clock: Array) -> None:

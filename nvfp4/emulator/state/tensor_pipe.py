@@ -293,6 +293,7 @@ class TensorPipe:
         self._count = np.zeros(batch.grid.ctas, np.int64)
         self._places = np.zeros((2, batch.grid.ctas, 64), np.int32)
         self.latest = np.zeros(batch.grid.lane.size, np.int64)
+        self.collected = np.zeros(batch.grid.ctas, np.int64)
         self._own, self._alike, self._warp, self._shape = np.zeros((4, batch.grid.ctas), np.int64)
         self._shapes: dict[Shape, int] = {}
         cells = (batch.grid.ctas if self.checked else 0, 3, COLUMNS * (1 + _PARTS))

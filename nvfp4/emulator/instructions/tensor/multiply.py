@@ -34,7 +34,7 @@ _COLUMNS_OF_A = descriptors.DEPTH_BYTES // 4
 _SCALE_ADDRESS = 0x3FFFFFFF
 """CUTLASS keeps the scale id in the two upper bits of such an address."""
 _SCALE_VECTORS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
-_COLLECTORS = tuple(f"collector::a::{how}" for how in ("fill", "use", "lastuse", "discard"))
+_COLLECTORS = ("discard", "fill", "use", "lastuse")
 _REFUSED = {"sp": "sparse matrices", "ashift": "a shifted a", "ws": "stationary weights"}
 _SCALE_COLUMNS = 2
 """Scales of b begin at a multiple of this column. No other places are documented."""
@@ -54,6 +54,8 @@ class _Form(Record):
     """Index of the operand with disabled lanes; -1 without one."""
     accumulate: int
     """Index of the operand enable-input-d."""
+    collector: str
+    """What becomes of the collector buffer of a."""
 
 
 @instruction("tcgen05.mma")
@@ -100,20 +102,21 @@ def _form(site: Site) -> _Form:
     group = issue.group_of(site)
     site.only(
         "mma", *issue.GROUPS, f"kind::{kind}", "block_scale", "block16", "block32",
-        *_SCALE_VECTORS, *_COLLECTORS,
+        *_SCALE_VECTORS, *(f"collector::a::{how}" for how in _COLLECTORS),
     )  # fmt: skip
+    collector = next((how for how in _COLLECTORS if f"collector::a::{how}" in parts), "discard")
     site.takes(5, 7)
     a_inside = isinstance(site.operands[1], Memory)
     if scaled:
         site.takes(7)
-        return _Form(group, kind, _scale_vector(site, kind), a_inside, -1, 6)
+        return _Form(group, kind, _scale_vector(site, kind), a_inside, -1, 6, collector)
     masked = isinstance(site.operands[4], OperandList)
     accumulate = 4 + masked
     if len(site.operands) != accumulate + 1:
         raise site.unsupported(f"{site.opcode}: these operands are not emulated")
     if masked and len(site.items(4)) != 4 * group:
         raise site.unsupported(f"{site.opcode} takes {4 * group} words of disabled lanes")
-    return _Form(group, kind, None, a_inside, 4 if masked else -1, accumulate)
+    return _Form(group, kind, None, a_inside, 4 if masked else -1, accumulate, collector)
 
 
 def _scale_vector(site: Site, kind: str) -> int:
@@ -239,6 +242,7 @@ class _Product:
         team, shape = self.team, self.shape
         for what, first, count in self.plan.columns:
             issue.require_columns_of(team, self.rows, what, first, count)
+        self._collect()
         numbers = self.pipes.issue(team.site, team.lanes, (shape.rows, shape.columns, shape.depth))
         is_tf32, size = shape.kind == "tf32", shape.element_bytes
         of_a = (self.plan.rows, descriptors.DEPTH_BYTES, shape.transpose_a, size)
@@ -254,6 +258,17 @@ class _Product:
         # Both multiprocessors of a pair are busy.
         issue.count_products(team, cycles(shape.columns) * self.form.group)
         self.pipes.submit(team.lanes, partial(self._perform, a, b))
+
+    def _collect(self) -> None:
+        """Follow which a the collector buffers hold. Faults if another one is to be used."""
+        held, a = self.pipes.collected, self.a + 1 & (1 << 63) - 1
+        if "use" in self.form.collector and (held[self.rows] != a).any():
+            self.team.at(0).fault(
+                errors.TensorDescriptorFault,
+                f"{self.team.site.opcode}: the collector buffer does not hold this a",
+                hint="the product before it with collector::a::fill or ::use has the same a",
+            )
+        held[self.rows] = a if self.form.collector in ("fill", "use") else 0
 
     def _note(self, numbers: Array) -> None:
         """Tell the race check what the operations access in the tensor memory of their CTAs."""
