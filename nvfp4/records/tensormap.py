@@ -200,11 +200,8 @@ class TensorMap:
         element, rank = modes >> 7 & 15, (modes >> 4 & 7) + 1
         known = modes & 15 == _KIND and not modes & ~_KNOWN_BITS and (element, 0) in _TYPES
         if not known or rank > 5 or halves[11] & 0xFFFFFF or halves[13]:
-            raise InvalidTensorMap(
-                "these 128 bytes are not a tensor map",
-                hint="make the descriptor with cuTensorMapEncodeTiled and pass its address "
-                "unchanged",
-            )
+            hint = "make the descriptor with cuTensorMapEncodeTiled and pass its address unchanged"
+            raise InvalidTensorMap("these 128 bytes are not a tensor map", hint=hint)
         swizzle = _SWIZZLES.get((modes >> 13 & 3, modes >> 19 & 3))
         if swizzle is None:
             raise UnsupportedTensorMap(

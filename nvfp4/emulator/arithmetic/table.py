@@ -21,6 +21,8 @@ SIGNED = ("s16", "s32", "s64")
 INTEGERS = UNSIGNED + SIGNED
 UNTYPED = ("b16", "b32", "b64")
 
+_ADD_IT = "PTX instructions are entries of nvfp4/emulator/arithmetic; add it there"
+
 
 @dataclass(frozen=True)
 class Op:
@@ -103,8 +105,7 @@ class Modifiers:
         """The finished `Op`. `function` may return one array instead of a tuple of one."""
         if self._left:
             message = f"{self.opcode}: modifier .{self._left[0]} is not emulated"
-            hint = "PTX instructions are entries of nvfp4/emulator/arithmetic; add it there"
-            raise UnsupportedInstruction(message, hint=hint)
+            raise UnsupportedInstruction(message, hint=_ADD_IT)
         sources, results = tuple(sources), tuple(results)
         wrapped = function if len(results) > 1 else lambda *sources: (function(*sources),)
         return Op(self.opcode, kind, sources, results, wrapped, signed)
@@ -149,9 +150,6 @@ def resolve(opcode: str, results: int = 1, sources: int | None = None) -> Op:
     first_type = next((part for part in parts if part in TYPES), None)
     builder = _BUILDERS.get((mnemonic, first_type)) or _BUILDERS.get((mnemonic, None))
     if builder is None:
-        known = mnemonic in mnemonics()
-        raise UnsupportedInstruction(
-            f"{opcode} is not emulated" + (f" for type .{first_type}" if known else ""),
-            hint="PTX instructions are entries of nvfp4/emulator/arithmetic; add it there",
-        )
+        of_type = f" for type .{first_type}" if mnemonic in mnemonics() else ""
+        raise UnsupportedInstruction(f"{opcode} is not emulated{of_type}", hint=_ADD_IT)
     return builder(Modifiers(opcode, results, sources))

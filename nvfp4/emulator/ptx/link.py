@@ -63,7 +63,6 @@ def round_up(value: int, align: int) -> int:
     return -(-value // align) * align
 
 
-_ADDRESSES = (syntax.Register, syntax.SymbolAddress, syntax.LocalAddress, syntax.Integer)
 _WIDE = "b128"
 """Type of registers that are two of b64."""
 _INTRINSIC_CALLS = {"vprintf", "__assertfail"}
@@ -303,7 +302,7 @@ class _Linker:
             return _plus(self.name(node.name), node.offset, self)
         if isinstance(node, syntax.Memory):
             base = self.name(node.base.text) if isinstance(node.base, syntax.Name) else node.base
-            if not isinstance(base, _ADDRESSES):
+            if not isinstance(base, syntax.Address):
                 raise self.error(f"{node.base} is not an address")
             coordinates = node.coordinates and tuple(map(self.operand, node.coordinates))
             if isinstance(base, syntax.SymbolAddress) and base.space == "shared":
@@ -349,21 +348,18 @@ class _Linker:
             self.emit(replace(node, opcode=name, operands=(*results, *arguments), start=-1))
             return
         if not name or name.startswith("%"):
-            raise self.unsupported(
-                "calls through pointers (function pointers, virtual functions) are not emulated",
-                node,
-                hint="call the function by its name, or make it a template parameter",
+            message = (
+                "calls through pointers (function pointers, virtual functions) are not emulated"
             )
+            hint = "call the function by its name, or make it a template parameter"
+            raise self.unsupported(message, node, hint)
         if function is None or function.body is None:
             message = f"call of {name}, which has no body in this module"
             hint = "only functions of the same PTX module can be called, by name"
-            raise self.unsupported(message, node, hint=hint)
+            raise self.unsupported(message, node, hint)
         if name in self.calls:
-            raise self.unsupported(
-                f"recursion of {name}",
-                node,
-                hint="calls are inlined; write the recursion as a loop",
-            )
+            hint = "calls are inlined; write the recursion as a loop"
+            raise self.unsupported(f"recursion of {name}", node, hint)
         self.inline(function, results, arguments, node)
 
     def unsupported(self, what: str, node: syntax.Instruction, hint: str) -> UnsupportedInstruction:
@@ -384,7 +380,7 @@ class _Linker:
         bound: dict[str, Binding] = {}
         for formal, actual in zip(formals, actuals, strict=True):
             value = self.operand(actual)
-            if not isinstance(value, _ADDRESSES):
+            if not isinstance(value, syntax.Address):
                 raise self.error(f"argument {formal.name} of {function.name} cannot be passed")
             bound[formal.name] = value
         caller, self.names = self.names, Names([*self.names.scopes()][-1])
@@ -418,14 +414,7 @@ def _plus(base: syntax.Operand, offset: int, linker: _Linker) -> syntax.Operand:
     raise linker.error("only an address can have a constant added to it")
 
 
-Binding: TypeAlias = (
-    syntax.Register
-    | syntax.SymbolAddress
-    | syntax.LocalAddress
-    | syntax.Integer
-    | syntax.Target
-    | tuple[syntax.Register, ...]
-)
+Binding: TypeAlias = syntax.Address | syntax.Target | tuple[syntax.Register, ...]
 
 
 class Names:

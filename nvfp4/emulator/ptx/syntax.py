@@ -48,7 +48,7 @@ class Sum(Record):
 class Memory(Record):
     """`[base + offset]`; `coordinates` are the braced list of a tensor address."""
 
-    base: "Name | Integer | Register | SymbolAddress | LocalAddress"
+    base: "Name | Address"
     offset: int = 0
     coordinates: "tuple[Operand, ...] | None" = None
 
@@ -109,21 +109,12 @@ class Target(Record):
     label: int
 
 
-Operand: TypeAlias = (
-    Name
-    | Integer
-    | Real
-    | Sum
-    | Memory
-    | OperandList
-    | Not
-    | Register
-    | Sink
-    | Special
-    | SymbolAddress
-    | LocalAddress
-    | Target
-)
+Address: TypeAlias = Register | SymbolAddress | LocalAddress | Integer
+"""What an access begins at, once names are resolved."""
+
+Written: TypeAlias = Name | Integer | Real | Sum | Memory | OperandList | Not
+Resolved: TypeAlias = Register | Sink | Special | SymbolAddress | LocalAddress | Target
+Operand: TypeAlias = Written | Resolved
 
 
 class Instruction(Record):
@@ -236,10 +227,8 @@ def tells(instruction: Instruction) -> bool:
     head, *rest = instruction.parts
     if head == "st":
         return not {"volatile", "relaxed", "release"}.isdisjoint(rest)
-    at_barrier = head in ("mbarrier", "bar", "barrier") and any(
-        p.startswith("arrive") for p in rest
-    )
-    return at_barrier or head in ("atom", "red")
+    arrives = any(part.startswith("arrive") for part in rest)
+    return head in ("atom", "red") or (arrives and head in ("mbarrier", "bar", "barrier"))
 
 
 @dataclass
