@@ -137,9 +137,6 @@ class TensorMap:
     l2_promotion: int = 0
     fill: Fill = Fill.ZERO
 
-    def __post_init__(self) -> None:
-        self._check()
-
     @property
     def rank(self) -> int:
         return len(self.shape)
@@ -221,7 +218,7 @@ class TensorMap:
             fill=Fill.NAN if modes & _NAN_FILL else Fill.ZERO,
         )
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         """Check the rules of the driver's encode call (CUDA driver API, tensor map objects)."""
         rank, name = self.rank, self.data_type.name
         _require(1 <= rank <= 5, f"a tensor map has 1 to 5 dimensions, not {rank}")

@@ -19,7 +19,7 @@ from nvfp4.emulator.arithmetic.formats import (
     to_float64,
 )
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type, common_shape
+from nvfp4.emulator.ptx.types import TYPES, Array, Type, common_shape
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 SCALAR_FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
@@ -31,13 +31,9 @@ class Rules:
 
     def __init__(self, m: Modifiers) -> None:
         self.mode = m.choice(*INTEGRAL, "rn", "rz", "rm", "rp", "rna", default="")
+        self.float_mode = self.mode or "rn"  # of a narrowing
         self.ftz, self.sat = m.flag("ftz"), m.flag("sat")
         self.relu, self.satfinite = m.flag("relu"), m.flag("satfinite")
-
-    @property
-    def float_mode(self) -> str:
-        """The rounding mode of a narrowing; nearest even where none is given."""
-        return self.mode or "rn"
 
 
 @instruction("cvt")
@@ -67,7 +63,6 @@ def _cvt(m: Modifiers) -> Op:
 
 def integer_to_integer(source: Type, target: Type, clamp: bool) -> Callable[[Array], Array]:
     """Return a conversion by truncation, extension with the sign, or with `clamp` saturation."""
-    raw = REGISTER_DTYPES[target.register]
     low = max(np.iinfo(source.value).min, np.iinfo(target.value).min)
     high = min(np.iinfo(source.value).max, np.iinfo(target.value).max)
 
@@ -75,7 +70,7 @@ def integer_to_integer(source: Type, target: Type, clamp: bool) -> Callable[[Arr
         value = a.view(source.value)
         if clamp:
             value = np.clip(value, source.value.type(low), source.value.type(high))
-        return value.astype(target.value).view(raw)
+        return value.astype(target.value).view(target.raw)
 
     return function
 
@@ -91,7 +86,7 @@ def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Arra
     # 2**63 - 1 is not a float64: the first value above the range decides.
     above = float(limits.max) + 1.0 if bits < 64 else float(2 ** (64 - (limits.min < 0)))
     nan_code = 1 << (bits - 1) if bits == 64 or source.name == "f64" else 0
-    raw = REGISTER_DTYPES[target.register]
+    raw = target.raw
 
     def function(a: Array) -> Array:
         if rules.ftz and source.name == "f32":
@@ -109,12 +104,11 @@ def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Arra
 
 def integer_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
     """Round an integer to a float."""
-    raw = REGISTER_DTYPES[target.register]
     if target.name in ("f32", "f64"):
 
         def direct(a: Array) -> Array:
             with rounding(rules.float_mode):
-                result = a.view(source.value).astype(target.value).view(raw)
+                result = a.view(source.value).astype(target.value).view(target.raw)
             return saturate(result, F32) if rules.sat and target.name == "f32" else result
 
         return direct
@@ -129,7 +123,7 @@ def integer_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Arra
             sticky = (value | source.value.type(0xFFF)) ^ source.value.type(0x7FF)
             exact = (value & source.value.type(0x7FF)) == 0
             value = np.where(far & ~exact, sticky, value)
-        result = encode(value.astype(np.float64), form, rules.float_mode).astype(raw)
+        result = encode(value.astype(np.float64), form, rules.float_mode).astype(target.raw)
         return saturate(result, form) if rules.sat else result
 
     return narrow
@@ -199,7 +193,7 @@ def _without_warnings(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
-    raw = REGISTER_DTYPES[target.register]
+    raw = target.raw
     if rules.mode in INTEGRAL:
         integral = _without_warnings(INTEGRAL[rules.mode])
         if target.name == "f64":
@@ -270,7 +264,7 @@ def _lanes(word: Array, type_: Type) -> tuple[Array, Array]:
 
 def _join(low: Array, high: Array, type_: Type) -> Array:
     width = 4 if type_.name == "e2m1x2" else 8 * type_.value.itemsize
-    raw = REGISTER_DTYPES[type_.register]
+    raw = type_.raw
     return low.astype(raw) | (high.astype(raw) << raw.type(width))
 
 

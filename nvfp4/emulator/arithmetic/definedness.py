@@ -159,7 +159,7 @@ def _lane_by_lane(op: Op, type_: Type) -> Rule | None:
         return None
     bits = _lane_bits(type_)
     lanes = [[(s, bits * i, bits) for s in range(len(op.sources))] for i in range(type_.lanes)]
-    return _from_lanes(lanes, bits, REGISTER_DTYPES[type_.register])
+    return _from_lanes(lanes, bits, type_.raw)
 
 
 def _from_lanes(lanes: Sequence[Sequence[Lane]], bits: int, dtype: np.dtype[Any]) -> Rule:
@@ -199,7 +199,7 @@ def _conversion(op: Op, parts: list[str], types: list[Type]) -> Rule | None:
         lanes = [[(1, 0, 32)], [(0, 0, 32)]]
     else:
         return None
-    return _from_lanes(lanes, _lane_bits(target), REGISTER_DTYPES[target.register])
+    return _from_lanes(lanes, _lane_bits(target), target.raw)
 
 
 def _comparison(op: Op, parts: list[str], type_: Type) -> Rule:

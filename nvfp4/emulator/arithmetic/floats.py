@@ -14,7 +14,7 @@ import numpy as np
 from nvfp4.emulator.arithmetic import compiled, formats
 from nvfp4.emulator.arithmetic.compiled import rounding
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type, on_lanes
+from nvfp4.emulator.ptx.types import TYPES, Array, Type, on_each_lane
 
 HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 FLOATS = (*HALVES, "f32", "f32x2", "f64")
@@ -148,7 +148,6 @@ def finish(
 ) -> Callable[..., Array]:
     """Return `function` (of mnemonic `name`) on one lane's bits, with the modifiers applied."""
     form = format_of(type_)
-    raw = np.dtype(f"u{type_.value.itemsize}")
     if ftz and form is formats.F32 and mode == "rn" and name in SOURCES:
         function, ftz = compiled.kernel(f"{name}.f32.ftz"), False
     plain = name in SOURCES and mode == "rn" and not (ftz or sat or relu)
@@ -168,7 +167,7 @@ def finish(
         return result
 
     finished = function if plain else lane
-    return on_lanes(finished, raw, REGISTER_DTYPES[type_.register]) if type_.lanes > 1 else finished
+    return on_each_lane(finished, type_)
 
 
 def widen(word: Array, type_: Type) -> Array:
@@ -230,13 +229,13 @@ def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
         infinity = raw.type(form.sign - form.smallest_normal)
         return np.where((word & clear) > infinity, clear, result)
 
-    return on_lanes(lane, raw, REGISTER_DTYPES[type_.register]) if type_.lanes > 1 else lane
+    return on_each_lane(lane, type_)
 
 
 @instruction("copysign")
 def _copysign(m: Modifiers) -> Op:
     type_ = m.type("f32", "f64")
-    raw = REGISTER_DTYPES[type_.register]
+    raw = type_.raw
     sign = raw.type(1 << (type_.bits - 1))
     clear = raw.type(~sign)
     return m.op(
@@ -253,13 +252,12 @@ Function = Callable[..., Any]
 def _correctly_rounded(m: Modifiers, function: Function, count: int, mode: str) -> Op:
     """Return a correctly rounded operation of the host's FPU in f32 or f64."""
     ftz, type_ = m.flag("ftz"), m.type("f32", "f64")
-    raw = REGISTER_DTYPES[type_.register]
 
     def operate(*words: Array) -> Array:
-        result = function(*(word.view(type_.value) for word in words)).view(raw)
+        result = function(*(word.view(type_.value) for word in words)).view(type_.raw)
         if type_.name == "f64":
             return keep_nan(result, *words)
-        return np.where(np.isnan(result.view(np.float32)), raw.type(0x7FFFFFFF), result)
+        return np.where(np.isnan(result.view(np.float32)), np.uint32(0x7FFFFFFF), result)
 
     lane = finish(operate, type_, m.mnemonic, ftz=ftz, mode=mode)
     return m.op(kind(type_), [type_.register] * count, [type_.register], lane)
@@ -270,7 +268,6 @@ def _approximate(m: Modifiers, function: Function, count: int, *types: str) -> O
     ftz, type_ = m.flag("ftz"), m.type(*types)
     base = TYPES[type_.name.removesuffix("x2")]
     form = formats.FORMATS.get(base.name)
-    raw = REGISTER_DTYPES[base.register]
 
     def lane(*words: Array) -> Array:
         if ftz and form is not None:
@@ -279,12 +276,10 @@ def _approximate(m: Modifiers, function: Function, count: int, *types: str) -> O
             value = function(*(formats.to_float64(word, base) for word in words))
         if form is None:
             return value.view(np.uint64)
-        result = formats.encode(value, form).astype(raw)
+        result = formats.encode(value, form).astype(base.raw)
         return flush(result, form) if ftz else result
 
-    operate: Function = lane
-    if type_.lanes > 1:
-        operate = on_lanes(lane, raw, REGISTER_DTYPES[type_.register])
+    operate = on_each_lane(lane, type_)
     return m.op("special", [type_.register] * count, [type_.register], operate)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.table import INTEGERS, SIGNED, Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type, on_values
+from nvfp4.emulator.ptx.types import TYPES, Array, Type, on_values
 
 PACKED = ("u16x2", "s16x2")
 
@@ -74,7 +74,7 @@ def _of_24_bits(m: Modifiers) -> Op:
 def _multiply(m: Modifiers) -> Op:
     part, type_ = m.choice("lo", "hi", "wide"), m.type(*INTEGERS)
     result = _wide(type_) if part == "wide" else type_
-    value, raw = type_.value, REGISTER_DTYPES[result.register]
+    value, raw = type_.value, result.raw
 
     def product(*words: Array) -> Array:
         a, b = (word.view(value) for word in words)

@@ -11,15 +11,7 @@ from nvfp4.emulator.arithmetic.compiled import select
 from nvfp4.emulator.arithmetic.floats import FLOATS, QUIET_F64, flush, format_of, kind, widen
 from nvfp4.emulator.arithmetic.formats import BF16, F16, F32, Format
 from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED, Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import (
-    REGISTER_DTYPES,
-    TYPES,
-    Array,
-    Type,
-    common_shape,
-    on_lanes,
-    split,
-)
+from nvfp4.emulator.ptx.types import TYPES, Array, Type, common_shape, on_each_lane, split
 
 _BITWISE: dict[str, np.ufunc] = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
@@ -43,7 +35,7 @@ def _lop3(m: Modifiers) -> Op:
 def _shift(m: Modifiers) -> Op:
     type_ = m.type(*UNTYPED, *INTEGERS)
     shift = np.left_shift if m.mnemonic == "shl" else np.right_shift
-    value, raw = type_.value, REGISTER_DTYPES[type_.register]
+    value, raw = type_.value, type_.raw
     amount = np.dtype(f"{value.kind}{value.itemsize}")
     limit = np.uint32(type_.bits)
 
@@ -166,7 +158,7 @@ def _low_mask(length: Array, dtype: np.dtype[Any]) -> Array:
 @instruction("bfe")
 def _bit_field_extract(m: Modifiers) -> Op:
     type_ = m.type("u32", "u64", "s32", "s64")
-    raw = REGISTER_DTYPES[type_.register]
+    raw = type_.raw
     top = np.uint32(type_.bits - 1)
 
     def function(a: Array, position: Array, length: Array) -> Array:
@@ -187,7 +179,7 @@ def _bit_field_extract(m: Modifiers) -> Op:
 @instruction("bfi")
 def _bit_field_insert(m: Modifiers) -> Op:
     type_ = m.type("b32", "b64")
-    raw = REGISTER_DTYPES[type_.register]
+    raw = type_.raw
 
     def function(field: Array, base: Array, position: Array, length: Array) -> Array:
         shift = _field_number(position, type_.bits).astype(raw)
@@ -304,7 +296,7 @@ def _set(m: Modifiers) -> Op:
         result = TYPES["u16x2"]
     lane = np.dtype(f"u{result.value.itemsize}")
     true = lane.type(format_of(result).one if result.name in FLOATS else 2**result.bits - 1)
-    raw = REGISTER_DTYPES[type_.register] if type_.lanes == 1 else _HALF
+    raw = type_.raw if type_.lanes == 1 else _HALF
 
     def one_lane(a: Array, b: Array, *c: Array) -> Array:
         p = compare(a, b)
@@ -391,6 +383,5 @@ def _float_min_max(m: Modifiers) -> Op:
     if magnitudes:
         extreme = lane
         lane = lambda *words: extreme(*(word & np.uint32(0x7FFFFFFF) for word in words))  # noqa: E731
-    if type_.lanes > 1:
-        lane = on_lanes(lane, np.dtype(np.uint16), np.dtype(np.uint32))
-    return m.op(kind(type_), [type_.register] * m.operands(2), [type_.register], lane)
+    sources = [type_.register] * m.operands(2)
+    return m.op(kind(type_), sources, [type_.register], on_each_lane(lane, type_))

@@ -35,6 +35,11 @@ class Type:
         """Width of one lane of the type in bits."""
         return 8 * self.value.itemsize
 
+    @property
+    def raw(self) -> np.dtype[Any]:
+        """The dtype of the words of its registers."""
+        return REGISTER_DTYPES[self.register]
+
 
 # Narrow floats have no NumPy dtype of their own: their value dtype is the raw integer.
 TYPES = {
@@ -93,7 +98,7 @@ def register_class(size_bytes: int) -> str:
 
 def on_values(function: Callable[..., Any], type_: Type) -> Callable[..., Array]:
     """Turn a function of values of `type_` (all sources, one result) into one of register words."""
-    dtype, raw = type_.value, REGISTER_DTYPES[type_.register]
+    dtype, raw = type_.value, type_.raw
     if type_.lanes > 1:
         return on_lanes(function, dtype, raw)
 
@@ -117,6 +122,12 @@ def on_lanes(
         return function(*[split(word, shape, lane) for word in words]).view(raw).reshape(shape)
 
     return lifted
+
+
+def on_each_lane(function: Callable[..., Any], type_: Type) -> Callable[..., Array]:
+    """Lift a function of lanes' raw bits to words of a type; it stays as it is for one lane."""
+    lane = np.dtype(f"u{type_.value.itemsize}")
+    return on_lanes(function, lane, type_.raw) if type_.lanes > 1 else function
 
 
 def common_shape(words: tuple[Array, ...]) -> tuple[int, ...]:
