@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nvfp4.retarget.sequence import Impossible, Sequence, Text, rule
-from nvfp4.retarget.targets import Target
+from nvfp4.retarget.targets import Target, tensor_memory
 
 # Truth tables of lop3 over a, b, c.
 _AND_OR = 0xEA  # (a & b) | c
@@ -47,7 +47,7 @@ def narrow_conversion(s: Sequence, target: Target) -> bool:
     bf16x2."""
     narrow = [t for t in s.types if t in _BYTES or t in _SMALLER]
     if s.has("rs"):
-        if target.has_tensor_memory:
+        if tensor_memory(target):
             return False
         raise Impossible("stochastic rounding exists on sm_100a only")
     if target.number >= max((100 if t in _SMALLER else 89 for t in narrow), default=0):

@@ -22,7 +22,7 @@ class Sequence:
         prefix: of the registers' names; no name of the module starts with it.
         """
         self.node = node
-        self.parts = node.parts
+        self.parts, self.operands = node.parts, node.operands
         self.types = [part for part in self.parts if is_type(part)]
         self.lines: list[str] = []
         self._prefix = prefix
@@ -37,23 +37,19 @@ class Sequence:
         """Return the opcode without these modifiers."""
         return ".".join(part for part in self.parts if part not in modifiers)
 
-    @property
-    def operands(self) -> tuple[syntax.Operand, ...]:
-        return self.node.operands
-
     def operand(self, index: int) -> str:
         """Return an operand as PTX."""
-        return shown(self.node.operands[index])
+        return shown(self.operands[index])
 
     def items(self, index: int) -> list[str]:
         """Return the elements of a list, or the operand alone."""
-        operand = self.node.operands[index]
+        operand = self.operands[index]
         items = operand.items if isinstance(operand, syntax.OperandList) else (operand,)
         return [shown(item) for item in items]
 
     def address(self, index: int) -> syntax.Memory:
         """Return an operand in brackets."""
-        operand = self.node.operands[index]
+        operand = self.operands[index]
         assert isinstance(operand, syntax.Memory), self.node.text
         return operand
 
@@ -71,7 +67,7 @@ class Sequence:
 
     def held(self, index: int, kind: str = "b32") -> str:
         """Return a register that holds a source: its own, or a new one for a literal."""
-        operand = self.node.operands[index]
+        operand = self.operands[index]
         if isinstance(operand, syntax.Name):
             return operand.text
         return self.value(f"mov.{kind}", shown(operand), kind=kind)

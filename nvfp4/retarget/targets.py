@@ -27,11 +27,6 @@ class Target:
         """Whether the target has what an architecture and a version of PTX introduced."""
         return self.number >= number and self.ptx >= ptx
 
-    @property
-    def has_tensor_memory(self) -> bool:
-        """Whether the target belongs to the family of sm_100a."""
-        return _tensor_memory(self)
-
 
 def parse_target(name: str) -> Target:
     """Return the target of a name such as sm_90a. Raises ValueError for one before sm_80."""
@@ -70,18 +65,18 @@ def _own(first: int, end: int) -> Having:
     return lambda target: first <= target.number < end and bool(target.suffix)
 
 
-_hopper, _tensor_memory, _rtx_blackwell = _own(90, 91), _own(100, 120), _own(120, 1000)
+_hopper, tensor_memory, _rtx_blackwell = _own(90, 91), _own(100, 120), _own(120, 1000)
 
 
 # (opcode, targets that have it, reason for the refusal)
 _ONLY: tuple[tuple[str, Having, str], ...] = (
-    (r"tcgen05\.", _tensor_memory, "tensor memory and its tensor cores exist on sm_100a only"),
+    (r"tcgen05\.", tensor_memory, "tensor memory and its tensor cores exist on sm_100a only"),
     (r"wgmma\.", _hopper, "wgmma exists on sm_90a only"),
     (r"mma\..*(kind::|block_scale|mxf|e2m1|e2m3|e3m2)", _rtx_blackwell, _MATRICES),
-    (r"redux\..*f32", _tensor_memory, "a warp's extreme of f32 exists on sm_100a only"),
+    (r"redux\..*f32", tensor_memory, "a warp's extreme of f32 exists on sm_100a only"),
     (r"mma\..*\.(e4m3|e5m2)\.", _from(89), "tensor cores take 8-bit floats from sm_89 on"),
     (r"clusterlaunchcontrol\.", _from(100), "a running CTA asks for another from sm_100 on"),
-    (r"cp\.async\.bulk\..*(gather4|scatter4|im2col::w|cta_group::2)", _tensor_memory, _BULK_FORM),
+    (r"cp\.async\.bulk\..*(gather4|scatter4|im2col::w|cta_group::2)", tensor_memory, _BULK_FORM),
     (r"(cp\.async\.bulk|cp\.reduce\.async|st\.async|red\.async|tensormap)\b", _from(90), _ENGINE),
     (r"(atom|red)\..*(b128|\.v[248]\b|add\..*bf16)", _from(90), _ATOMICS),
     (r"(st|red)\.async\..*mmio|st\.bulk|cvt\.rn\.(\w+\.)*satfinite\.tf32", _from(100), _SM_100),
