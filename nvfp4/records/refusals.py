@@ -89,9 +89,16 @@ def _in_words(kind: type | tuple[type, ...], *words: str) -> Callable[[BaseExcep
     return lambda error: isinstance(error, kind) and any(each in str(error) for each in words)
 
 
-_is_short_of_memory = _in_words(
+_is_missing_library = _in_words((OSError, ImportError), "cannot open shared object file")
+_lacks_memory = _in_words(
     RuntimeError, "DefaultCPUAllocator", "annot allocate memory", "can't allocate memory"
 )
+
+
+def _is_at_a_limit(error: BaseException) -> bool:
+    limit = isinstance(error, MemoryError) or getattr(error, "errno", None) in _limits
+    return (limit or _lacks_memory(error)) and not _is_raised_by_hand(error)
+
 
 signs = (
     # An operator of torch that the CPU lacks, or lacks for a dtype; C++ of torch that asks the GPU.
@@ -117,24 +124,9 @@ signs = (
         ),
     ),
     # A shared library that is not here, such as libcublas.
-    Sign(
-        "import.not_installed",
-        _in_words((OSError, ImportError), "cannot open shared object file"),
-        on_gpu=True,
-    ),
+    Sign("import.not_installed", _is_missing_library, on_gpu=True),
     Sign("import.not_installed", _is_missing_package, on_gpu=True),
-    Sign(
-        "machine.limit",
-        lambda error: (
-            (
-                isinstance(error, MemoryError)
-                or getattr(error, "errno", None) in _limits
-                or _is_short_of_memory(error)
-            )
-            and not _is_raised_by_hand(error)
-        ),
-        on_gpu=True,
-    ),
+    Sign("machine.limit", _is_at_a_limit, on_gpu=True),
 )
 
 
