@@ -29,10 +29,13 @@ _passed = re.compile(
 )
 
 
-def passed_on(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def passed_on(
+    environment: Mapping[str, str] = os.environ, with_caches: bool = False
+) -> dict[str, str]:
     """Return the environment variables of this process, or of the given environment, that a
-    submission may know."""
-    return {name: value for name, value in environment.items() if _passed.fullmatch(name)}
+    submission may know; with_caches: also the one that names the folder of caches."""
+    caches = FOLDER_VARIABLE if with_caches else None
+    return {k: v for k, v in environment.items() if k == caches or _passed.fullmatch(k)}
 
 
 def start_session(

@@ -37,8 +37,7 @@ faults become one. Its threads wait without a core, which another process of the
 
 def serve_judges(fd: int, packages: list[str]) -> None:
     """Fork judges; return only in a judge or a worker, when that has ended."""
-    caches = {name: text for name, text in os.environ.items() if name == processes.FOLDER_VARIABLE}
-    wanted = {**_FOR_TORCH, **processes.passed_on(), **caches, **trusted_variables()}
+    wanted = {**_FOR_TORCH, **processes.passed_on(with_caches=True), **trusted_variables()}
     if not os.environ.keys() <= wanted.keys():  # a worker can read the initial environment
         command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", *sys.argv[1:]]
         os.execve(sys.executable, command, wanted)

@@ -21,14 +21,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from nvfp4.cli.problem import bundled_folder
-from nvfp4.records.processes import (
-    FOLDER_VARIABLE,
-    ForkedProcess,
-    ForkServer,
-    Process,
-    passed_on,
-    start_session,
-)
+from nvfp4.records.processes import ForkedProcess, ForkServer, Process, passed_on, start_session
 
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 """Variables that a library reads when it is loaded."""
@@ -72,8 +65,7 @@ class _JudgeServer:
         with theirs:
             fd = theirs.fileno()
             words = ["-m", "nvfp4.sandbox.fork_server", "judges", str(fd), *packages]
-            caches = {k: v for k, v in environment.items() if k == FOLDER_VARIABLE}
-            wanted = {**passed_on(environment), **caches}
+            wanted = passed_on(environment, with_caches=True)
             self._process = start_session([sys.executable, *words], "/", wanted, [fd])
         self._server = ForkServer(ours)
         atexit.register(self._end)
