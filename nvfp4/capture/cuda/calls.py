@@ -13,7 +13,7 @@ from nvfp4.capture import graphs, host_access, stream_order
 from nvfp4.capture import kernel as kernels
 from nvfp4.capture.codes import Code, CudaError, error_name
 from nvfp4.capture.cuda.entries import entry, store
-from nvfp4.capture.cuda.runtime import CudaRuntime
+from nvfp4.capture.cuda.runtime import WHAT_WORKS, CudaRuntime
 from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch import Buffer, Dim3, resident_ctas
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedCall
@@ -296,8 +296,8 @@ def name_of_error(runtime: CudaRuntime, code: int) -> int:
 
 @entry()
 def unsupported(runtime: CudaRuntime, function: str) -> None:
-    hint = "launches, memory, streams, events and attributes of the CUDA runtime are emulated"
-    raise UnsupportedCall(f"host code calls {function}, which is not emulated", hint=hint)
+    message = f"host code calls {function}, which is not emulated"
+    raise UnsupportedCall(message, hint=WHAT_WORKS)
 
 
 @entry(count=12)

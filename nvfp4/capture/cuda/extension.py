@@ -21,7 +21,7 @@ from nvfp4.capture.cuda.architectures import nvccs_images, torchs_options
 from nvfp4.capture.cuda.build import Built, Request, Source, build
 from nvfp4.capture.cuda.compilers import LoadError
 from nvfp4.capture.cuda.flags import own_include_paths, with_own_flags
-from nvfp4.capture.cuda.runtime import RUNTIME, checked
+from nvfp4.capture.cuda.runtime import RUNTIME, WHAT_WORKS, checked
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file, texts
 from nvfp4.capture.cuda.toolchain import refuse_other_compiler
 from nvfp4.capture.frames import users_file
@@ -146,11 +146,8 @@ def _load_once(request: Request, built: Built, is_python_module: bool, caller: P
         except (ImportError, OSError) as error:
             unknown = _OF_CUDA.search(str(error))
             if unknown is not None:
-                raise UnsupportedCall(
-                    f"host code calls {unknown[1]} of a CUDA library, which is not emulated",
-                    hint="launches, memory, streams, events and attributes of the CUDA runtime are "
-                    "emulated",
-                ) from error
+                message = f"host code calls {unknown[1]} of a CUDA library, which is not emulated"
+                raise UnsupportedCall(message, hint=WHAT_WORKS) from error
             raise LoadError(request.name, error) from error
         finally:
             RUNTIME.loading(None)

@@ -25,6 +25,7 @@ from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall, refused
 _ALIGNMENT_BYTES = 256
 _FIRST_HANDLE = 1 << 32
 """Larger than any handle of torch's streams."""
+WHAT_WORKS = "launches, memory, streams, events and attributes of the CUDA runtime are emulated"
 _REMEMBERED = 16
 """Freed allocations that are remembered for messages."""
 
