@@ -62,8 +62,7 @@ def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
 @parameters.submission_argument
 @parameters.stop_option
 @parameters.watch_option
-@parameters.log_option
-@parameters.judging_options
+@parameters.kept_judging_options
 def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any) -> None:
     """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
 
@@ -77,8 +76,7 @@ def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any
 )
 @parameters.submission_argument
 @parameters.cases_option("time")
-@parameters.log_option
-@parameters.judging_options
+@parameters.kept_judging_options
 def bench(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
     """Times SUBMISSION: statistics, bandwidth, percent of the floor, geometric mean.
 
@@ -92,8 +90,7 @@ def bench(submission: Path, cases: tuple[str, ...], **options: Any) -> None:
 @parameters.stop_option
 @parameters.cases_option("test", "all tests of the problem", "test")
 @parameters.watch_option
-@parameters.log_option
-@parameters.judging_options
+@parameters.kept_judging_options
 def test(
     submission: Path, stop_early: bool, cases: tuple[str, ...], watch: bool, **options: Any
 ) -> None:

@@ -184,6 +184,8 @@ log_option = click.option(
 )
 """--no-log; passed on as whether the verdict is kept."""
 
+kept_judging_options = _all(log_option, judging_options)
+
 
 batch_options = _all(
     click.option(

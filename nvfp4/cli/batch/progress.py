@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -84,13 +84,8 @@ class Tally:
 def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
     """Yield a function that shows each new line. On a terminal, the batch's figures stay below the
     lines."""
-
-    def show(line: Line) -> None:
-        say(console, result_line(line))
-
-    live = live_lines(console, lambda: list(figures(tally)))
-    with live if console.is_interactive else nullcontext():
-        yield show
+    with live_lines(console, lambda: list(figures(tally))):
+        yield lambda line: say(console, result_line(line))
 
 
 def result_line(line: Line) -> Text:

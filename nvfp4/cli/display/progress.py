@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -25,15 +25,16 @@ def observed(
 ) -> Iterator[Observer]:
     """Yield an observer that shows the progress on the console. brief: show nothing that stays."""
     progress = Progress(console, clock, brief)
-    live = live_lines(console, lambda: [progress.line])
-    with live if console.is_interactive else nullcontext():
+    with live_lines(console, lambda: [progress.line]):
         yield progress
 
 
-@contextmanager
-def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[None]:
-    """Show lines on a terminal that are written anew a few times a second and vanish in the end."""
-    with Live(
+def live_lines(console: Console, lines: Callable[[], list[Text]]) -> AbstractContextManager[object]:
+    """Show lines that are written anew a few times a second and vanish in the end; none where the
+    console is no terminal."""
+    if not console.is_interactive:
+        return nullcontext()
+    return Live(
         console=console,
         get_renderable=lambda: Group(*lines()),
         refresh_per_second=4,
@@ -41,8 +42,7 @@ def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[No
         redirect_stdout=False,
         redirect_stderr=False,
         vertical_overflow="crop",
-    ):
-        yield
+    )
 
 
 class Progress(Observer):

@@ -123,7 +123,7 @@ class Pace:
     def add(self, result: CaseResult) -> None:
         """Note the duration of a case if it passed."""
         if result.status == "pass" and result.elapsed_s is not None:
-            self._passed.append((_elements(result), result.elapsed_s))
+            self._passed.append((shape_of(result.spec).elements, result.elapsed_s))
 
     def decided(self, result: Result, emulated: bool) -> Result:
         """Return the result, skipped if it failed only for lack of time or because of a limit of
@@ -151,7 +151,7 @@ class Pace:
 
     def _longest_s(self, result: CaseResult) -> float:
         """Return the seconds after which a call hangs; with compilation if cases have passed."""
-        elements = _elements(result)
+        elements = shape_of(result.spec).elements
         expected_s = self.expected_s(max([elements, *(each for each, _ in self._passed)]))
         return _bound_margin * _slowest_s * elements if expected_s is None else _margin * expected_s
 
@@ -176,7 +176,3 @@ def _left_out(result: Result, refusal: Refusal) -> Result:
         message = f"not judged: {refusal.words}: {says}{message}"
     failure = replace(failure, code=refusal.code)
     return replace(result, status="skipped", message=message, failure=failure)
-
-
-def _elements(result: CaseResult) -> int:
-    return shape_of(result.spec).elements
