@@ -467,11 +467,8 @@ def _all_ctas(
     CTAs equal, simulate `few` and twice `few` CTAs and extrapolate. Raises NoPrediction."""
     if steps <= _MOST_STEPS:
         return simulate(of_cta, ctas=ctas)
-    if (
-        of_cta.size <= 2 * few
-        or len(np.unique(of_cta)) > 1
-        or steps * few / of_cta.size > _MOST_STEPS
-    ):
+    alike = of_cta.size > 2 * few and len(np.unique(of_cta)) == 1
+    if not alike or steps * few / of_cta.size > _MOST_STEPS:
         raise NoPrediction(f"an SM executes {steps:,} instructions, too many to simulate")
     one, other = (simulate(of_cta[:n], ctas=round(n * ctas / of_cta.size)) for n in (few, 2 * few))
     more = (of_cta.size - 2 * few) / few

@@ -66,11 +66,9 @@ def _launch_nothing(device: torch.device) -> None:
 
 def _read_gbps(timer: CallTimer, device: torch.device, empty_ns: float) -> float:
     """Return the best bandwidth of several sums over memory far larger than any cache."""
+    words = (256 << 20) // 8
     if device.type == "cuda":
-        free_bytes, _ = torch.cuda.mem_get_info(device)
-        words = min(4 << 30, free_bytes // 4) // 8
-    else:
-        words = (256 << 20) // 8
+        words = min(4 << 30, torch.cuda.mem_get_info(device)[0] // 4) // 8
     # Random contents: constant ones can move faster than data do.
     buffer = torch.empty(1 << 20, dtype=torch.int64, device=device).random_().repeat(words >> 20)
     best_ns = min(timer.time(buffer.sum)[1].call_ns for _ in range(_bandwidth_calls))
