@@ -71,13 +71,11 @@ def first_mistake(file: str, content: bytes) -> Mistake | None:
     except SyntaxError as error:
         line = error.lineno or None
         raw = _raw_line(content, line)
-        column = (
-            min(error.offset, len(raw) + 1) if line and error.offset and error.offset > 0 else None
-        )
+        column = min(error.offset or 0, len(raw) + 1) if line else 0
         message = f"{type(error).__name__}: {visible(error.msg)}"
         hint = _syntax_hint(file, content, raw.strip())
         source = visible(raw.expandtabs(1))[:_longest_line] or None
-        return Mistake("syntax", message, file, line, column, source, hint)
+        return Mistake("syntax", message, file, line, column if column > 0 else None, source, hint)
     except (ValueError, RecursionError, MemoryError):
         return None
     if not tree.body:

@@ -345,8 +345,7 @@ def figure_that_ranks(values: Sequence[float], ranking_by: str) -> float:
 def ranked(values: Sequence[float | None], ranking_by: str = "geom") -> float | None:
     """Return the figure by which a leaderboard ranks; None unless all values are positive."""
     known = [each for each in values if each is not None and each > 0]
-    complete = known and len(known) == len(values)
-    return figure_that_ranks(known, ranking_by) if complete else None
+    return figure_that_ranks(known, ranking_by) if known and len(known) == len(values) else None
 
 
 def unescape(text: str) -> str:

@@ -257,8 +257,7 @@ def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(output)
         said = exits.passed, exits.failed, exits.setup, exits.unclear
-        whole = exit_code in said and isinstance(found, dict)
-        if whole and found.get("schema") == json_schema:
+        if exit_code in said and isinstance(found, dict) and found.get("schema") == json_schema:
             return dict(found)
     last = visible(errors.decode("utf-8", "replace")).strip().splitlines()[-1:]
     message = f"nvfp4 eval ended with exit code {exit_code}" + (f": {last[0]}" if last else "")

@@ -114,8 +114,7 @@ def show_briefly(console: Console, verdict: Verdict) -> None:
     failure = map(Text, first_lines(mistake.text)) if mistake else alike_lines(verdict.tests)
     for line in (*failure, *sentences.finding_lines(verdict), *warning_lines(verdict)):
         console.print(line, soft_wrap=True)
-    nothing_run = Text("failed: nothing was run", style="bold red")
-    console.print(nothing_run if mistake else sentences.closing_line(verdict))
+    console.print(sentences.closing_line(verdict))
 
 
 def alike_lines(tests: list[TestResult]) -> Iterator[Text]:

@@ -104,6 +104,8 @@ def output_lines(verdict: Verdict) -> Iterator[Text]:
 
 def closing_line(verdict: Verdict) -> Text:
     """Return the closing line: the outcome, the counts, the duration, and the first failed case."""
+    if verdict.mistake:
+        return Text("failed: nothing was run", style="bold red")
     if verdict.interrupted:
         line = f"interrupted{_taken(verdict, 'after')}: {_counts(verdict)}"
         return Text(line, style="bold yellow")

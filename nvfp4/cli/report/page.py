@@ -80,9 +80,7 @@ def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Se
         "name": f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
         "subject": subject,
         "when": _when(subject),
-        "summary": "failed: nothing was run"
-        if verdict.mistake
-        else sentences.closing_line(verdict).plain,
+        "summary": sentences.closing_line(verdict).plain,
         "tests": _table(benchmark_tables.tests_columns(verdict.tests)) if verdict.tests else None,
         "error": _text(benchmark_tables.error_line(verdict)),
         "benchmarks_title": benchmark_tables.title(verdict),
