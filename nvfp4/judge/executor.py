@@ -68,8 +68,7 @@ class Executor:
         self.folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         ours, theirs = socket.socketpair()
         with theirs:
-            fd = theirs.fileno()
-            self._process = start_executor(fd, self.folder, self._predicts, self._anew)
+            self._process = start_executor(theirs.fileno(), self.folder, self._predicts, self._anew)
         self._channel = Channel(ours)
         self._greeted = False
         atexit.register(self.stop)
@@ -121,8 +120,7 @@ class Executor:
 
     def _is_killed(self) -> bool:
         """Return whether SIGKILL has ended the process, which has closed its channel."""
-        assert self._process is not None
-        assert self.folder is not None
+        assert self._process and self.folder
         try:
             status = self._process.wait(timeout=5)
             if isinstance(self._process, ForkedProcess):  # by the server, its parent

@@ -89,10 +89,8 @@ class Repetition:
                 return
             said = f"results {steps} steps of float16 apart"
         else:
-            said = (
-                f"{int((after != before).sum())} other results; a submission that adds with "
-                f"atomics says so in its first comment lines: {atomics_directive}"
-            )
+            said = f"{int((after != before).sum())} other results; a submission that adds with "
+            said += f"atomics says so in its first comment lines: {atomics_directive}"
         forget(self._setup.process.source.content)  # it may hold what decided the results
         message = f"in a fresh process the same inputs gave {said}"
         raise SubmissionFailed("output.not_repeatable", message)

@@ -165,10 +165,9 @@ class Judge:
         measured = _Measured(calibrated, self._own_clock(), fresh_contents)
         ordered = self._by_cost(cases)
         draw = self._referee.redraw if fresh_contents else self._referee.draw
-        seeds = [self._call_seed(i, 0) if fresh_contents else case.seed for i, case in ordered]
         draws = [
-            partial(self._first, draw, case, seed)
-            for (_, case), seed in zip(ordered, seeds, strict=True)
+            partial(self._first, draw, case, self._call_seed(i, 0) if fresh_contents else case.seed)
+            for i, case in ordered
         ]
         self._load(draws)
         self._pipe.write("benchmark-count", len(cases))
@@ -198,11 +197,9 @@ class Judge:
         them first.
         """
         numbered = list(enumerate(cases))
-        if self._device.type != "cpu":
-            return numbered
-        return sorted(
-            numbered, key=lambda each: math.inf if each[1].full_range else each[1].elements
-        )
+        if self._device.type == "cpu":
+            numbered.sort(key=lambda each: math.inf if each[1].full_range else each[1].elements)
+        return numbered
 
     def _later(self, case: Case, *arguments: Any, **named: Any) -> LaterCalls:
         def redraw(full_range: bool) -> Drawn:

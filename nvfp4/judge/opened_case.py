@@ -184,8 +184,7 @@ class OpenedCase:
         """Return to this case after another one. Raises SubmissionFailed, OutOfTime."""
         plan = self.plan
         expected = plan.expected.to_plain() if plan.checks_shape else {}
-        inputs = plan.inputs.to_plain()
-        request = messages.OpenCase(inputs, expected, plan.room_bytes, self._number)
+        request = messages.OpenCase(plan.inputs.to_plain(), expected, plan.room_bytes, self._number)
         if self._emulates:
             self._base = self.ask(request, messages.CaseOpened).base
             if self._base % mmap.PAGESIZE or self._base not in ADDRESSES:
@@ -462,8 +461,7 @@ class OpenedCase:
 
     def seconds_left(self) -> float:
         """Return the seconds left for the next request. Raises OutOfTime."""
-        longest_s = longest_call_s if self._called else longest_compile_s
-        return seconds_left(self._deadline, longest_s)
+        return seconds_left(self._deadline, longest_call_s if self._called else longest_compile_s)
 
 
 def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:

@@ -29,7 +29,7 @@ _entry = """
     .reg .pred done; .reg .b32 thread, cta, width, x<{words}>;
     .reg .b64 at, first, last, span, step, sink;
     mov.u32 thread, %tid.x; mov.u32 cta, %ctaid.x; mov.u32 width, %ntid.x;
-{span}
+    {span}
     ld.param.u64 at, [source]; ld.param.u64 last, [nbytes]; sub.s64 last, last, span;
     cvt.u64.u32 first, cta; mul.lo.u64 first, first, span;
     min.s64 first, first, last; max.s64 first, first, 0; // the last CTA ends where all of it ends
@@ -38,7 +38,7 @@ _entry = """
 }}
 """
 
-_bulk_span = "    ld.param.u64 span, [more];"
+_bulk_span = "ld.param.u64 span, [more];"
 _bulk_body = """
     .reg .b32 nbytes_32, barrier_at, target_at; .reg .b64 policy; .shared .align 8 .b64 barrier;
     setp.ne.u32 done, thread, 0; @done ret;
@@ -94,9 +94,7 @@ class Read:
             return ".extern .shared .align 128 .b8 target[];" + kernel
         words = self.load_bytes // 4
         count = self.loads * words
-        span = (
-            f"    mul.wide.u32 step, width, {self.load_bytes}; mul.lo.u64 span, step, {self.loads};"
-        )
+        span = f"mul.wide.u32 step, width, {self.load_bytes}; mul.lo.u64 span, step, {self.loads};"
         lines = [f"mad.wide.u32 at, thread, {self.load_bytes}, at; ld.param.u64 sink, [more];"]
         for first in range(0, count, words):
             into = ", ".join(f"x{word}" for word in range(first, first + words))
