@@ -356,8 +356,6 @@ def is_packed(tree: Tree, room_bytes: int) -> bool:
 def is_like(tree: Tree, expected: Tree) -> bool:
     """Whether an output has tensors of the expected shapes and of dtypes that can be compared."""
     pairs = zip(tree.leaves, expected.leaves, strict=False)
-    return (
-        len(tree.leaves) == len(expected.leaves)
-        and (expected.single is None or tree.single is not None)
-        and all(a.shape == b.shape and a.dtype in (b.dtype, *TAKEN) for a, b in pairs)
-    )
+    alike = all(a.shape == b.shape and a.dtype in (b.dtype, *TAKEN) for a, b in pairs)
+    single = expected.single is None or tree.single is not None
+    return alike and single and len(tree.leaves) == len(expected.leaves)

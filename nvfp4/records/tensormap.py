@@ -164,16 +164,9 @@ class TensorMap:
         """Return the descriptor's 128 bytes."""
         _, element, tf32 = _FORMATS[self.data_type]
         swizzle, atom = _ENCODED_SWIZZLES[self.swizzle]
-        modes = (
-            _KIND
-            | (self.rank - 1) << 4
-            | element << 7
-            | swizzle << 13
-            | self.fill << 15
-            | tf32 << 16
-            | self.l2_promotion << 17
-            | atom << 19
-        )
+        fields = {0: _KIND, 4: self.rank - 1, 7: element, 13: swizzle, 15: int(self.fill), 16: tf32}
+        fields |= {17: self.l2_promotion, 19: atom}
+        modes = sum(value << bit for bit, value in fields.items())
         strides = [stride // 16 for stride in self.strides_bytes] + [0] * (5 - self.rank)
         upper = sum((stride >> 32) << 4 * i for i, stride in enumerate(strides))
         extents = [extent - 1 for extent in self.shape] + [0] * (5 - self.rank)

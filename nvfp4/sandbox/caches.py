@@ -312,7 +312,6 @@ def variables(
         passed |= {name: os.environ[name] for name in os.environ if not name.startswith(hidden)}
     # Our side of the process needs the options, and the time at which the judge ends.
     # Inductor's own processes would look for a GPU that a confined process does not show them.
-    alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    ours = {**options.as_variable(), **private_variable(), **alone}
+    ours = {**options.as_variable(), **private_variable(), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     ours["NVFP4_DEADLINE"] = str(time.monotonic() + options.timeout_s)
     return {**passed, **cache_variables(submission, scratch, emulates), **ours}

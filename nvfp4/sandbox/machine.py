@@ -36,13 +36,11 @@ def left_bytes(groups: Path = _GROUPS) -> int:
 
 def left_threads(groups: Path = _GROUPS) -> int:
     """Return how many more threads this control group may start."""
-    return min(
-        (
-            max(0, _figure(each / "pids.max", unlimited) - _figure(each / "pids.current", 0))
-            for each in (*_own(groups), *_own(groups, "pids"))
-        ),
-        default=unlimited,
-    )
+    own = (*_own(groups), *_own(groups, "pids"))
+    left = [
+        _figure(each / "pids.max", unlimited) - _figure(each / "pids.current", 0) for each in own
+    ]
+    return max(0, min(left, default=unlimited))
 
 
 def _own(groups: Path, controller: str = "") -> Iterator[Path]:

@@ -6,6 +6,7 @@ limit or when memory is short.
 """
 
 import math
+import operator
 import os
 import stat
 import time
@@ -123,10 +124,7 @@ class Totals:
 
     def _look_at_disk(self) -> None:
         room = [machine.free_bytes(folder, True) for folder in self._writable]
-        if all(
-            before - now < _NOTICED_BYTES
-            for before, now in zip(self._room_bytes, room, strict=True)
-        ):
+        if max(map(operator.sub, self._room_bytes, room), default=0) < _NOTICED_BYTES:
             return
         self._room_bytes = room
         nbytes = sum(machine.size_bytes(folder, self._disk_bytes) for folder in self._writable)
