@@ -92,10 +92,9 @@ def nvccs_images(words: Iterable[str], capability: Capability) -> tuple[Image, .
     _, asked = split_architectures(single_words(words))
     asked = asked or [Image(OLDEST, each) for each in (OLDEST.replace("compute", "sm"), OLDEST)]
     own = "{}{}".format(*capability)
+    native = Image(f"compute_{own}", f"sm_{own}")
     images = [
-        Image(f"compute_{own}", f"sm_{own}")
-        if each.made in _OF_THE_GPU
-        else Image(each.virtual, each.made.replace("lto_", "sm_"))
+        native if each.made in _OF_THE_GPU else each._replace(made=each.made.replace("lto_", "sm_"))
         for each in asked
     ]
     return tuple(sorted(dict.fromkeys(images), key=lambda each: _rank(each, capability)))

@@ -296,8 +296,7 @@ def name_of_error(runtime: CudaRuntime, code: int) -> int:
 
 @entry()
 def unsupported(runtime: CudaRuntime, function: str) -> None:
-    message = f"host code calls {function}, which is not emulated"
-    raise UnsupportedCall(message, hint=WHAT_WORKS)
+    raise UnsupportedCall(f"host code calls {function}, which is not emulated", hint=WHAT_WORKS)
 
 
 @entry(count=12)

@@ -175,15 +175,11 @@ def assemble(
     command = [str(tools.ptxas), f"-arch={arch}", "-v", *limits, str(ptx), "-o", os.devnull]
     _, *said = _ENTRY.split(run_compiler(tools, command, ptx.parent, ptx.name))
     patterns = {"registers": _USED, "shared_bytes": _SHARED, "local_bytes": _FRAME}
-    return {
-        kernel: Resources(
-            **{
-                name: int(found[1]) if (found := pattern.search(text)) else 0
-                for name, pattern in patterns.items()
-            }
-        )
-        for kernel, text in zip(said[::2], said[1::2], strict=True)
-    }
+    resources = {}
+    for kernel, text in zip(said[::2], said[1::2], strict=True):
+        found = {name: pattern.search(text) for name, pattern in patterns.items()}
+        resources[kernel] = Resources(**{name: int(n[1]) for name, n in found.items() if n})
+    return resources
 
 
 def by_source(said: str, work: Path) -> str:

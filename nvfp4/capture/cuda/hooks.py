@@ -147,12 +147,10 @@ def _refuse_numba(put: Put) -> None:
 _ADAPTERS: dict[str, Callable[[Put], None]] = {
     "torch.cuda._utils": _refuse_torchs_compiler,
     "numba.cuda": _refuse_numba,
-    **{
-        name: functools.partial(_refuse_bindings, name)
-        for name in ("cuda.bindings.driver", "cuda.bindings.nvrtc", "cuda.bindings.runtime")
-    },
-    **{
-        package: functools.partial(_refuse, name)
-        for package, name in (("cuda.core", "cuda.core"), ("pycuda", "PyCUDA"), ("cupy", "CuPy"))
-    },
+    "cuda.bindings.driver": functools.partial(_refuse_bindings, "cuda.bindings.driver"),
+    "cuda.bindings.nvrtc": functools.partial(_refuse_bindings, "cuda.bindings.nvrtc"),
+    "cuda.bindings.runtime": functools.partial(_refuse_bindings, "cuda.bindings.runtime"),
+    "cuda.core": functools.partial(_refuse, "cuda.core"),
+    "pycuda": functools.partial(_refuse, "PyCUDA"),
+    "cupy": functools.partial(_refuse, "CuPy"),
 }
