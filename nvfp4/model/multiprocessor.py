@@ -228,13 +228,7 @@ def simulate(  # type: ignore[no-untyped-def]
         done = t + latency[i]
         reason = WAITS_FIXED
         share = 1.0
-        if (
-            k == machine.LOAD
-            or k == machine.ASYNC
-            or k == machine.STORE
-            or k == machine.SHARED
-            or k == machine.BULK
-        ):
+        if k in (machine.LOAD, machine.ASYNC, machine.STORE, machine.SHARED, machine.BULK):
             begin = max(t, lsu_free)
             if p == machine.LSU:
                 lsu_free = begin + busy[i]

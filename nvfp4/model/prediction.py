@@ -257,8 +257,7 @@ def kernel_time(
     resident = min(busiest, resident_ctas(gpu, code, warps, asked.shared_bytes))
     local_bytes = resident * math.prod(asked.block) * code.stack_bytes
     left_bytes = gpu.l1_bytes - resident * (asked.shared_bytes + gpu.reserved_shared_bytes)
-    fits = local_bytes <= left_bytes
-    table = machine(gpu, code, accesses, executions, resident, fits)
+    table = machine(gpu, code, accesses, executions, resident, local_bytes <= left_bytes)
     _check_bytes(code, table, times, accesses, lines)
     simulate = partial(simulated, gpu, table, traces, work.ctas, resident=resident, clean=clean)
     sizes = [sum(traces[warp].steps.size for warp in cta) for cta in work.ctas]

@@ -166,8 +166,7 @@ def finish(
             result = rectify(result, form)
         return result
 
-    finished = function if plain else lane
-    return on_each_lane(finished, type_)
+    return on_each_lane(function if plain else lane, type_)
 
 
 def widen(word: Array, type_: Type) -> Array:
@@ -279,8 +278,7 @@ def _approximate(m: Modifiers, function: Function, count: int, *types: str) -> O
         result = formats.encode(value, form).astype(base.raw)
         return flush(result, form) if ftz else result
 
-    operate = on_each_lane(lane, type_)
-    return m.op("special", [type_.register] * count, [type_.register], operate)
+    return m.op("special", [type_.register] * count, [type_.register], on_each_lane(lane, type_))
 
 
 def _divide(a: Array, b: Array) -> Array:

@@ -186,8 +186,7 @@ def _bit_field_insert(m: Modifiers) -> Op:
         mask = _low_mask(_field_number(length, type_.bits), raw) << shift
         return (base & ~mask) | ((field << shift) & mask)
 
-    registers = [type_.register, type_.register, "b32", "b32"]
-    return m.op("logic", registers, [type_.register], function)
+    return m.op("logic", [type_.register] * 2 + ["b32"] * 2, [type_.register], function)
 
 
 @instruction("selp")

@@ -412,8 +412,7 @@ class ModuleParser(OperandParser):
         calls = opcode.partition(".")[0] == "call"
         operands: list[syntax.Operand] = []
         while self.now.text != ";":
-            listed = calls and self.now.text == "("
-            operands.append(self.items("()") if listed else self.operand())
+            operands.append(self.items("()") if calls and self.now.text == "(" else self.operand())
             if not self.accept(","):
                 break
         last = self.now
