@@ -296,13 +296,12 @@ def main(arguments: list[str]) -> int:
 
     try:
         print(_rewritten(nvcc, words, arch, int(number), report), end="", file=sys.stderr)
+        return 0
     except BuildFailed as failed:
         print(said or failed, file=sys.stderr)
-        return 1
     except RetargetError as refused:
         print(f"error: {refused}", file=sys.stderr)
-        return 1
-    return 0
+    return 1
 
 
 if __name__ == "__main__":

@@ -113,11 +113,10 @@ class TimingBench(Bench):
         for number, (name, configuration) in enumerate(space.items()):
             if number % _told_every == 0:
                 say(f"compiling and checking {number + 1} of {len(space)}")
-            why = self.refusal(configuration)
-            if why is None:
-                found.append(name)
-            else:
+            if why := self.refusal(configuration):
                 say(f"{name} left out: {why}")
+            else:
+                found.append(name)
         return found
 
     def ranking(self, space: Space, say: Say) -> list[Ranked]:

@@ -67,11 +67,9 @@ def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
                 bench = Model(parsed.model, parsed.submission)
                 stack.callback(bench.close)
             return search_all(parsed.submission, parsed.cases, bench or Gpu())
-    except TuneError as error:
-        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
-        return 2
-    except CaseError as error:
-        print(f"error: {error}\nhint: Name cases as m,k,l.", file=sys.stderr)
+    except (TuneError, CaseError) as error:
+        hint = error.hint if isinstance(error, TuneError) else "Name cases as m,k,l."
+        print(f"error: {error}\nhint: {hint}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
