@@ -129,9 +129,7 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
             cubin.write_bytes(made)
             for nvdisasm in programs[1]:
                 listing = ran([str(nvdisasm), "-g", "-c", "-hex", "-ndf", str(cubin)])
-                if listing is None:
-                    continue
-                code = read(listing, entry)
+                code = read(listing or "", entry)
                 if code.instructions:
                     used = of_entry(said, entry)
                     code.registers, code.stack_bytes = used.registers or 0, used.stack_bytes

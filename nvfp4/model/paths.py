@@ -299,9 +299,7 @@ class _Flow:
         self._edges = len(costs)
         kept = (each.shares for each in copies.values() if each.anchor)
         self._kept = {block for shares in kept for block in shares}
-        for node in range(len(graph.blocks)):
-            if node == graph.end:
-                continue
+        for node in range(graph.end):
             row: Counter[int] = Counter(self._leaving[node])
             row.subtract(self._entering[node])
             rows.append((float(node == 0), row))

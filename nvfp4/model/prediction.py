@@ -372,10 +372,8 @@ def _accesses(asked: Counted) -> dict[int, Access]:
         raise NoPrediction(_FEW_TAKE_LONGER)
     if uneven or more > _MOST_MISSED * sum(row[2] for row in rows):
         raise NoPrediction(_FEW_READ_MEMORY)
-    return {
-        start: access(each, asked.work.spread, math.prod(asked.grid))
-        for start, each in counts.items()
-    }
+    ctas = math.prod(asked.grid)
+    return {start: access(each, asked.work.spread, ctas) for start, each in counts.items()}
 
 
 def _executed(work: Work, traces: list[Trace]) -> Array:
@@ -408,9 +406,8 @@ def _check_bytes(
     missing = {at: nbytes - fetched[at] for at, nbytes in read.items() if nbytes > fetched[at]}
     if sum(missing.values()) > _MOST_MISSED * sum(read.values()):
         line = lines.of(max(missing, key=missing.__getitem__))
-        raise NoPrediction(
-            f"the machine code of line {line} of the PTX fetches fewer bytes than were counted"
-        )
+        why = f"the machine code of line {line} of the PTX fetches fewer bytes than were counted"
+        raise NoPrediction(why)
 
 
 def busiest_sms(
