@@ -417,12 +417,10 @@ class Judge:
         for name, value in report.items():
             if name not in OPTIONAL:
                 self._write_essential(f"{key}.{name}", value)
-        dropped = [
-            name
-            for name in OPTIONAL
-            if name in report
-            and not self._pipe.write(f"{key}.{name}", report[name], longest_value_bytes)
-        ]
+        dropped = []
+        for name in [each for each in OPTIONAL if each in report]:
+            if not self._pipe.write(f"{key}.{name}", report[name], longest_value_bytes):
+                dropped.append(name)
         if dropped:
             self._write_essential(f"{key}.dropped", ",".join(dropped))
         if report and complete:

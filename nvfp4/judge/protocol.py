@@ -90,9 +90,8 @@ class ResultPipe:
         # fit into the last one, so that long lines would fill the pipe at half its size.
         room = mmap.PAGESIZE - self._written_bytes % mmap.PAGESIZE
         try:
-            for part in (line[:room], line[room:]):
-                if part:
-                    self._file.write(part)
+            for part in filter(None, (line[:room], line[room:])):
+                self._file.write(part)
         except OSError as error:
             raise PipeLost(error.strerror) from error
         self._written_bytes += len(line)

@@ -143,12 +143,11 @@ class HangWatch:
             faulthandler.cancel_dump_traceback_later()
 
 
+_AT_THE_LIMIT = "at the time limit it was here:"
+
+
 def stack_of_hang(
-    scratch: Path,
-    file: str,
-    source: str,
-    name: str,
-    heading: str = "at the time limit it was here:",
+    scratch: Path, file: str, source: str, name: str, heading: str = _AT_THE_LIMIT
 ) -> str:
     """Return the submission's frames at the time limit, outermost first; empty if there are none.
 

@@ -119,9 +119,8 @@ def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: b
     for function, text in documented.items():
         value = f"torch::wrap_pybind_function({function})" if guarded else f"&{function}"
         lines.append(f'm.def("{function}", {value}, "{text}");')
-    return (
-        f'\n#line 1 "functions"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {" ".join(lines)} }}\n'
-    )
+    bound = " ".join(lines)
+    return f'\n#line 1 "functions"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {bound} }}\n'
 
 
 def _load(request: Request, is_python_module: bool, caller: Path) -> Any:

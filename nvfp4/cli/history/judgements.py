@@ -67,6 +67,7 @@ def benchmarks_key(lines: list[str], problem: str = leaderboard) -> str:
 def entry_values(verdict: Verdict) -> dict[str, Any]:
     """Return the fields of `cli.history.database.Entry` except its id."""
     device = verdict.device
+    counts = [each.emulation if each.status == "pass" else None for each in verdict.benchmarks]
     return {
         "judged_at": time.time(),
         "path": verdict.submission.path,
@@ -76,9 +77,7 @@ def entry_values(verdict: Verdict) -> dict[str, Any]:
         "tests": len(verdict.tests),
         "benchmarks": benchmarks_key([e.spec for e in verdict.benchmarks], verdict.problem),
         "geomean_us": verdict.score.geomean_us,
-        "bound_us": bound_us(
-            [each.emulation if each.status == "pass" else None for each in verdict.benchmarks]
-        ),
+        "bound_us": bound_us(counts),
         "kind": device.kind if device else None,
         "device": _device_name(verdict),
         "flush": device.flush if device else None,

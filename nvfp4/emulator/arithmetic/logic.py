@@ -370,8 +370,7 @@ def float_extreme(
 
 @instruction("min", "max", types=FLOATS)
 def _float_min_max(m: Modifiers) -> Op:
-    ftz, nan_wins = m.flag("ftz"), m.flag("NaN")
-    xorsign_abs = m.flag("xorsign")
+    ftz, nan_wins, xorsign_abs = m.flag("ftz"), m.flag("NaN"), m.flag("xorsign")
     if xorsign_abs:
         m.choice("abs")
     magnitudes = m.flag("abs")
