@@ -5,6 +5,7 @@ may run before the caller's work is done and after the call has returned, unless
 of the host orders the two.
 """
 
+import os
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
@@ -146,6 +147,8 @@ def launched(stream: int, kernel: str, reads: bool = True) -> None:
         last = _last[stream] = Unordered(kernel, *users_line())
         if reads and _CALLER not in _known(stream) and not _waits_by_itself(stream, _CALLER):
             _early.append(replace(last, early=True))
+    if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+        synchronize(stream)
 
 
 def follows_a_kernel(stream: int) -> bool:

@@ -276,7 +276,7 @@ class Gpu:
         for each in (*self._buffers(), *self._variables.values()):
             if each.address <= address <= address + nbytes <= each.end:
                 return each
-        raise Malformed("there is no such device memory")
+        raise Malformed("there is no such device memory, or it was that of an earlier call")
 
     def _write(self, request: gpu_messages.Write, fd: int | None) -> None:
         offset = 0

@@ -217,7 +217,7 @@ FORWARD(cudaHostAlloc, (void **address, size_t size, unsigned), "host_memory", a
 SUCCEED(cudaHostGetDevicePointer, (void **device, void *host, unsigned), *device = host)
 FORWARD(cudaFree, (void *address), "cudaFree", address)
 FORWARD(cudaFreeAsync, (void *address, cudaStream_t), "cudaFreeAsync", address)
-FORWARD(cudaFreeHost, (void *address), "cudaFreeAsync", address)
+FORWARD(cudaFreeHost, (void *address), "cudaFree", address)
 FORWARD(cudaMemset, (void *address, int value, size_t size), "cudaMemset", address, value, size, 0)
 FORWARD(cudaMemsetAsync, (void *address, int value, size_t size, cudaStream_t stream),
         "cudaMemset", address, value, size, stream)

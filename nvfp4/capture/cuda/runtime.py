@@ -45,6 +45,9 @@ class Module:
     """The architectures that it was compiled for."""
 
 
+_UNSEEN = "a call has failed, which torch raises at its next kernel"
+
+
 @dataclass
 class _Errors:
     """Errors of one thread."""
@@ -52,7 +55,7 @@ class _Errors:
     last: Code = Code.SUCCESS
     said: dict[int, str] = field(default_factory=dict)
     refused: str | None = None
-    """Message of a refused launch that the code has not checked yet."""
+    """Message of a refused launch or call that the code has not checked yet."""
 
 
 class CudaRuntime(Session):
@@ -104,8 +107,9 @@ class CudaRuntime(Session):
     def fail(self, error: CudaError, launching: bool) -> Code:
         """Return the code of an error, and store it as CUDA's last error."""
         self.errors.last = self.refuse(error.code, error.message)
-        if launching:
-            self.errors.refused = f"{error_text(error.code)}: {error.message}"
+        if launching or error.code != Code.NOT_SUPPORTED:
+            what = "the kernel did not run, CUDA refuses the launch" if launching else _UNSEEN
+            self.errors.refused = f"{what}: {error_text(error.code)}: {error.message}"
         return error.code
 
     def refuse(self, code: Code, message: str) -> Code:
@@ -120,9 +124,10 @@ class CudaRuntime(Session):
         """Implement cudaGetLastError and cudaPeekAtLastError."""
         errors = self.errors
         last = errors.last
-        errors.refused = None
-        if clear and self._broken is None:
-            errors.last = Code.SUCCESS
+        if clear:
+            errors.refused = None
+            if self._broken is None:
+                errors.last = Code.SUCCESS
         return last
 
     def describe(self, code: int) -> str:
@@ -137,7 +142,8 @@ class CudaRuntime(Session):
 
     def raise_pending(self, failure: BaseException | None = None) -> None:
         """Raise the stored error of a call of compiled code: a fault of a kernel, or a refused
-        launch that the code did not check. failure: the exception that the code raised itself.
+        call that the code did not check, which torch's next kernel finds on a GPU. failure: the
+        exception that the code raised itself.
         """
         errors = self.errors
         refused, errors.refused = errors.refused, None
@@ -150,8 +156,7 @@ class CudaRuntime(Session):
             raise error
         if refused is not None and failure is None:
             errors.last = Code.SUCCESS
-            message = f"the kernel did not run, CUDA refuses the launch: {refused}"
-            raise LaunchRefused(message, hint="check cudaGetLastError() after a launch")
+            raise LaunchRefused(refused, hint="look at what calls return, and cudaGetLastError()")
 
     def text(self, said: str) -> int:
         """Return the address of a C string that is never freed."""

@@ -279,8 +279,8 @@ class Bot:
             clear(both)
 
     def _environment(self, folder: Path) -> dict[str, str]:
-        # The last one slows all that Python does.
-        kept_back = ("POPCORN_", "NVFP4_", "PYTHONTRACEMALLOC")
+        # The last ones slow all that Python does, or are no help to a judge.
+        kept_back = ("POPCORN_", "NVFP4_", "PYTHONTRACEMALLOC", "NUMBA_DISABLE_JIT", "TORCH_LOGS")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(kept_back)}
         environment |= package_path() | self.options.as_variable()
         environment["TMPDIR"] = str(folder.parent / _temporary)

@@ -33,15 +33,18 @@ TO_ALL = "multicast::cluster::all"
 """Modifier of clusterlaunchcontrol: the response goes to every CTA of the cluster."""
 
 
-def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
-    """Return the buffer that holds all bytes of a range of global memory."""
+def buffer_of(
+    at: LaneSite, what: str, address: int, nbytes: int, hint: str | None = None
+) -> Buffer:
+    """Return the buffer that holds all bytes of a range of global memory. hint: what to do where
+    none does."""
     memory = at.batch.memory
     found = memory.nearest(address)
     if found is not None and found[1] >= 0 and found[1] + nbytes <= found[0].nbytes:
         return found[0]
     text, place = f"{what} of {nbytes} bytes", memory.describe(address)
     if found is None or not 0 <= found[1] < found[0].nbytes:
-        at.fault(errors.OutOfBounds, f"{text} outside every tensor, {place}")
+        at.fault(errors.OutOfBounds, f"{text} outside every tensor, {place}", hint)
     over = address + nbytes - found[0].end
     at.fault(
         errors.OutOfBounds,

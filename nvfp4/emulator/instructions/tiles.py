@@ -31,7 +31,8 @@ def read_map(at: LaneSite, address: int) -> TensorMap:
     """The descriptor at a generic address."""
     if address % 64:
         at.fault(errors.Misaligned, f"tensor map at {address:#x}, which is not a multiple of 64")
-    buffer = copy_engine.buffer_of(at, "tensor map", address, TENSOR_MAP_BYTES)
+    hint = "as a parameter of the kernel it is a const __grid_constant__ CUtensorMap"
+    buffer = copy_engine.buffer_of(at, "tensor map", address, TENSOR_MAP_BYTES, hint)
     first = (address >> 5) - (buffer.address >> 5)
     flags = at.batch.memory.flags(buffer)[first : first + TENSOR_MAP_BYTES // SECTOR_BYTES]
     fenced = at.batch.launch.fenced_maps
