@@ -108,6 +108,12 @@ std::string memset_past(torch::Tensor t) {
   cudaMemset(ptr(t), 0, t.numel() * sizeof(float) + 1);
   return last();
 }
+void not_looked_at(torch::Tensor t, bool cleared) {
+  cudaFuncSetAttribute((const void *)fill, cudaFuncAttributeMaxDynamicSharedMemorySize, 240000);
+  cudaPeekAtLastError();
+  if (cleared) cudaGetLastError();
+  fill<<<1, 32>>>(ptr(t), t.numel(), 7.f);
+}
 std::vector<int64_t> numbers() {
   cudaDeviceProp p; cudaGetDeviceProperties(&p, 0);
   int blocks = 0, attribute = 0, device = -1;
@@ -140,7 +146,7 @@ NAMES = [
     *("unchecked", "checked_text", "too_many", "use_symbols"),
     *("read_counter", "large_shared", "set_shared", "through_memory"),
     *("static_shared", "static_shared_numbers"),
-    *("memset_past", "numbers", "time_it", "use_cublas"),
+    *("memset_past", "not_looked_at", "numbers", "time_it", "use_cublas"),
 ]
 
 LINE_OF_THE_FAULT = 1 + next(i for i, line in enumerate(SOURCE) if "// past the end" in line)
@@ -190,6 +196,16 @@ def test_a_refused_launch_that_nobody_checks_is_an_error(module: Any, tensor: to
     with pytest.raises(LaunchRefused, match=r"fill.*2048 in all.*1024"):
         module.unchecked(tensor)
     assert "2048" in module.checked_text(tensor)
+
+
+def test_a_call_that_fails_is_an_error_unless_cudas_last_error_is_cleared(
+    module: Any, tensor: torch.Tensor
+) -> None:
+    """torch's next kernel finds it, as on an H200."""
+    with pytest.raises(LaunchRefused, match=r"torch raises at its next kernel: .*240000 bytes"):
+        module.not_looked_at(tensor, False)
+    module.not_looked_at(tensor.zero_(), True)
+    assert tensor.tolist() == [7.0] * 32
 
 
 def test_more_threads_than_the_launch_bounds_allow(module: Any, tensor: torch.Tensor) -> None:

@@ -89,6 +89,17 @@ def test_streams_are_joined_through_others() -> None:
     assert left_over() == []
 
 
+@pytest.mark.parametrize("blocking", ["0", "1"])
+def test_the_host_waits_for_each_launch_where_the_environment_says_so(
+    blocking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", blocking)
+    stream_order.waits()
+    for _ in range(3):
+        launch(on=torch.cuda.Stream())
+    assert stream_order.waits() == 3 * (blocking == "1")
+
+
 def test_streams_that_block_wait_for_the_default_stream_and_it_for_them() -> None:
     stream_order.made(1 << 40, blocking=True)
     stream_order.made(1 << 41, blocking=False)

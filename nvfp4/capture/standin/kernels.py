@@ -70,6 +70,8 @@ class Kernels:
         }
         kernels = {name: kernel for name, kernel in special.items() if _exists(name)}
         for name in (*_registered("CPU"), *_registered("CUDA"), *_OF_CUDA_ALONE):
+            if name.startswith(_OF_THE_CPU_ALONE):
+                continue
             made = _CpuKernel(name, generator)
             unset = name.partition(".")[0] in UNSET
             kernels.setdefault(name, partial(_noisy, made) if unset else made)
@@ -204,6 +206,9 @@ def _conv_depthwise(x: Any, weight: Any, size: Any, bias: Any, stride: Any, *oth
 
 _OF_CUDA_ALONE = dict.fromkeys(("_conv_depthwise2d", "conv_depthwise3d"), _conv_depthwise)
 """Operators that the CPU has not, with what computes the same there."""
+
+
+_OF_THE_CPU_ALONE = ("histogram", "_histogramdd")
 
 
 def _in_float32(product: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
