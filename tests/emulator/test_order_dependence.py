@@ -455,6 +455,31 @@ def test_a_barrier_of_a_grid_that_some_need_not_reach_is_found_out(
     assert cause_of(worlds, arrays[2]) is not None
 
 
+# A barrier of a grid, at which one thread polls by an atomic; then the first word to come is kept.
+POLLS_BY_ATOMICS = """
+mov.u32 %r9, %ctaid.x; mov.u32 %r10, s; setp.ne.u32 %p1, %r0, 0; @!%p1 red.global.add.u32 [%q0], 1;
+WAIT: bar.sync 0; @!%p1 atom.acquire.gpu.global.add.u32 %r5, [%q0], 0;
+@!%p1 st.shared.u32 [%r10], %r5; bar.sync 0;
+ld.shared.u32 %r6, [%r10]; setp.lt.u32 %p2, %r6, 32; @%p2 bra WAIT;
+@!%p1 atom.global.cas.b32 %r5, [%q1], 0, %r9;
+"""
+
+
+def test_polls_between_barriers_leave_other_orders_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "STEP_LIMIT", 3_000)
+    monkeypatch.setattr(launch, "_LEAST_SUSPECTED_S", 60.0)
+    again, faults = launch._Runs.again, []
+
+    def noted(runs: Any, order: Order) -> Any:
+        faults.append((state := again(runs, order)).fault)
+        return state
+
+    monkeypatch.setattr(launch._Runs, "again", noted)
+    worlds, counter, out, room = Worlds(), words(1), words(1), ".shared .align 4 .b8 s[4];"
+    run(worlds, POLLS_BY_ATOMICS, counter, out, grid=32, block=128, before=room)
+    assert cause_of(worlds, out) is not None and faults and not any(faults)
+
+
 def test_other_numbers_are_the_same_but_for_rounding() -> None:
     """Without atomics on floats, and whether or not their type is known."""
     for one, other, dtypes in (

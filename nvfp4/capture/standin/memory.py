@@ -128,7 +128,7 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
     """Mark a CPU tensor's memory as pinned."""
-    tensor.untyped_storage().pinned = True  # type: ignore[attr-defined]
+    tensor.untyped_storage().pinned = True
     return tensor
 
 
