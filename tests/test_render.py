@@ -170,15 +170,10 @@ def test_a_message_is_printed_as_it_is_and_not_as_markup() -> None:
 @pytest.mark.parametrize(
     ("unit", "value", "text"),
     [
-        (microseconds, None, "-"),
-        (microseconds, 0.0, "0.000"),
-        (microseconds, 8.6219, "8.622"),
-        (microseconds, 123.456, "123.5"),
-        (microseconds, 1234.5, "1,234"),
+        *((microseconds, None, "-"), (microseconds, 0.0, "0.000"), (microseconds, 8.6219, "8.622")),
+        *((microseconds, 123.456, "123.5"), (microseconds, 1234.5, "1,234")),
         (microseconds, 2e6, "2,000,000"),
-        (seconds, 0.04, "0.0 s"),
-        (seconds, 17.21, "17.2 s"),
-        (seconds, 119.9, "119.9 s"),
+        *((seconds, 0.04, "0.0 s"), (seconds, 17.21, "17.2 s"), (seconds, 119.9, "119.9 s")),
         (seconds, 185.4, "3 min 5 s"),
     ],
 )
