@@ -123,14 +123,10 @@ def test_swapping_two_files_changes_no_more_than_signs() -> None:
 @pytest.mark.parametrize(
     ("factors", "word", "code"),
     [
-        (["1", "1.0001"], "same", 0),
-        (["1", "0.9"], "faster", 0),
-        (["1", "1.02"], "slower", 1),
+        *((["1", "1.0001"], "same", 0), (["1", "0.9"], "faster", 0), (["1", "1.02"], "slower", 1)),
         (["1", "1 noisy"], "unclear", 3),
-        (["1", "0.9", "1.02"], "slower", 1),
-        (["1", "0.9", "1.001"], "same", 0),
-        (["1 geom", "1 uneven"], "slower", 1),
-        (["1 mean", "1 uneven"], "same", 0),
+        *((["1", "0.9", "1.02"], "slower", 1), (["1", "0.9", "1.001"], "same", 0)),
+        *((["1 geom", "1 uneven"], "slower", 1), (["1 mean", "1 uneven"], "same", 0)),
         (["1 last", "1 uneven"], "faster", 0),
     ],
 )

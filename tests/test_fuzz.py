@@ -103,18 +103,12 @@ def test_a_task_yml_is_a_problem_or_is_refused(
 @pytest.mark.parametrize(
     "text",
     [
-        "[" * 500 + "]" * 500,
-        "files: 2001-99-99",
-        "files: !!python/object:os.system {}",
-        "files: !!int ''",
-        "files: !!timestamp x",
-        "&a [*a]",
+        *("[" * 500 + "]" * 500, "files: 2001-99-99", "files: !!python/object:os.system {}"),
+        *("files: !!int ''", "files: !!timestamp x", "&a [*a]"),
         "files: []\ntests: [{m: 1, k: 64, l: 1, seed: '1\\ncheck: pass'}]\nbenchmarks: []",
         "files: []\ntests: [{m: true, k: 64, l: 1, seed: 1}]\nbenchmarks: []",
         "files: []\ntests: [{m: 1, k: 64, l: 1, seed: 1, full-range inputs: 1}]\nbenchmarks: []",
-        b"\xff\xfe\x00",
-        "\x00",
-        "",
+        *(b"\xff\xfe\x00", "\x00", ""),
     ],
 )
 def test_a_hostile_task_yml_is_refused(text: str | bytes, tmp_path: Path) -> None:

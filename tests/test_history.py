@@ -90,11 +90,8 @@ def test_a_mistake_is_kept_too(data: Path, tmp_path: Path, history: History) -> 
 @pytest.mark.parametrize(
     ("command", "variable"),
     [
-        ("eval --no-log", "0"),
-        ("test --no-log", "0"),
-        ("bench --no-log", "0"),
-        ("test", "1"),
-        ("check", "0"),
+        *(("eval --no-log", "0"), ("test --no-log", "0"), ("bench --no-log", "0")),
+        *(("test", "1"), ("check", "0")),
     ],
 )
 def test_nothing_is_kept_where_the_history_is_off(

@@ -35,17 +35,11 @@ def test_every_cause_and_every_finding_is_expected_of_a_case() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "",
-        "# expect: pass\n# expect: pass\n",
-        "# expect: pass\n# quik: yes\n",
-        "# expect: perhaps\n",
-        "# expect: fail\n",
-        "# expect: pass cause=mismatch\n",
-        "# expect: fail cause=bad_luck\n",
-        "# expect: pass finding=bad_luck\n",
+        *("", "# expect: perhaps\n", "# expect: fail\n", '"""text"""\n# expect: pass\n'),
+        *("# expect: pass\n# expect: pass\n", "# expect: pass\n# quik: yes\n"),
+        *("# expect: pass cause=mismatch\n", "# expect: fail cause=bad_luck\n"),
+        *("# expect: pass finding=bad_luck\n", "# expect: pass colour=blue\n"),
         "# expect: fail cause=mismatch on=sundays\n",
-        "# expect: pass colour=blue\n",
-        '"""text"""\n# expect: pass\n',
     ],
 )
 def test_a_malformed_expectation_is_refused(source: str) -> None:
