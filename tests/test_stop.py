@@ -184,9 +184,7 @@ def test_a_script_that_runs_confined_ends_as_by_itself(ending: str, tmp_path: Pa
 
 # A signal keeps what was judged; output that cannot be written ends in a sentence, not a trace.
 
-stops_at_the_third = (
-    right_source
-    + """
+stops_at_the_third = f"""{right_source}
 def custom_kernel(data):
     if data[0].shape[1] == 1536:  # k is 3072
         open("started", "w").close()
@@ -194,18 +192,14 @@ def custom_kernel(data):
             pass
     return gemv(data)
 """
-)
 
-slow_by_itself = (
-    right_source
-    + """
+slow_by_itself = f"""{right_source}
 custom_kernel = gemv
 if __name__ == "__main__":
     import time
     open("started", "w").close()
     time.sleep(100)
 """
-)
 
 
 def test_ctrl_c_keeps_the_cases_that_were_judged(tmp_path: Path) -> None:
