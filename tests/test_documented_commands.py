@@ -47,21 +47,13 @@ def test_a_command_takes_the_options_that_a_page_gives_it(text: str) -> None:
 
 
 run_by = {
-    "batch --limit-s": "test_batch.py",
-    "batch --ray": "test_batch_ray.py",
-    "batch --resume": "test_batch.py",
-    "batch --stop": "test_batch_processes.py",
-    "bench --json": "test_json_schema.py",
-    "check --case": "test_check.py",
-    "check --watch": "test_check.py",
-    "compare --json": "test_compare.py",
-    "compare --rounds": "test_compare.py",
-    "eval --json": "test_cli.py",
-    "eval --output": "kept.py",
-    "eval --problem": "test_problems.py",
-    "new --problem": "test_problems.py",
-    "selftest --json": "test_json_schema.py",
-    "test --json": "test_cli.py",
+    **{"batch --limit-s": "test_batch.py", "batch --resume": "test_batch.py"},
+    **{"batch --ray": "test_batch_ray.py", "batch --stop": "test_batch_processes.py"},
+    **{"bench --json": "test_json_schema.py", "selftest --json": "test_json_schema.py"},
+    **{"check --case": "test_check.py", "check --watch": "test_check.py"},
+    **{"compare --json": "test_compare.py", "compare --rounds": "test_compare.py"},
+    **{"eval --json": "test_cli.py", "test --json": "test_cli.py", "eval --output": "kept.py"},
+    **{"eval --problem": "test_problems.py", "new --problem": "test_problems.py"},
 }
 """Options that other tests than `test_every_command` run with a command, and their file."""
 

@@ -113,18 +113,9 @@ def test_a_fault_has_its_code_its_place_and_its_arguments() -> None:
     fault = OutOfBounds("write outside", where=where, hint="a guard", arguments=arguments)
     error = fault_error(fault_of(fault, submission, submission.name, None))
     assert failure_of(error, submission, imported=True).as_plain() == {
-        "code": "kernel.out_of_bounds",
-        "message": "write outside",
-        "kernel": "gemv",
-        "file": "submission.py",
-        "hint": "a guard",
-        "line": 40,
-        "column": 9,
-        "ptx_line": 475,
-        "cta": [1, 0, 0],
-        "thread": [32, 0, 0],
-        "arguments": arguments,
-        "told_by": "judge",
+        **{"code": "kernel.out_of_bounds", "message": "write outside", "hint": "a guard"},
+        **{"kernel": "gemv", "file": "submission.py", "line": 40, "column": 9, "ptx_line": 475},
+        **{"cta": [1, 0, 0], "thread": [32, 0, 0], "arguments": arguments, "told_by": "judge"},
     }
 
 

@@ -9,14 +9,10 @@ from nvfp4.records.tensormap import DataType, Fill, Interleave, Swizzle, TensorM
 
 def make(**changes: object) -> TensorMap:
     fields: dict[str, object] = {
-        "data_type": DataType.FLOAT16,
-        "address": 0x7F0000000010,
-        "shape": (64, 1 << 32, 3),
-        "strides_bytes": (128, 1 << 20),
-        "box": (64, 8, 1),
-        "element_strides": (1, 1, 1),
-        "swizzle": Swizzle.BYTES_128,
-        "fill": Fill.NAN,
+        **{"data_type": DataType.FLOAT16, "address": 0x7F0000000010},
+        **{"shape": (64, 1 << 32, 3), "strides_bytes": (128, 1 << 20)},
+        **{"box": (64, 8, 1), "element_strides": (1, 1, 1)},
+        **{"swizzle": Swizzle.BYTES_128, "fill": Fill.NAN},
     }
     return TensorMap(**(fields | changes))  # type: ignore[arg-type]
 
