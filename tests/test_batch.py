@@ -61,12 +61,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(EvalProcesses, "_judge", made.judge)
     monkeypatch.chdir(tmp_path)
     contents = {
-        "kernels/a.py": "passes",
-        "kernels/b.py": "wrong",
-        "kernels/deep/a.py": "passes",
-        "kernels/deep/c.py": "mistaken",
-        "kernels/.hidden/d.py": "passes too",
-        "kernels/notes.txt": "passes",
+        **{"kernels/a.py": "passes", "kernels/b.py": "wrong"},
+        **{"kernels/deep/a.py": "passes", "kernels/deep/c.py": "mistaken"},
+        **{"kernels/.hidden/d.py": "passes too", "kernels/notes.txt": "passes"},
     }
     for name, text in contents.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

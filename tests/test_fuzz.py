@@ -176,13 +176,9 @@ def test_any_lines_become_a_verdict_that_can_be_shown(lines: list[bytes]) -> Non
 
 
 passed = [
-    b"test.0.status: pass",
-    b"test.1.status: pass",
-    b"benchmark.0.bytes: 100",
+    *(b"test.0.status: pass", b"test.1.status: pass", b"benchmark.0.bytes: 100"),
     *(b"benchmark.0.%s: 5" % name for name in (b"runs", b"mean", b"median", b"std", b"err")),
-    b"benchmark.0.best: 5",
-    b"benchmark.0.worst: 5",
-    b"check: pass",
+    *(b"benchmark.0.best: 5", b"benchmark.0.worst: 5", b"check: pass"),
 ]
 
 

@@ -55,12 +55,9 @@ def test_a_verdict_is_as_the_schema_says(name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "part"),
     [
-        (verdict.Submission, "submission"),
-        (verdict.Device, "device"),
-        (verdict.TestResult, "test"),
-        (verdict.BenchmarkResult, "benchmark"),
-        (verdict.Score, "score"),
-        (verdict.Warning, "warning"),
+        *((verdict.Submission, "submission"), (verdict.Device, "device")),
+        *((verdict.TestResult, "test"), (verdict.BenchmarkResult, "benchmark")),
+        *((verdict.Score, "score"), (verdict.Warning, "warning")),
     ],
 )
 def test_the_schema_names_every_key(kind: Any, part: str) -> None:

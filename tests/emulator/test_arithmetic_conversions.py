@@ -13,17 +13,11 @@ from nvfp4.emulator.arithmetic import mnemonics, resolve
 
 FLOATS = {"f16": sf.F16, "bf16": sf.BF16, "f32": sf.F32, "f64": sf.F64}
 NARROW = {
-    "e4m3x2": sf.E4M3,
-    "e5m2x2": sf.E5M2,
-    "e2m3x2": sf.E2M3,
-    "e3m2x2": sf.E3M2,
+    **{"e4m3x2": sf.E4M3, "e5m2x2": sf.E5M2, "e2m3x2": sf.E2M3, "e3m2x2": sf.E3M2},
     "e2m1x2": sf.E2M1,
 }
 INTEGRAL: dict[str, Callable[[Fraction], int]] = {
-    "rni": round,
-    "rzi": math.trunc,
-    "rmi": math.floor,
-    "rpi": math.ceil,
+    **{"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
 }
 
 

@@ -129,11 +129,8 @@ def test_an_undefined_element_reaches_the_results_that_it_is_part_of(
 
 
 FLOATS = {
-    "f16": (2, np.float16),
-    "bf16": (2, None),
-    "tf32": (4, np.float32),
-    "e4m3": (1, None),
-    "e5m2": (1, None),
+    **{"f16": (2, np.float16), "bf16": (2, None), "tf32": (4, np.float32)},
+    **{"e4m3": (1, None), "e5m2": (1, None)},
 }
 FLOAT_SHAPES = {
     1: {"m16n8k16": 16, "m16n8k32": 32},

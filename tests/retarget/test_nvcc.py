@@ -289,12 +289,8 @@ def test_what_is_made_in_another_way_lies_in_another_folder(
     assert start() == start()
     assert start(TORCH_EXTENSIONS_DIR="/mine")[1] == first.replace("/builds", "/mine")
     folders = [
-        first,
-        start("never")[1],
-        start(arch="sm_103a")[1],
-        start(capability=(8, 0))[1],
-        start("never", capability=(8, 0))[1],
-        start(PYTORCH_NVCC="ccache nvcc")[1],
+        *(first, start("never")[1], start(arch="sm_103a")[1], start(capability=(8, 0))[1]),
+        *(start("never", capability=(8, 0))[1], start(PYTORCH_NVCC="ccache nvcc")[1]),
     ]
     for what, value in ((TorchS, "CUDA_HOME"), (torch, "__version__"), (sys, "version")):
         monkeypatch.setattr(what, value, "another")
