@@ -21,6 +21,7 @@ from nvfp4.records.tensormap import encode_tensor_map
 
 _ADDRESS, _INT = ctypes.c_uint64, ctypes.c_int32
 _DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
+_CLUSTER_SIZES = (11, 12, 13)  # cudaFuncAttributeRequiredClusterWidth, ...Height, ...Depth
 _NON_BLOCKING = 1
 
 # Methods of the runtime.
@@ -94,6 +95,14 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
             kernels.allow_dynamic_shared(kernel, runtime.device, ctypes.c_int64(value).value)
     elif which == kernels.LARGE_CLUSTERS:
         kernel.large_clusters = bool(value)
+    elif which in _CLUSTER_SIZES:
+        no_attribute(runtime, which)
+
+
+@entry()
+def no_attribute(runtime: CudaRuntime, which: int) -> None:
+    message = f"attribute {which} of launches or kernels is not emulated"
+    raise CudaError(Code.NOT_SUPPORTED, message)
 
 
 @entry(gives=_INT)

@@ -171,6 +171,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
       programmatic = each.val.programmaticStreamSerializationAllowed;
     } else if (each.id == cudaLaunchAttributeCooperative) {
       cooperative = each.val.cooperative;
+    } else if (each.id == 7 || each.id == 11 || each.id == 12) {  // events, preferred clusters
+      return ask("no_attribute", static_cast<int>(each.id));
     }
   }
   return launch(function, grid, block, arguments, config->dynamicSmemBytes, config->stream,

@@ -70,8 +70,6 @@ class Kernels:
         }
         kernels = {name: kernel for name, kernel in special.items() if _exists(name)}
         for name in (*_registered("CPU"), *_registered("CUDA"), *_OF_CUDA_ALONE):
-            if name.startswith(_OF_THE_CPU_ALONE):
-                continue
             made = _CpuKernel(name, generator)
             unset = name.partition(".")[0] in UNSET
             kernels.setdefault(name, partial(_noisy, made) if unset else made)
@@ -208,7 +206,18 @@ _OF_CUDA_ALONE = dict.fromkeys(("_conv_depthwise2d", "conv_depthwise3d"), _conv_
 """Operators that the CPU has not, with what computes the same there."""
 
 
-_OF_THE_CPU_ALONE = ("histogram", "_histogramdd")
+_SMALL, _UNSIGNED = (torch.float8_e4m3fn, torch.float8_e5m2), (torch.uint16, torch.uint32)
+_INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+_NOT_FOR: dict[str, tuple[torch.dtype, ...]] = {
+    **dict.fromkeys(("mul", "all", "roll"), (*_SMALL, *_UNSIGNED)),
+    **dict.fromkeys(("bitwise_and", "where", "sort", "index"), _UNSIGNED),
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "abs"), _SMALL),
+    **dict.fromkeys(("histogram", "_histogramdd_bin_edges"), (torch.float32, torch.float64)),
+    **dict.fromkeys(("_slow_conv2d_forward", "_conv_depthwise2d"), _INTEGERS),
+    **{"max_pool2d_with_indices": _INTEGERS, "avg_pool2d": (torch.int64,)},
+    "histc": (torch.float16, torch.bfloat16),
+}
+"""Types that the CPU's kernels of operators take and CUDA's do not."""
 
 
 def _in_float32(product: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -357,6 +366,11 @@ def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
     first, base = args[0], name.partition(".")[0].rstrip("_")
     if base in _PRODUCTS and not (first.is_floating_point() or first.is_complex()):
         raise RuntimeError(f"\"{base}_cuda\" not implemented for '{first.type().split('.')[-1]}'")
+    types = {each.dtype for each in memory.tensors_in(args)}
+    if found := types.intersection(_NOT_FOR.get(base, ())):
+        raise NotImplementedError(f"\"{base}_cuda\" not implemented for '{found.pop()}'")
+    if base == "_int_mm" and (len(first) <= 16 or first.shape[1] % 8 or args[1].shape[1] % 8):
+        raise RuntimeError("_int_mm takes more than 16 rows, and multiples of 8 in k and n")
     if name in _INDEXING and not first.is_cuda:
         raise RuntimeError(
             "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
