@@ -721,6 +721,14 @@ def test_rounding_explains_no_other_structure(monkeypatch: pytest.MonkeyPatch) -
     assert problem.rounding_explains(drawn, (x, x)) and not problem.rounding_explains(drawn, [x, x])
 
 
+def test_rounding_explains_no_other_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of eigenvectors, whose signs are free: the result in float64 has the others."""
+    kernel = "return -x if x.dtype == torch.float64 else x"
+    problem = problem_of(monkeypatch, OF_TWO.format(1, kernel, "return False"))
+    drawn = problem.draw({}, False)
+    assert not problem.rounding_explains(drawn, torch.arange(1.0, 5) * -2)
+
+
 @pytest.mark.parametrize("said", ["(False,)", "[0, 'd', 3]", "dict(ok=False)", "1", "x", "(x, '')"])
 def test_a_checker_that_gives_no_verdict(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     problem = problem_of(monkeypatch, OF_TWO.format(1, "return x", f"return {said}"))

@@ -191,6 +191,13 @@ REFUSED: list[tuple[Callable[[torch.Tensor, torch.Tensor], object], str]] = [
     (lambda cpu, cuda: cuda.half() @ cuda, "same dtype"),
     (lambda cpu, cuda: cuda.int() @ cuda.int(), "not implemented for 'IntTensor'"),
     (lambda cpu, cuda: cuda.int() @ cuda.int()[0], "not implemented for 'IntTensor'"),
+    # As an H200 with torch 2.11 does:
+    (lambda cpu, cuda: cuda.to(torch.float8_e5m2) @ cuda.to(torch.float8_e5m2), "'torch.float8"),
+    (lambda cpu, cuda: cuda.to(torch.uint16).mul_(2), "not implemented for 'torch.uint16'"),
+    (lambda cpu, cuda: torch.conv2d(cuda.int()[None, None], cuda.int()[None, None]), "int32"),
+    (lambda cpu, cuda: torch.max_pool2d(cuda.long()[None], 2), "not implemented for 'torch.int64"),
+    (lambda cpu, cuda: torch.histogram(cuda, 4), "not implemented for 'torch.float32'"),
+    (lambda cpu, cuda: torch._int_mm(cuda.char(), cuda.char()), "more than 16 rows"),
     (lambda cpu, cuda: cuda.numpy(), "can't convert cuda:0 device type tensor to numpy"),
     (lambda cpu, cuda: cpu.to("cuda:1"), "invalid device ordinal"),
     (lambda cpu, cuda: torch.zeros(2, device="cuda:1"), "invalid device ordinal"),
