@@ -26,6 +26,7 @@ _ALIGNMENT_BYTES = 256
 _FIRST_HANDLE = 1 << 32
 """Larger than any handle of torch's streams."""
 WHAT_WORKS = "launches, memory, streams, events and attributes of the CUDA runtime are emulated"
+_UNSEEN = "a call has failed, which torch raises at its next kernel"
 _REMEMBERED = 16
 """Freed allocations that are remembered for messages."""
 
@@ -43,9 +44,6 @@ class Module:
     """Resources of each kernel, by name."""
     made_for: tuple[str, ...] = ()
     """The architectures that it was compiled for."""
-
-
-_UNSEEN = "a call has failed, which torch raises at its next kernel"
 
 
 @dataclass

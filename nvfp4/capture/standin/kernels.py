@@ -366,9 +366,10 @@ def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
     first, base = args[0], name.partition(".")[0].rstrip("_")
     if base in _PRODUCTS and not (first.is_floating_point() or first.is_complex()):
         raise RuntimeError(f"\"{base}_cuda\" not implemented for '{first.type().split('.')[-1]}'")
-    types = {each.dtype for each in memory.tensors_in(args)}
-    if found := types.intersection(_NOT_FOR.get(base, ())):
-        raise NotImplementedError(f"\"{base}_cuda\" not implemented for '{found.pop()}'")
+    refused = _NOT_FOR.get(base, ())
+    for each in memory.tensors_in(args) if refused else ():
+        if each.dtype in refused:
+            raise NotImplementedError(f"\"{base}_cuda\" not implemented for '{each.dtype}'")
     if base == "_int_mm" and (len(first) <= 16 or first.shape[1] % 8 or args[1].shape[1] % 8):
         raise RuntimeError("_int_mm takes more than 16 rows, and multiples of 8 in k and n")
     if name in _INDEXING and not first.is_cuda:

@@ -300,7 +300,7 @@ class _Heard:
         words, clocks, warps = np.flatnonzero(self._rows), batch.shared.clocks, batch.clusters.warps
         cluster = words * 8 // (batch.shared.stride * batch.cluster_size)
         engines = slice(warps, batch.first_pipe)
-        known = np.maximum(clocks.known[:, :warps], clocks.seen)[:, :, engines].max(axis=1)
+        known = np.maximum(clocks.known[:, :warps, engines], clocks.seen[:, :, engines]).max(axis=1)
         late = (self.clocks[self._rows[words], engines] > known[cluster]).any(axis=1)
         return [self._loads[i].lane(batch, at) for i, at in self._latest[:, words[late]].T.tolist()]
 

@@ -110,7 +110,7 @@ class Target(Record):
 
 
 Address: TypeAlias = Register | SymbolAddress | LocalAddress | Integer
-"""What an access begins at, once names are resolved."""
+"""The base of an access after names are resolved."""
 
 Written: TypeAlias = Name | Integer | Real | Sum | Memory | OperandList | Not
 Resolved: TypeAlias = Register | Sink | Special | SymbolAddress | LocalAddress | Target

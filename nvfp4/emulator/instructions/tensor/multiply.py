@@ -34,7 +34,7 @@ _COLUMNS_OF_A = descriptors.DEPTH_BYTES // 4
 _SCALE_ADDRESS = 0x3FFFFFFF
 """CUTLASS keeps the scale id in the two upper bits of such an address."""
 _SCALE_VECTORS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
-_COLLECTORS = ("discard", "fill", "use", "lastuse")
+_COLLECTORS = {f"collector::a::{how}": how for how in ("fill", "use", "lastuse", "discard")}
 _REFUSED = {"sp": "sparse matrices", "ashift": "a shifted a", "ws": "stationary weights"}
 _SCALE_COLUMNS = 2
 """Scales of b begin at a multiple of this column. No other places are documented."""
@@ -55,7 +55,7 @@ class _Form(Record):
     accumulate: int
     """Index of the operand enable-input-d."""
     collector: str
-    """What becomes of the collector buffer of a."""
+    """How the collector buffer, which can keep a, is used: fill, use, lastuse or discard."""
 
 
 @instruction("tcgen05.mma")
@@ -102,9 +102,9 @@ def _form(site: Site) -> _Form:
     group = issue.group_of(site)
     site.only(
         "mma", *issue.GROUPS, f"kind::{kind}", "block_scale", "block16", "block32",
-        *_SCALE_VECTORS, *(f"collector::a::{how}" for how in _COLLECTORS),
+        *_SCALE_VECTORS, *_COLLECTORS,
     )  # fmt: skip
-    collector = next((how for how in _COLLECTORS if f"collector::a::{how}" in parts), "discard")
+    collector = next((how for part, how in _COLLECTORS.items() if part in parts), "discard")
     site.takes(5, 7)
     a_inside = isinstance(site.operands[1], Memory)
     if scaled:
