@@ -26,7 +26,7 @@ def line(number: int = 7, **changes: Any) -> LineCost:
 
 def kernel(*lines: LineCost, **changes: Any) -> Kernel:
     total = sum(each.instructions for each in lines)
-    dims = [128, 1, 1], [64, 1, 1]
+    dims = (128, 1, 1), (64, 1, 1)
     made = Kernel("gemv", *dims, 0, 0, 128, 128, 1, total, list(lines), 32, 0, [], [], None)
     return replace(made, **changes)
 

@@ -227,7 +227,8 @@ def test_costs_and_findings_stand_at_their_lines(
     verdict.tests[0] = replace(verdict.tests[0], findings=[finding])
     kept_in(history, named(verdict), kernel_source)
     lines = [line_of(5, 3_000_000), line_of(4, 1_000_000), line_of(99, 1), line_of(1, 9, "a.py")]
-    kernel = Kernel("k", [1], [1], 0, 0, 1, 1, 1, 4_000_010, lines, None, None, [], [], None)
+    one = (1, 1, 1)
+    kernel = Kernel("k", one, one, 0, 0, 1, 1, 1, 4_000_010, lines, None, None, [], [], None)
     asked: list[Any] = []
 
     def explain(text: bytes, cases: list[str], *others: object) -> list[Explained]:

@@ -1,33 +1,18 @@
 """The costs of a launch by line of source."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.work import Work
-from nvfp4.records.costs import AccessCost, LineCost, ReadCost
+from nvfp4.records.costs import AccessCost, KernelCounts, LineCost, ReadCost
 
 
-@dataclass
-class KernelCost:
-    """The costs of a launch.
+class KernelCost(KernelCounts):
+    """The costs of a launch, with its PTX."""
 
-    Repeated reads of the same bytes are counted only in the CTAs that ran.
-    """
-
-    kernel: str
     entry: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int
-    local_bytes: int
-    ctas_run: int
-    ctas_total: int
-    """All CTAs, to which the counts are scaled."""
-    instructions: int
-    lines: list[LineCost]
-    launches: int = 1
     work: Work | None = field(repr=False, compare=False, default=None)
     """Counts for each warp of the first launch, in the CTAs that ran."""
     ptx: str = field(repr=False, default="")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from nvfp4.records.base import Record
 from nvfp4.records.failures import Finding
+from nvfp4.records.launch import Dim3
 from nvfp4.records.prediction import Prediction
 
 slots_a_pass = 4
@@ -117,19 +118,28 @@ class Code(Record):
     """The number of warps that ran it; None for SASS."""
 
 
-class Kernel(Record):
-    """The costs of a kernel; see `emulator.cost.KernelCost`."""
+class KernelCounts(Record):
+    """The counts of a kernel's launches, by line of source.
+
+    Repeated reads of the same bytes are counted only in the CTAs that ran.
+    """
 
     kernel: str
-    grid: list[int]
-    block: list[int]
+    grid: Dim3
+    block: Dim3
     shared_bytes: int
     local_bytes: int
     ctas_run: int
     ctas_total: int
+    """All CTAs, to which the counts are scaled."""
     launches: int
     instructions: int
     lines: list[LineCost]
+
+
+class Kernel(KernelCounts):
+    """The costs of a kernel, with what assembling it and the model say."""
+
     assembled_registers: int | None
     """Registers of a thread after assembly; None without ptxas."""
     spilled_bytes: int | None

@@ -1,6 +1,6 @@
 """A submission's source with what each line costs beside it, as text."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -199,7 +199,7 @@ def costly_sentences(costly: list[CostlyLine], several: bool, columns: int) -> I
         yield from wrap(sentence, columns, subsequent_indent="   ")
 
 
-def _extents(extents: list[int]) -> str:
+def _extents(extents: Sequence[int]) -> str:
     while len(extents) > 1 and extents[-1] == 1:
         extents = extents[:-1]
     return " x ".join(map(str, extents))

@@ -30,28 +30,18 @@ _HEARS = re.compile(r"(?!.*shared)(atom|ld\.(.*\.)?(volatile|relaxed|acquire))\b
 """Opcodes of statements that may tell a CTA what others have done."""
 
 
-@dataclass
-class CompiledBlock:
-    """A compiled basic block."""
+@dataclass(kw_only=True)
+class CompiledBlock(flow.Block):
+    """A basic block with its compiled functions."""
 
     run: Callable[..., Any]
     """run(batch, group, R)."""
     gate: Callable[..., Any] | None
     """The gate, with the same arguments, if threads may have to wait here."""
-    start: int
-    """The number of its first instruction in the program."""
-    code: list[Instruction]
-    """Its instructions."""
     site: Site
     """The first instruction."""
     end: Site
     """The last instruction."""
-    live_in: int
-    """Registers whose values matter at the beginning, as a bit set."""
-    live_out: int
-    """Registers whose values matter at the end, as a bit set."""
-    writes: int
-    """Registers that are set, as a bit set."""
     kinds: Counter[str]
     """Number of instructions of each counted class."""
     meeting: int | None = None
@@ -175,17 +165,13 @@ class _Writer:
     def compiled(self, block: flow.Block) -> CompiledBlock:
         actions = self.lowered.actions[block.start : block.start + len(block.code)]
         return CompiledBlock(
-            self.values.names[f"block_{block.index}"],
-            self.values.names.get(f"gate_{block.index}"),
-            block.start,
-            block.code,
-            self.site(block.code[0]),
-            self.site(block.code[-1]),
-            block.live_in,
-            block.live_out,
-            block.writes,
-            Counter(action.kind for action in actions),
-            flow.meeting(block, self.lowered.blocks, self.leaving),
+            **vars(block),
+            run=self.values.names[f"block_{block.index}"],
+            gate=self.values.names.get(f"gate_{block.index}"),
+            site=self.site(block.code[0]),
+            end=self.site(block.code[-1]),
+            kinds=Counter(action.kind for action in actions),
+            meeting=flow.meeting(block, self.lowered.blocks, self.leaving),
         )
 
     def site(self, instruction: Instruction) -> Site:

@@ -71,6 +71,7 @@ def cost_of(
         local_bytes=compiled.program.local_bytes,
         ctas_run=ran,
         ctas_total=x * y * z,
+        launches=1,
         instructions=sum(line.instructions for line in builder.lines.values()),
         lines=sorted(builder.lines.values(), key=lambda each: (each.file or "", each.line or 0)),
         ptx=asked.ptx,

@@ -28,6 +28,7 @@ class Block:
     writes: int = 0
     """Registers that are set, as a bit set."""
     live_in: int = 0
+    """Registers whose values matter at the beginning, as a bit set."""
     live_out: int = 0
     """Registers that a successor needs, as a bit set."""
 
