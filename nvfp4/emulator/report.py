@@ -114,6 +114,12 @@ class Traffic:
     tensor_bytes_written: int = 0
     """Bytes from registers or shared memory to tensor memory."""
 
+    def count(self, memory: str, writes: bool, nbytes: int) -> None:
+        """Add bytes written to global, shared, peer or tensor memory, or read from there."""
+        how = "written" if writes else "read"
+        name = f"global_{how}_bytes" if memory == "global" else f"{memory}_bytes_{how}"
+        setattr(self, name, getattr(self, name) + nbytes)
+
 
 @dataclass(kw_only=True)
 class LaunchReport(Traffic):

@@ -142,43 +142,40 @@ def _lop3(a, b, c, table, out):  # type: ignore[no-untyped-def]
 NAN = MAGNITUDE = np.uint32(0x7FFFFFFF)
 INFINITY = np.uint32(0x7F800000)
 
-_LANES: dict[str, tuple[type[Unsigned], str]] = {
-    "fma.f32": (np.uint32, "_bits_f32(fused(as_f32(a), as_f32(b), as_f32(c)))"),
-    "add.f32": (np.uint32, "_bits_f32(as_f32(a) + as_f32(b))"),
-    "sub.f32": (np.uint32, "_bits_f32(as_f32(a) - as_f32(b))"),
-    "mul.f32": (np.uint32, "_bits_f32(as_f32(a) * as_f32(b))"),
-    "neg.f32": (np.uint32, "NAN if a & MAGNITUDE > INFINITY else a ^ np.uint32(0x80000000)"),
-    "abs.f32": (np.uint32, "NAN if a & MAGNITUDE > INFINITY else a & MAGNITUDE"),
-    "fma.f32.ftz": (np.uint32, "_fma_f32_ftz(a, b, c)"),
-    "mul.f32.ftz": (np.uint32, "_mul_f32_ftz(a, b)"),
+_LANES = {
+    "fma.f32": "_bits_f32(fused(as_f32(a), as_f32(b), as_f32(c)))",
+    "add.f32": "_bits_f32(as_f32(a) + as_f32(b))",
+    "sub.f32": "_bits_f32(as_f32(a) - as_f32(b))",
+    "mul.f32": "_bits_f32(as_f32(a) * as_f32(b))",
+    "neg.f32": "NAN if a & MAGNITUDE > INFINITY else a ^ np.uint32(0x80000000)",
+    "abs.f32": "NAN if a & MAGNITUDE > INFINITY else a & MAGNITUDE",
+    "fma.f32.ftz": "_fma_f32_ftz(a, b, c)",
+    "mul.f32.ftz": "_mul_f32_ftz(a, b)",
     # A sum is exact down there.
-    "add.f32.ftz": (
-        np.uint32,
-        "_flush_f32(_bits_f32(as_f32(_flush_f32(a)) + as_f32(_flush_f32(b))))",
-    ),
-    "sub.f32.ftz": (
-        np.uint32,
-        "_flush_f32(_bits_f32(as_f32(_flush_f32(a)) - as_f32(_flush_f32(b))))",
-    ),
-    "fma.f64": (np.uint64, "as_u64(fused(as_f64(a), as_f64(b), as_f64(c)))"),
-    "fma.f16": (np.uint16, "_fma_f16(a, b, c)"),
+    "add.f32.ftz": "_flush_f32(_bits_f32(as_f32(_flush_f32(a)) + as_f32(_flush_f32(b))))",
+    "sub.f32.ftz": "_flush_f32(_bits_f32(as_f32(_flush_f32(a)) - as_f32(_flush_f32(b))))",
+    "fma.f64": "as_u64(fused(as_f64(a), as_f64(b), as_f64(c)))",
+    "fma.f16": "_fma_f16(a, b, c)",
     # float32 has 24 bits, two more than twice the 11 of f16: rounding a sum or a product of two
     # halves there first never changes the half it ends up at.
-    "add.f16": (np.uint16, "_bits_f16(from_half(a) + from_half(b))"),
-    "sub.f16": (np.uint16, "_bits_f16(from_half(a) - from_half(b))"),
-    "mul.f16": (np.uint16, "_bits_f16(from_half(a) * from_half(b))"),
-    "flush.f32": (np.uint32, "_flush_f32(a)"),
-    "f16.to.f32": (np.uint32, "_bits_f32(from_half(a))"),
-    "f32.to.f16": (np.uint16, "_bits_f16(as_f32(a))"),
-    "prmt": (np.uint32, "_prmt(a, b, c)"),
+    "add.f16": "_bits_f16(from_half(a) + from_half(b))",
+    "sub.f16": "_bits_f16(from_half(a) - from_half(b))",
+    "mul.f16": "_bits_f16(from_half(a) * from_half(b))",
+    "flush.f32": "_flush_f32(a)",
+    "f16.to.f32": "_bits_f32(from_half(a))",
+    "f32.to.f16": "_bits_f16(as_f32(a))",
+    "prmt": "_prmt(a, b, c)",
 }
-"""By name: the type of the result, and the expression for one lane."""
+"""The expression for one lane, by a name that ends in the type of the result or in a modifier."""
+
+_WORDS: dict[str, type[Unsigned]] = {"f16": np.uint16, "f64": np.uint64}
+"""By such an end: the words of results. All others have 32 bits."""
 
 
 def _loop_of(name: str) -> Any:
     """Return the loop of an entry of `_LANES`, compiled under this file's name, by which Numba
     finds its cache."""
-    expression = _LANES[name][1]
+    expression = _LANES[name]
     words = sorted(set(re.findall(r"\b[abc]\b", expression)))
     lane = re.sub(r"\b([abc])\b", r"\1[i]", expression)
     function = f"lanes_{name.replace('.', '_')}"
@@ -194,7 +191,7 @@ _LOOPS = {name: _loop_of(name) for name in _LANES}
 @cache
 def kernel(name: str) -> LaneFunction:
     """Return the compiled function `name` on raw bits. NaN results of f16 and f32 are canonical."""
-    return _on_lanes(_LOOPS[name], _LANES[name][0])
+    return _on_lanes(_LOOPS[name], _WORDS.get(name.rpartition(".")[2], np.uint32))
 
 
 def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: int) -> LaneFunction:

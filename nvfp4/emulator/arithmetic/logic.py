@@ -9,7 +9,6 @@ import numpy as np
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.compiled import select
 from nvfp4.emulator.arithmetic.floats import FLOATS, QUIET_F64, flush, format_of, kind, widen
-from nvfp4.emulator.arithmetic.formats import BF16, F16, F32, Format
 from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED, Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import TYPES, Array, Type, common_shape, on_each_lane, split
 
@@ -91,16 +90,9 @@ def _popc(m: Modifiers) -> Op:
 
 def highest_bit(a: Array) -> Array:
     """Index of the highest set bit of each word as int32; -1 for zero."""
-    found = np.full(a.shape, -1, dtype=np.int32)
-    rest = a
-    for step in (32, 16, 8, 4, 2, 1):
-        if step >= 8 * a.itemsize:
-            continue
-        upper = rest >> rest.dtype.type(step)
-        more = upper != 0
-        found = found + np.where(more, np.int32(step), np.int32(0))
-        rest = np.where(more, upper, rest)
-    return found + (rest != 0)
+    for step in (1, 2, 4, 8, 16, 32)[: 5 + (a.itemsize == 8)]:
+        a = a | a >> a.dtype.type(step)  # all bits below the highest become 1
+    return np.bitwise_count(a).astype(np.int32) - 1
 
 
 @instruction("clz")
@@ -318,15 +310,6 @@ def _order(word: Array) -> Array:
     return signed ^ ((signed >> top) & signed.dtype.type(np.iinfo(signed.dtype).max))
 
 
-def _nan_bits(type_: Type) -> tuple[int, int]:
-    """Return the bits of infinity (those of NaNs are larger), and of the NaN that min and max
-    return."""
-    form = {"f16": F16, "bf16": BF16, "f32": F32}.get(type_.name.removesuffix("x2"))
-    if form is None:
-        return 0x7FF << 52, 0x7FF8 << 48
-    return form.sign - form.smallest_normal, 2 ** (8 * type_.value.itemsize - 1) - 1
-
-
 def float_extreme(
     name: str, type_: Type, *, nan_wins: bool, xorsign_abs: bool, ftz: bool
 ) -> Callable[..., Array]:
@@ -336,11 +319,13 @@ def float_extreme(
     f64 the second operand. `xorsign_abs` compares magnitudes and gives the result the exclusive
     or of the signs.
     """
-    infinity, nan = _nan_bits(type_)
     raw = np.dtype(f"u{type_.value.itemsize}")
     sign = raw.type(1 << (8 * raw.itemsize - 1))
     magnitude = raw.type(~sign)
-    form: Format | None = None if type_.name == "f64" else format_of(type_)
+    form = None if type_.name == "f64" else format_of(type_)
+    infinity, nan = 0x7FF << 52, 0x7FF8 << 48  # the bits of every NaN are larger than infinity's
+    if form is not None:
+        infinity, nan = form.sign - form.smallest_normal, int(magnitude)
 
     def pair(a: Array, b: Array) -> Array:
         signs = (a ^ b) & sign

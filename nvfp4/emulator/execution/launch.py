@@ -340,16 +340,17 @@ def state_before(
             what = f"parameter {name} of {program.kernel} has {nbytes} bytes"
             raise errors.LaunchError(f"{what}, {len(value)} are given")
         raw[offset : offset + nbytes] = np.frombuffer(value, np.uint8)
-    cluster = asked.cluster if asked.cluster != (1, 1, 1) else program.cluster or (1, 1, 1)
-    check_cluster(kernel, grid, cluster, program.cluster)
+    entry = program.entry
+    cluster = asked.cluster if asked.cluster != (1, 1, 1) else entry.cluster or (1, 1, 1)
+    check_cluster(kernel, grid, cluster, entry.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, min(shared_bytes, 0) or total_shared)
     if math.prod(grid) > _MOST_CTAS:
         raise errors.TooSlow(f"{short_name(kernel)} has {math.prod(grid):,} CTAs")
-    required = program.required_threads
+    required = entry.required_threads
     if required is not None and required != block:
         raise errors.LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
-    most = program.most_threads
+    most = entry.most_threads
     if most is not None and math.prod(block) > most:
         message = f"{kernel} has {math.prod(block)} threads a block, its launch bounds allow {most}"
         raise errors.LaunchError(message)

@@ -23,7 +23,7 @@ from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.state.memory import RANK_SHIFT, SHARED_WINDOW, WRITTEN
 from nvfp4.emulator.state.races import ENGINES, OF_MBARRIERS
 from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 from nvfp4.emulator.work import SECTOR_BYTES, Asked
@@ -70,10 +70,7 @@ def global_range(
         if not buffer.writable:
             at.fault(errors.ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
         memory.keep_contents(address, address)
-    if flag == READ:
-        traffic.global_read_bytes += nbytes
-    else:
-        traffic.global_written_bytes += nbytes
+    traffic.count("global", flag == WRITTEN, nbytes)
     return bisect_right(memory.addresses, address) - 1
 
 
@@ -156,10 +153,7 @@ def note_all(
     by_threads: whether the access is in the proxy of threads, which needs no fence. swizzle: its
     width, if it writes a tile.
     """
-    if flag == WRITTEN:
-        batch.traffic.shared_bytes_written += nbytes * lanes.size
-    else:
-        batch.traffic.shared_bytes_read += nbytes * lanes.size
+    batch.traffic.count("shared", flag == WRITTEN, nbytes * lanes.size)
     shared, clocks = batch.shared, batch.shared.clocks
     if not shared.checked:
         return

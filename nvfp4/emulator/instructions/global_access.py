@@ -231,10 +231,7 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             if acquires_from_sms(access.site):
                 ctas = np.arange(batch.grid.ctas)
                 drawn.empty_l1(requests.request // batch.grid.warps if copies == 1 else ctas)
-        if flag == WRITTEN:
-            traffic.global_written_bytes += nbytes * lanes
-        else:
-            traffic.global_read_bytes += nbytes * lanes
+        traffic.count("global", flag == WRITTEN, nbytes * lanes)
         if (tally := batch.launch.tally) is not None:
             reads = flag == READ and not access.strong
             instruction, first = access.site.instruction, int(batch.numbers[0])

@@ -110,10 +110,7 @@ def visit(
         return
     warps = batch.engine_warps(lanes) if engine else batch.clusters.thread[lanes] >> 5
     rows, lanes, warps = rows[foreign], lanes[foreign], warps[foreign]
-    if flag == WRITTEN:
-        batch.traffic.peer_bytes_written += nbytes * foreign.size
-    else:
-        batch.traffic.peer_bytes_read += nbytes * foreign.size
+    batch.traffic.count("peer", flag == WRITTEN, nbytes * foreign.size)
     gone = np.flatnonzero(~batch.cta_alive()[rows])
     if gone.size:
         first = int(gone[0])
@@ -222,10 +219,7 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
         batch.launch.tally.shared_access(
             access.site.instruction, nbytes, address, lanes[: address.size], visited
         )
-    if flag == WRITTEN:
-        traffic.shared_bytes_written += nbytes * lanes.size
-    else:
-        traffic.shared_bytes_read += nbytes * lanes.size
+    traffic.count("shared", flag == WRITTEN, nbytes * lanes.size)
     return offset
 
 

@@ -88,12 +88,7 @@ def link(module: syntax.Module, kernel: str) -> syntax.Program:
 class _Linker:
     def __init__(self, module: syntax.Module, entry: syntax.Function) -> None:
         self.module = module
-        self.program = syntax.Program(
-            entry.name,
-            required_threads=entry.required_threads,
-            most_threads=entry.most_threads,
-            cluster=entry.cluster,
-        )
+        self.program = syntax.Program(entry.name, entry)
         self.label_count = 0
         self.tables: dict[int, tuple[str, ...]] = {}
         self.calls: list[str] = [entry.name]

@@ -236,6 +236,7 @@ class Program:
     """A kernel ready for `flow`."""
 
     kernel: str
+    entry: Function
     parameters: list[tuple[str, int, int]] = field(default_factory=list)
     """(name, byte offset, bytes) in order."""
     registers: list[Register] = field(default_factory=list)
@@ -249,9 +250,6 @@ class Program:
     dynamic_shared: int = SHARED_BASE
     """Address at which dynamic shared memory starts."""
     local_bytes: int = 0
-    required_threads: tuple[int, int, int] | None = None
-    most_threads: int | None = None
-    cluster: tuple[int, int, int] | None = None
 
     @property
     def parameter_bytes(self) -> int:

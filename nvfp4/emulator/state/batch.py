@@ -617,7 +617,7 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     if name == "gridid":
         return np.array([launch.asked.salt], np.uint64)
     if name == "is_explicit_cluster":
-        return np.full(1, launch.cluster != (1, 1, 1) or launch.program.cluster is not None)
+        return np.full(1, launch.cluster != (1, 1, 1) or launch.program.entry.cluster is not None)
     return None
 
 

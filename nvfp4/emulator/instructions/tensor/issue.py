@@ -191,9 +191,6 @@ def count_products(team: Team, busy: int) -> None:
 
 def count_bytes(at: LaneSite | Team, nbytes: int, reads: bool = False) -> None:
     """Count bytes written to tensor memory, or read from it."""
-    if reads:
-        at.batch.traffic.tensor_bytes_read += nbytes
-    else:
-        at.batch.traffic.tensor_bytes_written += nbytes
+    at.batch.traffic.count("tensor", not reads, nbytes)
     if at.batch.launch.tally is not None:
         at.batch.launch.tally.site(at.site.instruction).tensor_bytes += nbytes
