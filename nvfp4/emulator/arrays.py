@@ -1,11 +1,12 @@
 """Arrays of numbers: pairs that are compared at once, and which of them are distinct."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array: TypeAlias = np.ndarray[Any, Any]
+Arrays: TypeAlias = Sequence[Array]
 
 _SHIFT, _LOW = np.uint64(48), np.uint64((1 << 48) - 1)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nvfp4.emulator.arrays import distinct
+from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
 from nvfp4.emulator.errors import Deadlock
 from nvfp4.emulator.execution.experiment import late_blocks
@@ -21,7 +21,6 @@ from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill, deadloc
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, RegisterFile
 from nvfp4.emulator.work import ANYWHERE, CHAINED, CHAINED_LOADS

@@ -12,14 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from nvfp4.emulator.arrays import distinct
+from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.errors import Deadlock, EmulatorError, Related, RunawayKernel
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.instructions.undefined import ranges
 from nvfp4.emulator.ptx.syntax import Instruction
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, register_numbers
 from nvfp4.emulator.state.tally import place_of

@@ -1,16 +1,14 @@
 """ld and st: loads and stores of a group in any state space, the generic one included."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from nvfp4.emulator.arrays import distinct, halves_of, pairs_of
+from nvfp4.emulator.arrays import Array, Arrays, distinct, halves_of, pairs_of
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.instructions import access_shape, global_access, shared_access
 from nvfp4.emulator.instructions import undefined as undefined_memory
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.syntax import SymbolAddress
-from nvfp4.emulator.ptx.types import Array, register_class
+from nvfp4.emulator.ptx.types import register_class
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN, in_window
@@ -129,9 +127,6 @@ def _locate_local(batch: Batch, access: access_shape.Access, address: Array, lan
     asked.requests += requests
     asked.local_lines += words * max(1, access.nbytes // 4)
     return batch.local.host(offset)
-
-
-Arrays = Sequence[Array]
 
 
 @instruction("ld", operands="_ [] _?")

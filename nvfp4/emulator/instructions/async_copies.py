@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nvfp4.emulator.arrays import distinct
+from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.instructions import mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access import read
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, Site, Source, instruction
 from nvfp4.emulator.instructions.copy_engine import Postponed
 from nvfp4.emulator.ptx.syntax import Operand, Register
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN

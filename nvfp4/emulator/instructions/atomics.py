@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
-from nvfp4.emulator.arrays import begin_of_runs, halves_of, pairs_of
+from nvfp4.emulator.arrays import Array, begin_of_runs, halves_of, pairs_of
 from nvfp4.emulator.errors import OutOfBounds, UninitialisedShared
 from nvfp4.emulator.instructions import access_shape, global_access, shared_access
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
-from nvfp4.emulator.ptx.types import Array, register_class, type_bits
+from nvfp4.emulator.ptx.types import register_class, type_bits
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN

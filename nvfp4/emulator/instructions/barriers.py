@@ -8,7 +8,7 @@ is still an error.
 
 import numpy as np
 
-from nvfp4.emulator.arrays import distinct
+from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.errors import BarrierMisuse
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.global_access import acquires_from_sms, empty_l1, note_fence
@@ -16,7 +16,6 @@ from nvfp4.emulator.instructions.mbarrier_objects import fence_inits
 from nvfp4.emulator.instructions.shared_access import note_proxy_fence, note_thread_fence
 from nvfp4.emulator.ptx.flow import is_proxy_fence
 from nvfp4.emulator.ptx.syntax import Operand
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.barriers import BARRIERS, CtaBarrier
 from nvfp4.emulator.state.batch import Execution
 

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator import errors
-from nvfp4.emulator.arrays import distinct
+from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.instructions import mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import RANK_SHIFT, SHARED_WINDOW, WRITTEN

@@ -7,10 +7,9 @@ from typing import NoReturn
 import numpy as np
 
 from nvfp4.emulator import errors
-from nvfp4.emulator.arrays import begin_of_runs
+from nvfp4.emulator.arrays import Array, begin_of_runs
 from nvfp4.emulator.instructions.access_shape import Access, data_of, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import FENCES, Found, Who, who_left

@@ -10,12 +10,11 @@ from functools import partial
 
 import numpy as np
 
-from nvfp4.emulator.arrays import distinct
+from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.instructions import action, copy_engine
 from nvfp4.emulator.instructions.bulk_copies import COMPLETION
 from nvfp4.emulator.instructions.global_access import LaunchWaits, have_waited
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN
 

@@ -10,7 +10,6 @@ float64 and rounded once; how tensor cores round on the way is not documented, s
 bits may differ where the type of the sums does not hold them exactly.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,13 +18,11 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic.definedness import spread
 from nvfp4.emulator.arithmetic.formats import FORMATS, decode
+from nvfp4.emulator.arrays import Array, Arrays
 from nvfp4.emulator.instructions import warp
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
-
-Arrays = Sequence[Array]
 
 _INTEGERS = ("u8", "s8")
 _ELEMENT_BITS = {

@@ -7,12 +7,11 @@ when no arrival and no byte is pending.
 
 import numpy as np
 
-from nvfp4.emulator.arrays import begin_of_runs, distinct
+from nvfp4.emulator.arrays import Array, begin_of_runs, distinct
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, NoArrivals, OutOfBounds, SharedRace
 from nvfp4.emulator.instructions import shared_access
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import in_window
 from nvfp4.emulator.state.native import load, store

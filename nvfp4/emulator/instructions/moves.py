@@ -18,8 +18,6 @@ from nvfp4.emulator.state.memory import (
     rank_of,
 )
 
-Arrays = Sequence[Array]
-
 
 @instruction("mov", operands="_ _")
 def mov(site: Site) -> Action:

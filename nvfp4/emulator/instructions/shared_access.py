@@ -9,10 +9,9 @@ begun, has not ended and waits for the access.
 import numpy as np
 
 from nvfp4.emulator import errors
-from nvfp4.emulator.arrays import distinct
+from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.instructions.access_shape import Access, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch, Origin
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN, in_window

@@ -11,13 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from nvfp4.emulator import errors
-from nvfp4.emulator.arrays import distinct
+from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.instructions import access, action, copy_engine, global_access
 from nvfp4.emulator.instructions.access_shape import Access, spaces_of, split_windows
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.instructions.warp import ALL_LANES, by_warp, member_gate, present_lanes
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN, host_bytes

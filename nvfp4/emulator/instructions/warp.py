@@ -5,19 +5,20 @@ come to the instruction. A thread that its own mask does not name is a finding; 
 threads that execute the instruction together take part, and so does this.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.arithmetic.definedness import any_undefined, spread
+from nvfp4.emulator.arrays import Array, Arrays
 from nvfp4.emulator.errors import BarrierMisuse, InactiveSource, MissingWarpSync, OutOfBounds
 from nvfp4.emulator.instructions import access, action
 from nvfp4.emulator.instructions import undefined as undefined_memory
 from nvfp4.emulator.instructions.access_shape import Access, space_of, split_windows
 from nvfp4.emulator.ptx.syntax import Integer
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution, Origin
 from nvfp4.emulator.state.group import Group
@@ -93,7 +94,6 @@ def step(batch: Batch, warps: Array) -> None:
 
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
-Arrays = Sequence[Array]
 
 
 def _members(site: action.Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
@@ -433,7 +433,7 @@ def _fragments(data: Array, count: int, transposed: bool) -> Array:
     return np.ascontiguousarray(elements).view(np.uint32).reshape(-1, count, 32)
 
 
-def _rows(registers: Sequence[Array], transposed: bool) -> Array:
+def _rows(registers: Arrays, transposed: bool) -> Array:
     """Convert registers, each uint32[warps, lanes], to uint64[2, rows]; the inverse of
     `_fragments`."""
     elements = np.stack(registers, axis=1).view(np.uint16)

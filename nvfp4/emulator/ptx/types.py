@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nvfp4.emulator import arrays
 from nvfp4.emulator.errors import PtxSyntaxError
 
-Array: TypeAlias = np.ndarray[Any, Any]
+Array: TypeAlias = arrays.Array
 
 # A register holds raw bits: one dtype for each register class.
 REGISTER_DTYPES: dict[str, np.dtype[Any]] = {

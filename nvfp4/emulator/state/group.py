@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
-from nvfp4.emulator.arrays import begin_of_runs, distinct
-from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.arrays import Array, begin_of_runs, distinct
 
 
 class RegisterFile:

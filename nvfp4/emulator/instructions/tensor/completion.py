@@ -4,12 +4,11 @@ from functools import partial
 
 import numpy as np
 
-from nvfp4.emulator.arrays import distinct
+from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.action import Action, Site, instruction
 from nvfp4.emulator.instructions.shared_access import note_thread_fence
 from nvfp4.emulator.instructions.tensor.issue import ONE_GROUP, Team, group_of, issuing_teams, join
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
 

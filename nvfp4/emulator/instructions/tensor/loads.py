@@ -5,16 +5,15 @@ relative to them, as hardware does. Source: PTX ISA, Data Movement Shape; CUTLAS
 the fragments, which the manual has as figures.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from nvfp4.emulator.arrays import Array, Arrays
 from nvfp4.emulator.errors import TensorMemoryFault, UninitialisedRegister, UnwrittenTensor
 from nvfp4.emulator.instructions.action import Action, LaneSite, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.tensor import issue
 from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate, whole_warps
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution, Origin
 from nvfp4.emulator.state.tensor_memory import CtaTensorMemory, split_address
 
@@ -138,7 +137,7 @@ def load(site: Site) -> Action:
             issue.count_bytes(at, words.nbytes, reads=True)
         return tuple(back(ex.group, row) for row in out)
 
-    def shadow(ex: Execution, values: Sequence[Array], given: Sequence[Array]) -> tuple[Array, ...]:
+    def shadow(ex: Execution, values: Arrays, given: Arrays) -> tuple[Array, ...]:
         out = np.zeros((count, ex.batch.grid.lane.size // 32, 32), np.uint32)
         for at, (where, _) in issue.issuing_warps(site, ex, (values[0], values[1])):
             lane, column = _reach(at, where, fragment, "read")
@@ -188,9 +187,7 @@ def store(site: Site) -> Action:
             memory.defined[columns, lanes] = True
             issue.count_bytes(at, words.nbytes)
 
-    def shadow(
-        ex: Execution, given: Sequence[Array], shadows: Sequence[Array]
-    ) -> tuple[Array, ...]:
+    def shadow(ex: Execution, given: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         none = np.zeros(ex.group.lanes.size, np.bool_)
         if any(each.any() for each in shadows[2:]):
             _keep_undefined(site, ex, fragment, given, shadows[2:])
@@ -201,7 +198,7 @@ def store(site: Site) -> Action:
 
 
 def _keep_undefined(
-    site: Site, ex: Execution, fragment: Fragment, given: Sequence[Array], shadows: Sequence[Array]
+    site: Site, ex: Execution, fragment: Fragment, given: Arrays, shadows: Arrays
 ) -> None:
     """Mark words that were stored from undefined registers as undefined."""
     launch, line = ex.batch.launch, site.instruction.line
