@@ -31,6 +31,7 @@ from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime
 from nvfp4.judge.printed import unheard
 from nvfp4.judge.protocol import Exit, ResultPipe
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
+from nvfp4.records.base import Record
 from nvfp4.records.cases import Case
 from nvfp4.records.failures import OPTIONAL
 from nvfp4.records.messages import Called, Profile, Profiled
@@ -47,8 +48,7 @@ report_bytes = 14 << 10
 """Limit on a profile, before base64."""
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(Record):
     """The number of calls of a benchmark, which a submission cannot change."""
 
     warm_up_calls: int
@@ -58,8 +58,7 @@ class Schedule:
 schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(Record):
     """Measurements of the device."""
 
     calibrated: Callable[[], Calibration]

@@ -6,10 +6,10 @@ import mmap
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+from nvfp4.records.base import Record
 from nvfp4.records.options import Options
 
 
@@ -110,8 +110,7 @@ class SetupError(Exception):
         self.end = end
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Record):
     """A request to the judge."""
 
     mode: str

@@ -10,8 +10,9 @@ import errno
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
+
+from nvfp4.records.base import Record
 
 _longest_chain = 8
 
@@ -25,8 +26,7 @@ here."""
 _limits = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EFBIG, errno.EAGAIN)
 
 
-@dataclass(frozen=True)
-class Sign:
+class Sign(Record):
     """A sign that identifies an error."""
 
     code: str

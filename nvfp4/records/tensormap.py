@@ -23,10 +23,10 @@ the CUDA driver API (cuda.h), so that a captured call can hand its arguments ove
 import ctypes
 import math
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
+from nvfp4.records.base import Record
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
 
 TENSOR_MAP_BYTES = 128
@@ -118,8 +118,7 @@ _ENCODED_SWIZZLES = {each: codes for codes, each in _SWIZZLES.items()}
 _NAN_FILL = 1 << 15
 
 
-@dataclass(frozen=True)
-class TensorMap:
+class TensorMap(Record):
     """A tiled tensor map; tuples run from the innermost (contiguous) dimension outwards.
 
     shape, box, element_strides: `rank` entries, counted in elements. strides_bytes: `rank - 1`

@@ -13,7 +13,8 @@ import platform
 import socket
 import struct
 import sys
-from dataclasses import dataclass
+
+from nvfp4.records.base import Record
 
 _x86_64, _aarch64 = 0xC000003E, 0xC00000B7  # AUDIT_ARCH_...
 
@@ -93,8 +94,7 @@ _at_number, _at_architecture, _at_argument, _AT_SECOND_ARGUMENT = 0, 4, 16, 24
 _allow, _with_errno = 0x7FFF0000, 0x00050000
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(Record):
     """An instruction of classic BPF."""
 
     code: int

@@ -5,7 +5,6 @@ import math
 import operator
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from nvfp4.gpu import timing
 from nvfp4.model.counting import sampled
 from nvfp4.model.prediction import GPUS, predict
 from nvfp4.problems.nvfp4_gemv import reference
+from nvfp4.records.base import Record
 from nvfp4.tuner.space import Shape, TuneError, sentence
 
 Say = Callable[[str], None]
@@ -39,8 +39,7 @@ _warp_instructions = 50_000
 """
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(Record):
     """A configuration whose output is right, and the microseconds of a call with the ends of the
     interval that holds the true value."""
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol
 
@@ -21,6 +21,7 @@ from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.processes import end, watched
 from nvfp4.cli.problem import package_path
 from nvfp4.cli.text import visible
+from nvfp4.records.base import Record
 from nvfp4.records.options import Options
 from nvfp4.records.processes import VARIABLE, Turn, start_session
 
@@ -30,8 +31,7 @@ _stop_s = 10.0
 """Seconds for `nvfp4 eval` to end its judge and delete its files, before it is killed."""
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Record):
     """Contents to judge."""
 
     sha256: str
@@ -49,8 +49,7 @@ Told = Callable[[Candidate, dict[str, Any]], None]
 """A callback that is given each verdict as it comes."""
 
 
-@dataclass(frozen=True)
-class BatchOptions:
+class BatchOptions(Record):
     """Options of `nvfp4 batch`."""
 
     jsonl: Path | None = None

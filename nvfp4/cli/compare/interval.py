@@ -3,10 +3,10 @@ rounds."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from nvfp4.cli.verdict import figure_that_ranks
+from nvfp4.records.base import Record
 
 confidence = 0.9
 """The confidence of an interval. If both ends are within the threshold, a test of equivalence at
@@ -22,8 +22,7 @@ Times = Sequence[Sequence[float]]
 """[rounds][shapes], microseconds."""
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Record):
     """The change of one shape, or of the figure of all shapes that ranks."""
 
     verdict: Word

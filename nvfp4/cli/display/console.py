@@ -4,7 +4,6 @@ wrapped."""
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 from rich.cells import cell_len
@@ -14,6 +13,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from nvfp4.cli.text import visible
+from nvfp4.records.base import Record
 
 
 class Output(Console):
@@ -56,8 +56,7 @@ _widest_prose = 100
 _nothing = ("", "-")
 
 
-@dataclass(frozen=True, eq=False)
-class Column:
+class Column(Record, eq=False):
     """A column of a table."""
 
     heading: str

@@ -1,12 +1,12 @@
 """A submission's source with what each line costs beside it, as text."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from textwrap import wrap
 
 from nvfp4.cli.b200 import tensor_us
 from nvfp4.cli.explain.advice import CostlyLine, kernel_notes
 from nvfp4.cli.text import microseconds
+from nvfp4.records.base import Record
 from nvfp4.records.costs import Code, Kernel, LineCost
 
 narrowest_source = 24
@@ -32,8 +32,7 @@ cost_legend = (
 )
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(Record):
     """The parts of an explanation to show."""
 
     top: int = 5

@@ -1,14 +1,12 @@
 """Binary floating-point formats narrower than float64: their bits, values and rounding."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array, Type
+from nvfp4.records.base import Record
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(Record):
     """A float with a sign, `exponent` bits and `mantissa` bits."""
 
     name: str

@@ -6,12 +6,12 @@ name. Nothing else has to be edited to add an instruction.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.ptx.types import TYPES, Array, Type
+from nvfp4.records.base import Record
 
 Function = Callable[..., tuple[Array, ...]]
 
@@ -24,8 +24,7 @@ UNTYPED = ("b16", "b32", "b64")
 _ADD_IT = "PTX instructions are entries of nvfp4/emulator/arithmetic; add it there"
 
 
-@dataclass(frozen=True)
-class Op:
+class Op(Record):
     """One lane instruction."""
 
     opcode: str

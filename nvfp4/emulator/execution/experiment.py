@@ -11,7 +11,7 @@ arrivals.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,11 +25,11 @@ from nvfp4.emulator.report import Origin, place_of
 from nvfp4.emulator.state.batch import LaunchState
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Buffer, View
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Record):
     """A buffer whose contents depend on the order of threads."""
 
     order: Order
@@ -141,8 +141,7 @@ included."""
 _NAMED = 3
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Record):
     """A launch that runs again after a first run in `Order()`."""
 
     run: Run

@@ -1,7 +1,6 @@
 """The bytes that a memory instruction accesses at each address, and its modifiers: state spaces,
 cache hints, orders and scopes."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from nvfp4.emulator.ptx.syntax import LocalAddress, Memory, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import SHARED_WINDOW, WINDOW_SHIFT, WRITTEN
+from nvfp4.records.base import Record
 
 # A state space, and the lanes whose addresses point there (None: all).
 Part = tuple[str, "Array | None"]
@@ -24,8 +24,7 @@ def verb(flag: int) -> str:
     return "write" if flag == WRITTEN else "read"
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(Record):
     """The accesses of an instruction: `elements` of `size` bytes at each address."""
 
     site: Site

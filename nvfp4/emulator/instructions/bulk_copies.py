@@ -4,7 +4,6 @@ completes bytes at an mbarrier. Here the engine performs it, in the proxy of thr
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from nvfp4.emulator.ptx.syntax import Memory, Operand
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, WRITTEN, host_bytes
+from nvfp4.records.base import Record
 
 COMPLETION = "mbarrier::complete_tx::bytes"
 _MULTICAST = "multicast::cluster"
@@ -73,8 +73,7 @@ Move = Callable[[action.LaneSite, list[int]], int]
 """Performs one copy, given a lane's operands, and returns its bytes."""
 
 
-@dataclass(frozen=True)
-class _Copies:
+class _Copies(Record):
     """Copies lane by lane."""
 
     site: action.Site

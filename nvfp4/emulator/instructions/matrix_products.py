@@ -10,7 +10,6 @@ float64 and rounded once; how tensor cores round on the way is not documented, s
 bits may differ where the type of the sums does not hold them exactly.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from nvfp4.emulator.instructions import warp
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.state.batch import Execution
+from nvfp4.records.base import Record
 
 _INTEGERS = ("u8", "s8")
 _ELEMENT_BITS = {
@@ -34,8 +34,7 @@ _SUM_DTYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(Record):
     """A matrix product with 8 columns, d = a * b + c."""
 
     rows: int

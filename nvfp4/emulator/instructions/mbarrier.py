@@ -1,7 +1,5 @@
 """mbarrier.*: objects in shared memory that count arrivals and bytes."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
@@ -11,12 +9,12 @@ from nvfp4.emulator.instructions.global_access import empty_l1
 from nvfp4.emulator.ptx.syntax import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.records.base import Record
 
 _WORDS = "shared shared::cta shared::cluster b64 release acquire relaxed cta cluster"
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(Record):
     """A thread's wait for an mbarrier."""
 
     offset: int

@@ -2,13 +2,13 @@
 between register words and the lanes or values inside them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nvfp4.emulator import arrays
 from nvfp4.emulator.errors import PtxSyntaxError
+from nvfp4.records.base import Record
 
 Array: TypeAlias = arrays.Array
 
@@ -22,8 +22,7 @@ REGISTER_DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Type:
+class Type(Record):
     """A PTX operand type: its register class and the NumPy dtype that reads the bits as a value."""
 
     name: str

@@ -1,12 +1,12 @@
 """The order in which CTAs and warps run, and the contents of uninitialised memory."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.records.base import Record
 
 # Turns in which the CTAs of a batch run; within a turn they run concurrently.
 CTA_TURNS = 8
@@ -26,8 +26,7 @@ def _mixed(warps: int) -> Array:
     return np.concatenate(([0], between, [warps - 1]))[:warps]
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Record):
     """One legal way to run a launch."""
 
     number: int = 0

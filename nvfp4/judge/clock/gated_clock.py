@@ -8,7 +8,6 @@ waits for or leaves out: all that the calls compute, they compute while the cloc
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -21,6 +20,7 @@ from nvfp4.gpu.timing import CudaTimer, clean_flush, wait_until_idle
 from nvfp4.judge.clock.timing_checks import Estimate, Stats, is_longer, refuse_longer
 from nvfp4.judge.opened_case import OpenedCase, seconds_left
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.base import Record
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSets, QueueCalls
 
 few_calls, many_calls, least_calls = 32, 448, 16
@@ -49,8 +49,7 @@ _memory_share = 0.6
 _circumstances = "(in calls queued behind each other, which begin when all inputs have come)"
 
 
-@dataclass(frozen=True)
-class _Clocked:
+class _Clocked(Record):
     """Calls that were clocked together."""
 
     all_ns: float

@@ -7,12 +7,12 @@ import math
 import random
 import struct
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from nvfp4.gpu.timing import CudaTimer
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Dim3
 from nvfp4.retarget.driver import installed_driver
 
@@ -55,8 +55,7 @@ wait:
 """
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(Record):
     """A way to read memory."""
 
     threads: int

@@ -6,8 +6,9 @@ them bits 4-5 and 29-30 select bytes of the scales of b and a, 23 is the scales'
 128, and 31 K of FP4 (96 if set). Source: PTX ISA, Instruction descriptor.
 """
 
-from dataclasses import dataclass
 from itertools import compress
+
+from nvfp4.records.base import Record
 
 _FLOAT = {0: "f16", 1: "bf16"}
 _NARROW = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
@@ -33,8 +34,7 @@ DEPTH_BYTES = 32
 _DEPTHS = {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}
 
 
-@dataclass(frozen=True)
-class InstructionDescriptor:
+class InstructionDescriptor(Record):
     """A decoded instruction descriptor."""
 
     kind: str

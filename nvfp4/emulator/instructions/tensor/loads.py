@@ -5,8 +5,6 @@ relative to them, as hardware does. Source: PTX ISA, Data Movement Shape; CUTLAS
 the fragments, which the manual has as figures.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nvfp4.emulator.arrays import Array, Arrays
@@ -16,6 +14,7 @@ from nvfp4.emulator.instructions.tensor import issue
 from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate, whole_warps
 from nvfp4.emulator.state.batch import Execution, Origin
 from nvfp4.emulator.state.tensor_memory import CtaTensorMemory, split_address
+from nvfp4.records.base import Record
 
 _WARP_LANES = 32
 _REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
@@ -25,8 +24,7 @@ _REPETITIONS = tuple(f"x{1 << power}" for power in range(8))
 _MOST_REGISTERS = 128
 
 
-@dataclass(frozen=True)
-class Fragment:
+class Fragment(Record):
     """The layout of an instruction's registers: lane and column, int64[register, thread], relative
     to the address."""
 

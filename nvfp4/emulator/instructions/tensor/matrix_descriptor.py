@@ -10,13 +10,13 @@ bytes of K. M- or N-major, a chunk holds neighbours along M or N, and 8 chunks a
 each other.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.tile_swizzles import BY_ATOMS_OF_32
+from nvfp4.records.base import Record
 
 CHUNK = 16
 _WIDTHS = {0: 16, 6: 32, 4: 64, 2: 128, 1: 128}
@@ -28,8 +28,7 @@ _VERSIONS = (0b001, 0b000)
 a B200 accepts."""
 
 
-@dataclass(frozen=True)
-class MatrixDescriptor:
+class MatrixDescriptor(Record):
     """A decoded matrix descriptor. Offsets are in bytes."""
 
     address: int
