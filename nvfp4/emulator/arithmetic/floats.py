@@ -92,15 +92,6 @@ def rectify(word: Array, form: formats.Format) -> Array:
     return np.where((word & word.dtype.type(form.sign)) != 0, word.dtype.type(0), word)
 
 
-def _bf16(name: str) -> Callable[..., Array]:
-    """bf16 arithmetic through float64, where a product of two bf16 is exact."""
-
-    def function(*words: Array) -> Array:
-        return formats.encode(_exact(name, words, formats.BF16), formats.BF16).astype(np.uint16)
-
-    return function
-
-
 def _f64(name: str) -> Callable[..., Array]:
     if name == "fma":
         fused = compiled.kernel("fma.f64")
@@ -132,7 +123,8 @@ def lane_function(name: str, type_: Type) -> Callable[..., Array]:
     """`name` (add, sub, mul, fma) on the raw bits of one lane of `type_`."""
     base = type_.name.removesuffix("x2")
     if base == "bf16":
-        return _bf16(name)
+        form = formats.BF16  # through float64, where a product of two is exact
+        return lambda *words: formats.encode(_exact(name, words, form), form).astype(np.uint16)
     return _f64(name) if base == "f64" else compiled.kernel(f"{name}.{base}")
 
 

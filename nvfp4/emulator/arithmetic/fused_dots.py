@@ -470,10 +470,8 @@ def _scale_tables(name: str) -> tuple[Array, Array, Array, Array]:
         significand, exponent = np.full(256, 8), codes - 127
         nan = codes == 255
     else:
-        codes &= 127
-        significand = codes & 7 | np.where(codes >= 8, 8, 0)
-        exponent = np.where(significand == 0, ZERO, np.maximum(codes >> 3, 1) - 7)
-        nan = codes == 127
+        significand, exponent, finite = _table("e4m3")
+        significand, nan = np.abs(significand), ~finite  # their sign bit does not count
     significand, exponent = np.where(nan, 0, significand), np.where(nan, _NO_SCALE, exponent)
     power = np.where(significand == 0, 0.0, np.exp2(np.minimum(exponent, 127) - 3.0))
     lowest = significand & -significand

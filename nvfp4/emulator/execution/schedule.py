@@ -15,10 +15,8 @@ import numpy as np
 
 from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
-from nvfp4.emulator.errors import Deadlock
 from nvfp4.emulator.execution.experiment import late_blocks
-from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill, deadlock
-from nvfp4.emulator.instructions.action import Site
+from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill
 from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.state.batch import Batch
@@ -112,7 +110,7 @@ class Scheduler:
                 self._advance(place, admitted)
         if self.held or any(barrier.waiting for barrier in self.batch.all_barriers()):
             held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
-            raise self._deadlock(held)
+            raise self._standstill.deadlock(self.runs, held)
         if self.batch.launch.work.samples:
             chains = self._chained.reshape(2, -1, self.batch.grid.warps).max(axis=2)
             for what, chain in zip((CHAINED, CHAINED_LOADS), chains, strict=True):
@@ -322,7 +320,7 @@ class Scheduler:
             if site.instruction.line in waits
         ]  # fmt: skip
         if polling:
-            raise self._deadlock(polling)
+            raise self._standstill.deadlock(self.runs, polling)
         raise self._standstill.error(self.runs, {place: group, **self.groups})
 
     # --- groups ---------------------------------------------------------------------------
@@ -420,8 +418,3 @@ class Scheduler:
         held, self.held = self.held, {}
         for place, group in held.items():
             self._place(group, place)
-
-    def _deadlock(self, held: list[tuple[Site, Array]]) -> Deadlock:
-        # A barrier ends its block; the threads that it keeps go on with the one behind.
-        arrivals = self._standstill.arrivals(self.runs)
-        return deadlock(self.batch, held, self.kernel.site_before, arrivals)

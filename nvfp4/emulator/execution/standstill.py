@@ -7,7 +7,7 @@ still if all of them only poll and memory has not changed for long enough.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -167,6 +167,47 @@ class Standstill:
                     found.setdefault(place_of(instruction), (site, warps))
         return list(found.values())
 
+    def deadlock(self, runs: Array, held: list[tuple[Site, Array]]) -> Deadlock:
+        """Return an error that names who waits, and where.
+
+        runs: how often each block ran. held: (instruction, lanes held before it). At least one
+        thread must be held or in a barrier.
+        """
+        batch = self.batch
+        waits: list[tuple[Site, Array, str]] = []
+        for barrier in batch.all_barriers():
+            for waiting in barrier.waiting:
+                # A barrier ends its block; the threads that it keeps go on with the one behind.
+                status = f"at {barrier.status(waiting)}"
+                waits.append((self.kernel.site_before(waiting.block), waiting.lanes, status))
+        counted, on_mbarrier = bool(waits), False
+        for site, lanes in held:
+            wait = batch.kept(Waits).latest.get(site.instruction.line)
+            on_mbarrier |= wait is not None
+            status = wait.status(batch) if wait else f"at {site.instruction.text}"
+            waits.append((site, lanes, status))
+        site, lanes, status = waits[-1]
+        message = f"no thread can go on: {_threads(batch, lanes)} wait {status}"
+        ended = _ended(batch, lanes) if counted else ""
+        if ended:
+            message += f"; {ended} without reaching it"
+        where = replace(site.lane(batch, int(lanes[0])).location(), thread=None)
+        error = Deadlock(message, where=where)
+        for other, some, said in waits[:-1]:
+            text = f"{_threads(batch, some)} wait here, {said}"
+            error.related.append(Related(text, other.location()))
+        if on_mbarrier:
+            for site, warps in self.arrivals(runs)[:_MOST_ARRIVALS]:
+                often = f"executed by {warps:,} warps" if warps else "never executed"
+                where = site.location()
+                error.related.append(Related(f"arrivals come from here, {often}", where))
+            error.hint = _mbarrier_hint(" ".join(said for _, _, said in waits))
+        else:
+            error.hint = "every thread that a barrier counts must reach it"
+            if len({each.instruction.line for each, _, _ in waits}) > 1:
+                error.hint += ", the same one for all of them"
+        return error
+
     def polls(self, number: int) -> bool:
         """Whether a block reads what other threads may change."""
         if number not in self._polls:
@@ -225,52 +266,6 @@ class _State:
 
 _MOST_ARRIVALS = 4
 _RANGES = 6
-
-
-def deadlock(
-    batch: Batch,
-    held: list[tuple[Site, Array]],
-    barrier_before: Callable[[int], Site],
-    arrivals: Sequence[tuple[Site, int]] = (),
-) -> Deadlock:
-    """Return an error that names who waits, and where.
-
-    held: (instruction, lanes held before it). barrier_before: returns the barrier instruction
-    before a block. At least one thread must be held or in a barrier. arrivals: the kernel's
-    instructions that arrive at mbarriers, and how many warps have executed each.
-    """
-    waits: list[tuple[Site, Array, str]] = []
-    for barrier in batch.all_barriers():
-        for waiting in barrier.waiting:
-            status = f"at {barrier.status(waiting)}"
-            waits.append((barrier_before(waiting.block), waiting.lanes, status))
-    counted, on_mbarrier = bool(waits), False
-    for site, lanes in held:
-        wait = batch.kept(Waits).latest.get(site.instruction.line)
-        on_mbarrier |= wait is not None
-        status = wait.status(batch) if wait else f"at {site.instruction.text}"
-        waits.append((site, lanes, status))
-    site, lanes, status = waits[-1]
-    message = f"no thread can go on: {_threads(batch, lanes)} wait {status}"
-    ended = _ended(batch, lanes) if counted else ""
-    if ended:
-        message += f"; {ended} without reaching it"
-    where = replace(site.lane(batch, int(lanes[0])).location(), thread=None)
-    error = Deadlock(message, where=where)
-    for other, some, said in waits[:-1]:
-        text = f"{_threads(batch, some)} wait here, {said}"
-        error.related.append(Related(text, other.location()))
-    if on_mbarrier:
-        for site, warps in arrivals[:_MOST_ARRIVALS]:
-            often = f"executed by {warps:,} warps" if warps else "never executed"
-            where = site.location()
-            error.related.append(Related(f"arrivals come from here, {often}", where))
-        error.hint = _mbarrier_hint(" ".join(said for _, _, said in waits))
-    else:
-        error.hint = "every thread that a barrier counts must reach it"
-        if len({each.instruction.line for each, _, _ in waits}) > 1:
-            error.hint += ", the same one for all of them"
-    return error
 
 
 def _mbarrier_hint(statuses: str) -> str:

@@ -201,10 +201,14 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
     if bad >= 0:
         _fault(batch, access, int(address[bad]), requests.lane(bad), flag)
     if access.only is not None:
-        _check_space(batch, access, requests, flag)
+        # Elsewhere a device would read its own parameters or constants.
+        outside = ~_inside(memory.own(access.only), address)
+        text = f"at {{}}, which does not lie in .{access.only}"
+        _refuse(batch, access, requests, flag, outside, errors.OutOfBounds, text)
     if flag == WRITTEN:
         if memory.read_only:
-            _check_writable(batch, access, requests)
+            inside, text = _inside(memory.read_only, address), "to read-only memory: {}"
+            _refuse(batch, access, requests, flag, inside, errors.ReadOnlyMemory, text)
         if address.size:
             memory.keep_contents(int(address.min()), int(address.max()))
     if batch.launch.hazards:
@@ -237,29 +241,20 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             tally.global_access(instruction, nbytes, memory, requests, sectors, first, reads)
 
 
-def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) -> None:
-    """Raise unless all addresses are in the access's own space, param or const: elsewhere a device
-    would read its own parameters or constants."""
-    outside = np.flatnonzero(~_inside(batch.memory.own(access.only), requests.address))
-    if outside.size:
-        i = int(outside[0])
+def _refuse(
+    batch: Batch, access: Access, requests: Requests, flag: int, wrong: Array,
+    kind: type[errors.EmulatorError], text: str,
+) -> None:  # fmt: skip
+    """Raise for the first wrong address, if any; text: says what is wrong, with {} for the address
+    in words."""
+    for i in np.flatnonzero(wrong)[:1].tolist():
         address = int(requests.address[i])
+        place = text.format(batch.memory.describe(address))
         access.site.lane(batch, requests.lane(i)).fault(
-            errors.OutOfBounds,
-            f"{verb(flag)} of {access.nbytes} bytes at {batch.memory.describe(address)}, which "
-            f"does not lie in .{access.only}",
+            kind,
+            f"{verb(flag)} of {access.nbytes} bytes {place}",
             arguments=_arguments(batch, access, address, flag),
         )
-
-
-def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:
-    inside = np.flatnonzero(_inside(batch.memory.read_only, requests.address))
-    if inside.size:
-        start = int(requests.address[inside[0]])
-        what = f"write of {access.nbytes} bytes to read-only memory: {batch.memory.describe(start)}"
-        arguments = _arguments(batch, access, start, WRITTEN)
-        at = access.site.lane(batch, requests.lane(int(inside[0])))
-        at.fault(errors.ReadOnlyMemory, what, arguments=arguments)
 
 
 def _inside(buffers: Sequence[Buffer], address: Array) -> Array:

@@ -356,9 +356,7 @@ _MODIFIERS = "sync! aligned! m8n8! x1|x2|x4 trans shared shared::cta b16!"
 def ldmatrix(site: action.Site) -> action.Action:
     """ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}{.shared}.b16 r, [p]."""
     targets = site.items(0)
-    count = _matrices(site, len(targets))
-    what = Access(site, space_of(site), 8, 2)
-    transposed = "trans" in site.parts
+    count, what, transposed = _matrices(site, len(targets))
 
     def run(ex: Execution, address: Array, mask: Array) -> tuple[Array, ...]:
         warps, lanes, flat = _addressed(site, ex, count, address)
@@ -380,9 +378,7 @@ def ldmatrix(site: action.Site) -> action.Action:
 def stmatrix(site: action.Site) -> action.Action:
     """stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}{.shared}.b16 [p], r."""
     values = site.items(1)
-    count = _matrices(site, len(values))
-    what = Access(site, space_of(site), 8, 2)
-    transposed = "trans" in site.parts
+    count, what, transposed = _matrices(site, len(values))
 
     def run(ex: Execution, address: Array, mask: Array, *registers: Array) -> None:
         warps, lanes, flat = _addressed(site, ex, count, address)
@@ -400,12 +396,13 @@ def stmatrix(site: action.Site) -> action.Action:
     return site.action("store", run, gate=member_gate(1), shadow=shadow)
 
 
-def _matrices(site: action.Site, given: int) -> int:
-    """Return how many matrices an instruction moves, which is the number of its registers."""
+def _matrices(site: action.Site, given: int) -> tuple[int, Access, bool]:
+    """Return how many matrices an instruction moves, which is the number of its registers, its
+    access to each row, and whether it transposes them."""
     count = int(site.one_of("x1", "x2", "x4")[1])
     if given != count:
         raise site.unsupported(f"{site.opcode}: {given} registers for {count} matrices")
-    return count
+    return count, Access(site, space_of(site), 8, 2), "trans" in site.parts
 
 
 def _addressed(

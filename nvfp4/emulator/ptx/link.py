@@ -294,7 +294,12 @@ class _Linker:
         if isinstance(node, syntax.Name):
             return syntax.Sink() if node.text == "_" else self.name(node.text)
         if isinstance(node, syntax.Sum):
-            return _plus(self.name(node.name), node.offset, self)
+            start = self.name(node.name)
+            if isinstance(start, syntax.Integer):
+                return syntax.Integer(start.value + node.offset)
+            if isinstance(start, (syntax.SymbolAddress, syntax.LocalAddress)):
+                return replace(start, offset=start.offset + node.offset)
+            raise self.error("only an address can have a constant added to it")
         if isinstance(node, syntax.Memory):
             base = self.name(node.base.text) if isinstance(node.base, syntax.Name) else node.base
             if not isinstance(base, syntax.Address):
@@ -397,16 +402,6 @@ def _in_parentheses(operands: list[syntax.Operand]) -> tuple[syntax.Operand, ...
         return ()
     del operands[0]
     return first.items
-
-
-def _plus(base: syntax.Operand, offset: int, linker: _Linker) -> syntax.Operand:
-    if isinstance(base, syntax.Integer):
-        return syntax.Integer(base.value + offset)
-    if isinstance(base, syntax.SymbolAddress):
-        return syntax.SymbolAddress(base.space, base.name, base.offset + offset)
-    if isinstance(base, syntax.LocalAddress):
-        return syntax.LocalAddress(base.offset + offset)
-    raise linker.error("only an address can have a constant added to it")
 
 
 Binding: TypeAlias = syntax.Address | syntax.Target | tuple[syntax.Register, ...]

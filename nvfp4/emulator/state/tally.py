@@ -136,7 +136,16 @@ class Tally:
             site.repeats += requests * copies * same
             site.moves += requests * copies * (not same)
         site.last = (batch, address.copy())
-        self._mark(instruction, nbytes, memory, address, distinct * copies)
+        first, last = (memory.nearest(int(each)) for each in (address.min(), address.max()))
+        if first is None or last is None or first[0] is not last[0]:
+            return  # one load that reads several buffers: nothing is said about it
+        buffer = first[0]
+        key = (place_of(instruction), buffer.address)
+        if key not in self.read:
+            bits = np.zeros((buffer.nbytes + 63) // 8, np.uint8)
+            self.read[key] = Touched(buffer.name, bits)
+        self.read[key].requested += distinct * copies
+        _mark_bytes(self.read[key].bits, address, np.uint64(buffer.address), nbytes)
 
     def copied(self, instruction: Instruction, address: int, nbytes: int) -> None:
         """Count a copy of `nbytes` contiguous bytes of global memory by the copy engine."""
@@ -165,27 +174,6 @@ class Tally:
         site.least_passes += visited.least_passes
         if visited.passes > visited.least_passes and site.conflict is None:
             site.conflict = _worst(address, lanes, nbytes)
-
-    def _mark(
-        self,
-        instruction: Instruction,
-        nbytes: int,
-        memory: GlobalMemory,
-        address: Array,
-        requested: int,
-    ) -> None:
-        first = memory.nearest(int(address.min()))
-        last = memory.nearest(int(address.max()))
-        if first is None or last is None or first[0] is not last[0]:
-            return  # one load that reads several buffers: nothing is said about it
-        buffer = first[0]
-        key = (place_of(instruction), buffer.address)
-        touched = self.read.get(key)
-        if touched is None:
-            touched = Touched(buffer.name, np.zeros((buffer.nbytes + 63) // 8, np.uint8))
-            self.read[key] = touched
-        touched.requested += requested
-        _mark_bytes(touched.bits, address, np.uint64(buffer.address), nbytes)
 
 
 def place_of(instruction: Instruction) -> Place:
