@@ -1,7 +1,6 @@
 """The judge's side of a referee's process, for a problem of the user's."""
 
 import itertools
-import socket
 import tempfile
 import threading
 import time
@@ -18,16 +17,14 @@ from nvfp4.gpu.buffers import SharedBuffers, Sizes
 from nvfp4.gpu.device_memory import default_device
 from nvfp4.gpu.timing import wait_until_idle
 from nvfp4.judge.opened_case import OutOfTime
-from nvfp4.judge.submission_process import CaseFailed
+from nvfp4.judge.submission_process import CaseFailed, start_peer
 from nvfp4.records import referee_messages as messages
 from nvfp4.records.cases import Case
-from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
+from nvfp4.records.channel import BadMessage, ChannelClosed, ChannelTimeout
 from nvfp4.records.files import clear
 from nvfp4.records.messages import Done, Failed, Greeting, pack, unpack
 from nvfp4.records.options import Options
-from nvfp4.records.processes import Tail
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.workers import start_worker
 
 T = TypeVar("T")
 
@@ -82,14 +79,9 @@ class FolderReferee:
         self._start()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            main = self._scratch / "reference.py"
-            fd, folder = theirs.fileno(), self._scratch
-            self._process = start_worker("nvfp4.referee", main, fd, self._options, folder)
-        assert self._process.stdout and self._process.stderr
-        self._out, self._errors = Tail(self._process.stdout), Tail(self._process.stderr)
-        self._channel = Channel(ours)
+        main, folder = self._scratch / "reference.py", self._scratch
+        started = start_peer("nvfp4.referee", main, self._options, folder)
+        self._process, self._channel, self._out, self._errors = started
         self._greeted = False
 
     def close(self) -> None:

@@ -117,6 +117,18 @@ class SubmissionFailed(CaseFailed):
         return failed
 
 
+def start_peer(
+    module: str, file: Path, options: Options, folder: Path, anew: bool = False
+) -> tuple[Process, Channel, Tail, Tail]:
+    """Start a worker and return it with its channel, its output and its errors; see
+    ``start_worker``."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = start_worker(module, file, theirs.fileno(), options, folder, anew)
+    assert process.stdout and process.stderr
+    return process, Channel(ours), Tail(process.stdout), Tail(process.stderr)
+
+
 class SubmissionProcess:
     """A worker in a session, an environment and a scratch folder of its own.
 
@@ -182,13 +194,8 @@ class SubmissionProcess:
             clear(self.scratch)
             self.scratch = self._new_scratch()
         self._used = True
-        ours, theirs = socket.socketpair()
-        with theirs:
-            given = self.submission, theirs.fileno(), self.options, self.scratch, self._anew
-            self._process = start_worker("nvfp4.worker", *given)
-        assert self._process.stdout and self._process.stderr
-        self.stdout, self._stderr = Tail(self._process.stdout), Tail(self._process.stderr)
-        self._channel = Channel(ours)
+        given = self.submission, self.options, self.scratch, self._anew
+        self._process, self._channel, self.stdout, self._stderr = start_peer("nvfp4.worker", *given)
         self._confined = None
         self._loaded = self._loads = False
 

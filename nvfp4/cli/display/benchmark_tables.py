@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from nvfp4.cli.display.console import Column
-from nvfp4.cli.problem import Shape, shape_of
+from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import microseconds, percent
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict, rankings
 from nvfp4.records.cases import short_value
@@ -253,23 +253,18 @@ def status_text(status: str) -> Text:
 
 
 def tests_columns(tests: list[TestResult]) -> list[Column]:
-    """Return a row for each shape, a column for each kind of inputs."""
+    """Return a row for each shape, a column for each dimension and for each kind of inputs."""
     contest = [test for test in tests if test.inputs == "contest"]
     full = [test for test in tests if test.inputs == "full"]
     rows = list(zip_longest(contest, full))
+    sizes = [dict(shape_of((one or other).spec).sizes) for one, other in rows]
+    names = dict.fromkeys(name for each in sizes for name in each)
     return [
         Column("#", [str(number) for number in range(len(rows))]),
-        *_size_columns([shape_of((one or other).spec) for one, other in rows]),
+        *(Column(name, [short_value(each.get(name, "")) for each in sizes]) for name in names),
         Column("contest inputs", [_status(one) for one, _ in rows], right=False),
         *([Column("full-range inputs", [_status(e) for _, e in rows], right=False)] * bool(full)),
     ]
-
-
-def _size_columns(shapes: list[Shape]) -> list[Column]:
-    """Return a column for each dimension."""
-    names = dict.fromkeys(name for shape in shapes for name, _ in shape.sizes)
-    sizes = [dict(shape.sizes) for shape in shapes]
-    return [Column(name, [short_value(each.get(name, "")) for each in sizes]) for name in names]
 
 
 def _status(test: TestResult | None) -> Text:
