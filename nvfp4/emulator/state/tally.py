@@ -7,6 +7,7 @@ hundreds of loads at one line.
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -188,39 +189,33 @@ def _stride(address: Array, request: Array) -> int | None:
     if first.size < 2:
         return None
     values, counts = np.unique(np.abs(np.diff(first.astype(np.int64))), return_counts=True)
-    apart = values > 0
-    if apart.any():
-        values, counts = values[apart], counts[apart]
+    if values[0] == 0 and values.size > 1:
+        values, counts = values[1:], counts[1:]
     return int(values[np.argmax(counts)])
 
 
 def _worst(address: Array, lanes: Array, nbytes: int) -> BankConflict | None:
     """Return the conflict of the request with the most passes among the first few."""
-    found: BankConflict | None = None
+    found: list[BankConflict] = []
     lanes_a_pass = 32 if nbytes <= 4 else 16 if nbytes <= 8 else 8
     stops = np.flatnonzero(np.diff(lanes >> 5, append=-1)) + 1
-    start = 0
-    for stop in stops[:16].tolist():
+    for start, stop in pairwise([0, *stops[:16].tolist()]):
         for begin in range(start, stop, lanes_a_pass):
             part = slice(begin, min(begin + lanes_a_pass, stop))
-            conflict = _conflict(address[part].tolist(), (lanes[part] & 31).tolist(), nbytes)
-            if conflict is not None and (found is None or conflict.ways > found.ways):
-                found = conflict
-        start = stop
-    return found
+            found += _conflict(address[part].tolist(), (lanes[part] & 31).tolist(), nbytes)
+    return max(found, key=lambda each: each.ways, default=None)
 
 
-def _conflict(address: Sequence[int], lanes: Sequence[int], nbytes: int) -> BankConflict | None:
-    """Return the bank conflict of one pass of shared memory; None if each bank serves one word."""
+def _conflict(address: Sequence[int], lanes: Sequence[int], nbytes: int) -> list[BankConflict]:
+    """Return the bank conflict of one pass of shared memory; none if each bank serves one word."""
     words: list[dict[int, int]] = [{} for _ in range(BANKS)]
     for at, lane in zip(address, lanes, strict=True):
         for word in range(at >> 2, (at + nbytes + 3) >> 2):
             words[word % BANKS].setdefault(word, lane)
     bank = max(range(BANKS), key=lambda number: len(words[number]))
     ways = len(words[bank])
-    if ways < 2:
-        return None
-    return BankConflict(ways, bank, tuple(sorted(set(words[bank].values()))))
+    conflict = BankConflict(ways, bank, tuple(sorted(set(words[bank].values()))))
+    return [conflict] if ways > 1 else []
 
 
 @loop
