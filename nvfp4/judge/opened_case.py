@@ -90,7 +90,7 @@ class OpenedCase:
         """Open the case in the worker. Raises SubmissionFailed, OutOfTime and NotEnoughMemory."""
         self.case = case
         self._explain = setup.explain
-        self._referee = setup.referee
+        self._setup = setup
         self.plan: CasePlan = setup.referee.plan(case)
         self.error_share: float | None = None
         """The largest error so far over the allowed one, if the problem tells."""
@@ -131,9 +131,6 @@ class OpenedCase:
         """The times of the timed calls."""
         self._output_tree = self.plan.expected
         self._output = torch.empty(0)
-        self._process = setup.process
-        self._deadline = setup.deadline
-        self._device = setup.device
         self._sizes, self._host_sizes = self._sizes_of(self.plan)
         self._create_buffers()
         try:
@@ -147,7 +144,7 @@ class OpenedCase:
         sizes = shared.sizes_of(plan.inputs, plan.room_bytes)
         # Inputs, their shared copy and the work on them.
         needed_bytes = 4 * sum(sizes.values())
-        free_bytes = free_memory_bytes(self._device)
+        free_bytes = free_memory_bytes(self._setup.device)
         if needed_bytes > free_bytes:
             needed_gib, free_gib = (round(each / 2**30, 1) for each in (needed_bytes, free_bytes))
             message = f"this case needs about {needed_gib} GiB of memory and {free_gib} GiB are "
@@ -156,7 +153,7 @@ class OpenedCase:
         return sizes, shared.host_sizes_of(plan.inputs)
 
     def _create_buffers(self) -> None:
-        self.buffers: SharedBuffers = shared.create_buffers(self._sizes, self._device)
+        self.buffers: SharedBuffers = shared.create_buffers(self._sizes, self._setup.device)
         host = self._host_sizes
         self._host = shared.create_buffers(host, torch.device("cpu")) if host else SharedBuffers({})
 
@@ -218,9 +215,9 @@ class OpenedCase:
     def judged_call(self, data: Drawn, check: bool = True) -> tuple[messages.Called, float]:
         """Make a call on ``data``, check inputs and output, and return its nanoseconds by the
         judge's clock. Raises SubmissionFailed."""
-        if self._calls == "graph" and self._warm != self._process.pid:
+        if self._calls == "graph" and self._warm != self._setup.process.pid:
             self.judged_request(data, messages.Call(), messages.Called, check=False)
-            self._warm, self._is_first, self.predicted = self._process.pid, True, {}
+            self._warm, self._is_first, self.predicted = self._setup.process.pid, True, {}
         call = messages.Call(self._calls == "graph")
         answered = self.judged_request(data, call, messages.Called, check)
         if self._calls == "together" and self.is_benchmark and not self.sampled:
@@ -237,7 +234,7 @@ class OpenedCase:
         if within or 2 * sum(each.nbytes for each in inputs) > _together_bytes:
             return
         self.ask(messages.HandOverAgain(first=True), messages.Done)
-        kept = self._first.setdefault((self._process.pid, self._number), self.returned())
+        kept = self._first.setdefault((self._setup.process.pid, self._number), self.returned())
         now = parts(kept.tree, self.buffers.tensors[shared.output_name])
         if not kept.same_bits(Output(kept.tree, now)):
             message = "a later call has overwritten the output of an earlier one: in a benchmark "
@@ -300,7 +297,7 @@ class OpenedCase:
     def call_alone(self, data: Drawn) -> None:
         """Make a judged call in a new process, without looking for the cause of a wrong output.
         Raises SubmissionFailed, OutOfTime."""
-        self._process.stop()
+        self._setup.process.stop()
         self._called, self._is_first = False, True
         with self.unexplained():
             self.resume()
@@ -320,7 +317,7 @@ class OpenedCase:
 
         explain, texts: see ``Begin``. Raises SubmissionFailed, OutOfTime.
         """
-        options = self._process.options
+        options = self._setup.process.options
         places = shared.offsets(self._sizes)
         left_s = self.seconds_left()
         predicts = explain or (self.is_benchmark and not self.predicted)
@@ -337,12 +334,12 @@ class OpenedCase:
         return self.ended
 
     def _ask_gpu(self, request: object, answer: type[T], fd: int | None = None) -> T:
-        gpu = self._process.gpu
+        gpu = self._setup.process.gpu
         assert gpu is not None
         try:
             return gpu.ask(request, answer, self.seconds_left(), fd)
         except ExecutorFailed as error:
-            self._process.stop()
+            self._setup.process.stop()
             raise no_gpu(error) from None
 
     def _with_reports(self, answered: T, ended: messages.Ended) -> T:
@@ -361,7 +358,7 @@ class OpenedCase:
     def _as_the_gpu_tells(self, failed: SubmissionFailed) -> SubmissionFailed:
         """Return a failure with the executor's record of the fault, which replaces that of the
         submission's process."""
-        gpu = self._process.gpu
+        gpu = self._setup.process.gpu
         if not self._emulates or gpu is None or not gpu.runs:
             return failed
         try:
@@ -381,12 +378,12 @@ class OpenedCase:
         self.judged_call(drawn, check=False)
         if before is None and self.unverified:
             self.unverified = f"in a later call: {self.unverified}"
-        if not self._referee.is_right(drawn, self.returned()):
+        if not self._setup.referee.is_right(drawn, self.returned()):
             self.check_output(self.returned(), drawn)
 
     def draw(self, seed: int) -> Drawn:
         """Inputs of this case."""
-        return self._referee.draw(self.case, seed)
+        return self._setup.referee.draw(self.case, seed)
 
     def fill(self, buffers: SharedBuffers, drawn: Drawn) -> None:
         """Writes the inputs of a call into shared buffers."""
@@ -405,7 +402,7 @@ class OpenedCase:
     def withhold(self, buffers: SharedBuffers) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Spoil a part of the inputs in these buffers; see ``Referee.withhold``."""
         flat = [buffers.tensors[name] for name in self.plan.inputs.names]
-        return self._referee.withhold(self.plan, flat)
+        return self._setup.referee.withhold(self.plan, flat)
 
     def check_inputs(self, buffers: SharedBuffers, drawn: Drawn) -> None:
         """Raise SubmissionFailed if inputs have changed that must not; note other changes."""
@@ -424,7 +421,7 @@ class OpenedCase:
 
     def check_output(self, output: Output, drawn: Drawn) -> None:
         """Raises SubmissionFailed if an output is wrong."""
-        checked = self._referee.check(drawn, output, self._explain)
+        checked = self._setup.referee.check(drawn, output, self._explain)
         if checked.passed:
             if checked.error_share is not None:
                 self.error_share = max(self.error_share or 0.0, checked.error_share)
@@ -457,11 +454,12 @@ class OpenedCase:
     def ask(self, request: object, answer: type[T], fd: int | None = None) -> T:
         """Send a request to the worker and return its answer. Raises SubmissionFailed and
         OutOfTime."""
-        return self._process.request(request, answer, self.seconds_left(), fd)
+        return self._setup.process.request(request, answer, self.seconds_left(), fd)
 
     def seconds_left(self) -> float:
         """Return the seconds left for the next request. Raises OutOfTime."""
-        return seconds_left(self._deadline, longest_call_s if self._called else longest_compile_s)
+        longest_s = longest_call_s if self._called else longest_compile_s
+        return seconds_left(self._setup.deadline, longest_s)
 
 
 def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:
