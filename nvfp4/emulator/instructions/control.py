@@ -3,7 +3,6 @@ functions of the device runtime that kernels call, vprintf and __assertfail."""
 
 import re
 import struct
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,10 +16,10 @@ from nvfp4.emulator.ptx.syntax import LocalAddress, Memory
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import WINDOW_SHIFT
+from nvfp4.records.base import Record
 
 
-@dataclass
-class Divergence:
+class Divergence(Record):
     """The group's lanes go different ways."""
 
     ways: list[tuple[Array, int]]

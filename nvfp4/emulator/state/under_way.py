@@ -5,7 +5,7 @@ griddepcontrol.wait, writes of the earlier launch may be missing, and may land a
 own. Reads that the earlier launch makes after its trigger may come after the thread's writes.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import READ_LATE, GlobalMemory, contents
 from nvfp4.emulator.state.native import SECTOR_BYTES
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Buffer
 
 
-@dataclass
-class Written:
+class Written(Record):
     """The bytes of a buffer that a launch has written."""
 
     buffer: Buffer
@@ -27,8 +27,7 @@ class Written:
     """The earlier contents, if the next launch may have seen them."""
 
 
-@dataclass
-class Footprint:
+class Footprint(Record):
     """The accesses of a launch that may still run when the next one begins."""
 
     kernel: str
