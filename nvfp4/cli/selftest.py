@@ -229,14 +229,10 @@ def show_findings(console: Console, findings: Iterable[Finding], as_json: bool) 
     good = all(finding.expected for finding in seen)
     counts = Counter(finding.verdict for finding in seen)
     if as_json:
+        told = ("name", "family", "strategy")
         rows = [
-            {
-                "name": each.specimen.name,
-                "family": each.specimen.family,
-                "strategy": each.specimen.strategy,
-                "verdict": each.verdict,
-                "how": each.how,
-            }
+            {name: getattr(each.specimen, name) for name in told}
+            | {"verdict": each.verdict, "how": each.how}
             for each in seen
         ]
         print(json.dumps({"passed": good, "findings": rows}, indent=2))

@@ -32,7 +32,7 @@ class GatedCalls:
             messages.OpenGate: self._open_gate,
             messages.OpenSets: self._open_sets,
             messages.QueueCalls: self._queue,
-            messages.AwaitQueue: self._await,
+            messages.AwaitQueue: lambda request, fd: runner.settle(),
             messages.CloseQueue: self._close,
         }
 
@@ -77,9 +77,6 @@ class GatedCalls:
     def _copy_all(self, targets: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         """Copy the outputs and a dummy, so that an empty queue costs the same as others."""
         _copy_all([*targets, self._nothing[0]], [*outputs, self._nothing[1]])
-
-    def _await(self, request: messages.AwaitQueue, fd: int | None) -> None:
-        self._runner.settle()
 
     def _close(self, request: messages.CloseQueue, fd: int | None) -> None:
         self._sets, self._outputs = [], []
