@@ -40,6 +40,8 @@ GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
 _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
 _PAST_L1 = re.compile(r"^ATOM|\.STRONG\.(GPU|SYS)|\.BYPASS|\.NA\b")
 _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
+_SUMMING = frozenset(("REDUX", "CREDUX", "VOTE", "VOTEU"))
+"""With one of them, one lane updates a word for its warp."""
 _SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
 _SLOW_READ = 2
 """Cycles that a read of a constant or of a special register keeps its pipe busy."""
@@ -188,8 +190,12 @@ def machine(
     whether L1 holds the local memory of an SM's threads.
     """
     uses = []
+    summing = {each.statement for each in code.instructions if each.name in _SUMMING}
     for each in code.instructions:
         asked = accesses.get(each.statement, Access())
+        of_one_lane = summing and each.guarded and "[UR" in each.text
+        if each.statement in summing or of_one_lane:
+            asked = replace(asked, turns=1.0)
         use = _use(gpu, each, asked, executions.get(each.statement, 1.0), resident)
         if each.name == "LDL" and local_fits:
             use = replace(use, shared=0.0)
@@ -216,9 +222,9 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, residen
     if name in _SHARED or generic:
         passes = max(access.passes / executions, words / 2 if access.passes else 0.0)
         # Atomics that no machine instruction does are a load and a compare-and-swap in each turn.
-        turns = access.turns if name == "LDS" or ".CAS" in each.opcode else 1.0
-        busy, latency = turns * passes, round(turns * gpu.shared_latency)
-        return Use(SHARED, LSU, 2, latency, busy=busy)
+        tries = access.turns if name == "LDS" or ".CAS" in each.opcode else 1.0
+        turns = access.turns if name == "ATOMS" and ".POPC" not in each.opcode else tries
+        return Use(SHARED, LSU, 2, round(tries * gpu.shared_latency), busy=turns * passes)
     if name in GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
         return _global_use(gpu, each, access, executions, resident)
     if name in ("LDL", "STL"):

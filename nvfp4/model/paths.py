@@ -228,10 +228,7 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
                 summed.append(max(len(added), *added))
             else:
                 others.append(max(1.0, share))
-    usual = {
-        place: median(anchored) if anchored else min(map(median, filter(None, (summed, others))))
-        for place, (anchored, summed, others) in beside.items()
-    }
+    usual = {place: _usual(*found) for place, found in beside.items()}
     copies: dict[int, _Copies] = {}
     for statement, shares in rarest.items():
         anchor, own = "" in counts[statement], block_of[statement]
@@ -239,6 +236,16 @@ def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
             shares = {at: max(1.0, usual[at, own]) for at in shares}
         copies[statement] = _Copies(shares, anchor, statement in guarded)
     return copies
+
+
+def _usual(anchored: list[float], summed: list[float], others: list[float]) -> float:
+    """Return how many copies a block has of most statements, given those of loads and the like, of
+    sums with a constant, and of others. What sums say holds if another statement agrees: of most
+    others the compiler may need one for all turns of an unrolled loop."""
+    if anchored:
+        return median(anchored)
+    agreed = [each for each in set(summed) if (summed + others).count(each) > 1]
+    return max(agreed, default=min(map(median, filter(None, (summed, others)))))
 
 
 def _added(ptx: str, each: Instruction) -> float:

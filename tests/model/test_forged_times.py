@@ -424,6 +424,12 @@ mov.f32 %f1, 0f3f800000; mov.u32 %r8, room; st.shared.f32 [%r8], %f1; bar.sync 0
 """
 
 
+MAXIMA = f"""
+and.b32 %r8, %r0, 1; mov.u32 %r9, room; mad.lo.u32 %r8, %r8, 4, %r9; mov.u32 %r100, 1;
+{loop(300, "atom.shared.max.u32 %r9, [%r8], %r1; add.u32 %r1, %r1, 77;")}
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "warps", "cycles"),
     [
@@ -431,8 +437,9 @@ mov.f32 %f1, 0f3f800000; mov.u32 %r8, room; st.shared.f32 [%r8], %f1; bar.sync 0
         (ARRIVALS, 2, 300 * 64),
         (ARRIVALS.replace("mbarrier.arrive.shared.b64 _, [%r8]", CLUSTER_S), 2, 300 * 64),
         (MEETING, 1, 100 * 32 * 46),
+        (MAXIMA, 2, 300 * 2 * 16),
     ],
-    ids=["copies to one bank", "mbarriers in one bank", "a cluster's", "float atomics on one word"],
+    ids=["copies to one bank", "mbarriers in one bank", "a cluster's", "a float", "two words"],
 )
 def test_what_comes_one_after_the_other_takes_so_long(body: str, warps: int, cycles: int) -> None:
     launch = count(kernel(body, before=ROOM), 148, 32 * warps)
@@ -459,17 +466,25 @@ def test_a_loop_takes_as_long_whatever_it_counts_by(turn: str) -> None:
     assert unknown == pytest.approx(known, rel=0.15)
 
 
-def test_a_loop_of_unknown_length_takes_its_turns_once() -> None:
+BY_FOUR = f"""
+{"".join(f"mov.u32 %r{31 + i}, {i};" for i in range(4))}
+AGAIN: mul.lo.u32 %r40, %r100, %r3; add.u32 %r41, %r31, %r40;
+{"".join(f"mad.lo.u32 %r{42 + i}, %r3, %r{41 + i}, %r{32 + i};" for i in range(3))}
+mov.u32 %r100, %r44; {"".join(f"add.u32 %r{i}, %r{i}, 4;" for i in range(31, 35))}"""
+IN_ONE = """mov.u32 %r31, 50334826; mov.u32 %r32, 392898758;
+AGAIN: mul.lo.u32 %r40, %r100, 158984081; add.u32 %r100, %r32, %r40;
+add.u32 %r31, %r31, 443233584; add.u32 %r32, %r32, 443233584;"""
+
+
+@pytest.mark.parametrize("turn", [BY_FOUR, IN_ONE], ids=["one by one", "in one"])
+def test_a_loop_of_unknown_length_takes_its_turns_once(turn: str) -> None:
     """nvcc has unrolled four turns of s = s * x + i, of which ptxas unrolls four more."""
     begin = "ld.global.u32 %r20, [%d0]; sub.u32 %r20, %r20, 2000; mov.u32 %r100, %r3;"
-    starts = "".join(f"mov.u32 %r{31 + i}, {i};" for i in range(4))
-    adds = "".join(f"add.u32 %r{each}, %r{each}, 4;" for each in (31, 32, 33, 34, 20))
-    first = "mul.lo.u32 %r40, %r100, %r3; add.u32 %r41, %r31, %r40;"
-    rest = "".join(f"mad.lo.u32 %r{42 + i}, %r3, %r{41 + i}, %r{32 + i};" for i in range(3))
-    again = f"AGAIN: {first} {rest} mov.u32 %r100, %r44; {adds} setp.ne.u32 %p3, %r20, 0;"
-    text = "\n".join((begin, starts, again, "@%p3 bra AGAIN;"))
+    again = "add.u32 %r20, %r20, 4; setp.ne.u32 %p3, %r20, 0; @%p3 bra AGAIN;"
+    text = "\n".join((begin, turn, again, "add.u32 %r100, %r100, %r31;"))
     launch = predict(GPUS["B200"], [count(kernel(text), 148, 512)], clean=True).kernels[0]
-    assert 1 < launch.instructions / (148 * 16 * 2000) < 4
+    turns = launch.instructions / (148 * 16 * 500)
+    assert 1 < turns < (6 if turn is IN_ONE else 16)
 
 
 def test_lanes_whose_code_stands_behind_the_rest_meet_the_others_where_they_come_back() -> None:
