@@ -50,6 +50,20 @@ int in_a_stream(torch::Tensor t) {
   wrong |= cudaFreeAsync(space, stream) | cudaStreamDestroy(stream) | cudaEventDestroy(event);
   return wrong;
 }
+std::vector<int64_t> misused() {
+  cudaEvent_t event = nullptr, gone; cudaStream_t stream;
+  void *device, *pinned; int each = 0, count = 0;
+  cudaMalloc(&device, 4); cudaMallocHost(&pinned, 4);
+  cudaStreamCreate(&stream); cudaEventCreate(&gone); cudaEventDestroy(gone);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, fill, 32, 48 * 1024 + 1);
+  std::vector<int64_t> codes = {
+      cudaEventRecord(event, 0), cudaStreamWaitEvent(stream, gone, 0), cudaEventDestroy(gone),
+      cudaStreamDestroy(0), cudaStreamDestroy(stream), cudaStreamSynchronize(stream),
+      cudaFree(pinned), cudaFreeHost(device), cudaFree(device), cudaFreeHost(pinned),
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 1),
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, fill, 0, 0), each};
+  return cudaGetLastError() ? codes : std::vector<int64_t>();
+}
 int fill_in(torch::Tensor t, int64_t stream) {
   fill<<<1, 1, 0, (cudaStream_t)stream>>>(t.data_ptr<float>(), 3.f);
   return cudaGetLastError();
@@ -183,7 +197,7 @@ void run(int which, torch::Tensor a, torch::Tensor b, torch::Tensor c) {
 
 NAMES = [
     *("profile", "in_a_stream", "fill_in", "copy_in", "moves", "zeros_in_new_memory"),
-    *("texture", "channel", "cooperative"),
+    *("texture", "channel", "cooperative", "misused"),
     *("run", "in_clusters", "in_pairs", "in_large_clusters", "begin", "end", "chain"),
 ]
 
@@ -209,6 +223,11 @@ def test_work_in_a_stream_is_done_and_those_of_torch_stay_valid(module: Any) -> 
     assert tensor.item() == 1.0
     assert module.fill_in(tensor, streams[-1].cuda_stream) == 0
     assert tensor.item() == 3.0
+
+
+def test_handles_and_memory_of_another_kind_get_cudas_codes(module: Any) -> None:
+    """As on an H200; an occupancy of more shared memory than is allowed is 0."""
+    assert module.misused() == [400, 400, 400, 400, 0, 400, 1, 1, 0, 0, 101, 1, 0]
 
 
 def test_copies_are_work_in_their_stream(module: Any) -> None:

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
+from nvfp4.capture.cuda import headers_of_torch
 from nvfp4.capture.cuda.architectures import Image
 from nvfp4.capture.cuda.build import Request, Source, build
+from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.capture.cuda.headers_of_torch import torch_may_know
 from nvfp4.emulation import Emulation
 
@@ -54,6 +56,29 @@ def test_names_without_an_include_do_not_take_torchs_own_headers() -> None:
     built = build(Request("names", sources, (Image("compute_100a", "sm_100a"),), (10, 0)))
     assert built.headers == "slim"
     assert "cvt.rn.f16x2.e2m1x2" in "".join(built.ptx)
+
+
+OF_FP4 = "void *f(at::Tensor x) { return x.data_ptr<c10::Float4_e2m1fn_x2>(); }"
+
+
+@pytest.mark.usefixtures("toolchain")
+@pytest.mark.parametrize(
+    ("file", "included", "text"),
+    [
+        ("a.cpp", "torch/extension.h", "void f() { cudaDeviceSynchronize(); }"),
+        ("a.cpp", "torch/extension.h", "__half f();"),
+        ("a.cu", "ATen/cuda/CUDAContext.h", "void f() { c10::cuda::CUDAGuard g(0); }"),
+        ("a.cu", "c10/cuda/CUDAStream.h", "void f() { AT_CUDA_CHECK(cudaSuccess); }"),
+        ("a.cu", "torch/types.h", OF_FP4),
+    ],
+)
+def test_what_torchs_own_headers_do_not_declare_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, file: str, included: str, text: str
+) -> None:
+    monkeypatch.setattr(headers_of_torch, "torch_may_know", lambda *_: False)
+    source = Source(file, f"#include <{included}>\n{text}")
+    with pytest.raises(CompileError):
+        build(Request("names", (source,), (Image("compute_100a", "sm_100a"),), (10, 0)))
 
 
 OPERATOR = """

@@ -378,31 +378,40 @@ def _with_standard(given: list[str], slim: bool) -> list[str]:
 
 
 _INSTEAD_OF = {
-    "torch.h": (
-        *("torch/all.h", "torch/extension.h", "torch/library.h", "torch/python.h"),
-        *("torch/script.h", "torch/torch.h", "torch/types.h", "torch/csrc/utils/pybind.h"),
-        *("ATen/ATen.h", "ATen/Dispatch.h", "ATen/Functions.h", "ATen/Tensor.h"),
-        *("ATen/core/Tensor.h", "c10/core/ScalarType.h", "c10/core/TensorOptions.h"),
-        *("c10/macros/Macros.h", "c10/util/Exception.h", "c10/util/Half.h"),
-        *("c10/util/BFloat16.h", "c10/util/Optional.h", "pybind11/pybind11.h", "pybind11/stl.h"),
+    **dict.fromkeys(
+        (
+            *("torch/all.h", "torch/cuda.h", "torch/extension.h", "torch/library.h"),
+            *("torch/python.h", "torch/script.h", "torch/torch.h", "torch/types.h"),
+            *("torch/csrc/utils/pybind.h", "ATen/ATen.h", "ATen/Dispatch.h", "ATen/Functions.h"),
+            *("ATen/Tensor.h", "ATen/core/Tensor.h", "c10/core/ScalarType.h"),
+            *("c10/core/TensorOptions.h", "c10/macros/Macros.h", "c10/util/Exception.h"),
+            *("c10/util/Half.h", "c10/util/BFloat16.h", "c10/util/Optional.h"),
+            *("pybind11/pybind11.h", "pybind11/stl.h"),
+        ),
+        "torch.h",
     ),
-    "cuda.h": (
-        *("ATen/cuda/CUDAContext.h", "ATen/cuda/CUDAContextLight.h", "ATen/cuda/CUDAUtils.h"),
-        *("ATen/cuda/Exceptions.h", "c10/cuda/CUDAException.h", "c10/cuda/CUDAFunctions.h"),
-        *("c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "torch/cuda.h"),
-    ),
+    "ATen/cuda/CUDAContext.h": "cuda.h STREAM EXCEPTIONS PROPERTIES",
+    "ATen/cuda/CUDAContextLight.h": "cuda.h PROPERTIES",
+    "ATen/cuda/CUDAUtils.h": "cuda.h STREAM EXCEPTIONS PROPERTIES",
+    "ATen/cuda/Exceptions.h": "cuda.h EXCEPTIONS",
+    "c10/cuda/CUDAException.h": "cuda.h",
+    "c10/cuda/CUDAFunctions.h": "cuda.h",
+    "c10/cuda/CUDAGuard.h": "cuda.h STREAM GUARD",
+    "c10/cuda/CUDAStream.h": "cuda.h STREAM",
 }
-"""Torch's headers that each header in slim_torch/ replaces; all others are torch's own."""
+"""The header in slim_torch/ that replaces each of torch's, and the parts of it that torch's has;
+all others are torch's own."""
 
 
 def slim_headers(folder: Path) -> list[Path]:
     """Write headers of torch's names to a folder, each of which includes one of slim_torch/; return
     the folders that a compiler needs."""
-    for ours, names in _INSTEAD_OF.items():
-        for name in names:
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"#include <slim_torch/{ours}>\n", encoding="utf-8")
+    for name, replacement in _INSTEAD_OF.items():
+        ours, *parts = replacement.split()
+        lines = [*(f"#define SLIM_{part}" for part in parts), f"#include <slim_torch/{ours}>\n"]
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines), encoding="utf-8")
     return [folder, _HERE]
 
 

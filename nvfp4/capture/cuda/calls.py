@@ -13,7 +13,7 @@ from nvfp4.capture import graphs, host_access, stream_order
 from nvfp4.capture import kernel as kernels
 from nvfp4.capture.codes import Code, CudaError, error_name
 from nvfp4.capture.cuda.entries import entry, store
-from nvfp4.capture.cuda.runtime import WHAT_WORKS, CudaRuntime
+from nvfp4.capture.cuda.runtime import PINNING, WHAT_WORKS, CudaRuntime
 from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch import Buffer, Dim3, resident_ctas
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedCall
@@ -81,7 +81,7 @@ def launch(
     dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     registers = grid_barrier(runtime, function, *dims, shared_bytes, stream) if cooperative else {}
     early = bool(programmatic and not cooperative)
-    runtime.launch(function, *dims, arguments, shared_bytes, stream, registers, early)
+    runtime.launch(function, *dims, arguments, shared_bytes, _valid(stream), registers, early)
 
 
 # Functions and their limits
@@ -113,48 +113,53 @@ def function_attribute(runtime: CudaRuntime, function: int, which: int) -> int:
 
 @entry(gives=_INT)
 def occupancy(runtime: CudaRuntime, function: int, threads: int, shared_bytes: int) -> int:
-    kernel = runtime.kernel(function)
-    return kernels.blocks_per_multiprocessor(kernel, runtime.device, threads, shared_bytes)
+    kernel, device = runtime.kernel(function), runtime.device
+    if not 0 < threads < 1 << 31:
+        raise CudaError(Code.INVALID_VALUE, f"the occupancy of blocks of {threads} threads")
+    if threads > 1024 or shared_bytes > kernels.dynamic_shared_limit(kernel, device):
+        return 0
+    return kernels.blocks_per_multiprocessor(kernel, device, threads, shared_bytes)
 
 
 # Memory
 
 
-def _allocate(runtime: CudaRuntime, size: int, shared: bool = False) -> int:
-    """Allocate device memory and return its address. shared: whether host code can access it.
-    Raises CudaError, and NotWhileCapturing."""
+def _allocate(runtime: CudaRuntime, size: int, by: str, shared: bool = False) -> int:
+    """Allocate memory by a function of CUDA and return its address. shared: whether host code can
+    access it. Raises CudaError, and NotWhileCapturing."""
     stream_order.refuse_capture("memory is allocated")
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
-    return runtime.allocate(size, shared=shared) if size else 0
+    return runtime.allocate(size, by, shared) if size else 0
 
 
 @entry(gives=_ADDRESS)
 def cudaMalloc(runtime: CudaRuntime, size: int) -> int:
     """Allocate memory of the device alone, filled with noise."""
-    address = _allocate(runtime, size)
+    address = _allocate(runtime, size, "cudaMalloc")
     put_noise(address, size)
     host_access.wrote(address, size)
     return address
 
 
 @entry(gives=_ADDRESS)
-def host_memory(runtime: CudaRuntime, size: int) -> int:
-    """Allocate managed or host memory, whose pages are zero at first."""
-    return _allocate(runtime, size, shared=True)
+def host_memory(runtime: CudaRuntime, size: int, managed: int) -> int:
+    """Allocate managed or pinned memory, whose pages are zero at first."""
+    return _allocate(runtime, size, "cudaMallocManaged" if managed else PINNING, shared=True)
 
 
 @entry()
-def cudaFreeAsync(runtime: CudaRuntime, address: int) -> None:
-    if address and not runtime.free(address):
-        raise CudaError(Code.INVALID_VALUE, f"cudaFree of {address:#x}, which is not allocated")
+def cudaFreeAsync(runtime: CudaRuntime, address: int, pinned: int) -> None:
+    if address and not runtime.free(address, bool(pinned)):
+        by = "cudaFreeHost" if pinned else "cudaFree"
+        raise CudaError(Code.INVALID_VALUE, f"{by} of {address:#x}, which is none of its memory")
 
 
 @entry()
-def cudaFree(runtime: CudaRuntime, address: int) -> None:
+def cudaFree(runtime: CudaRuntime, address: int, pinned: int) -> None:
     if address:
         stream_order.synchronize()
-    cudaFreeAsync(runtime, address)
+    cudaFreeAsync(runtime, address, pinned)
 
 
 def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buffer | None:
@@ -182,7 +187,7 @@ def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int, stream
         # Copies have a predicted time: to read and write a half takes as long as to write all.
         host_access.copy(address, address, size // 2)
 
-    graphs.do_in(stream, "cudaMemset", fill, reads=False)
+    graphs.do_in(_valid(stream), "cudaMemset", fill, reads=False)
 
 
 @entry()
@@ -215,7 +220,7 @@ def cudaMemcpy(
     if None in found:
         graphs.do(stream, copy)
     else:
-        graphs.do_in(stream, "cudaMemcpy", copy)
+        graphs.do_in(_valid(stream), "cudaMemcpy", copy)
 
 
 @entry()
@@ -240,6 +245,26 @@ def cudaMemGetInfo(runtime: CudaRuntime, free: int, total: int) -> None:
 
 # Streams and events: all work is done when a call returns; after a fault `entries.call` has raised.
 
+_FIRST_EVENT = 3  # behind the handles of the default stream
+_destroyed: set[int] = set()
+
+
+def _valid(handle: int, least: int = 0) -> int:
+    """Return the handle of a stream or an event. Raises CudaError for one that is destroyed, or
+    none."""
+    if handle < least or handle in _destroyed:
+        raise CudaError(Code.INVALID_RESOURCE_HANDLE, f"{handle:#x} is no stream or event")
+    return handle
+
+
+def _event(handle: int) -> int:
+    return _valid(handle, _FIRST_EVENT)
+
+
+@entry()
+def destroy(runtime: CudaRuntime, handle: int) -> None:
+    _destroyed.add(_event(handle))
+
 
 @entry(gives=_ADDRESS)
 def new_stream(runtime: CudaRuntime, flags: int) -> int:
@@ -249,10 +274,10 @@ def new_stream(runtime: CudaRuntime, flags: int) -> int:
 
 
 _of_streams: dict[str, Callable[..., None]] = {
-    "record_event": lambda _, event, stream: stream_order.record(event, stream),
-    "stream_waits": lambda _, stream, event: stream_order.wait(stream, event),
-    "synchronize_stream": lambda _, stream: stream_order.synchronize(stream),
-    "synchronize_event": lambda _, event: stream_order.synchronize_event(event),
+    "record_event": lambda _, event, at: stream_order.record(_event(event), _valid(at)),
+    "stream_waits": lambda _, stream, event: stream_order.wait(_valid(stream), _event(event)),
+    "synchronize_stream": lambda _, stream: stream_order.synchronize(_valid(stream)),
+    "synchronize_event": lambda _, event: stream_order.synchronize_event(_event(event)),
     "cudaDeviceSynchronize": lambda _: stream_order.synchronize(),
 }
 for _name, _function in _of_streams.items():
@@ -275,7 +300,8 @@ def cudaSetDevice(runtime: CudaRuntime, device: int) -> None:
 
 
 @entry(gives=_INT)
-def cudaDeviceGetAttribute(runtime: CudaRuntime, which: int) -> int:
+def cudaDeviceGetAttribute(runtime: CudaRuntime, which: int, device: int) -> int:
+    cudaSetDevice(runtime, device)
     return runtime.device.attribute(which)
 
 

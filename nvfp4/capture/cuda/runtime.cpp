@@ -213,13 +213,15 @@ FORWARD(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
 
 FORWARD(cudaMalloc, (void **address, size_t size), "cudaMalloc", address, size)
 FORWARD(cudaMallocAsync, (void **address, size_t size, cudaStream_t), "cudaMalloc", address, size)
-FORWARD(cudaMallocManaged, (void **address, size_t size, unsigned), "host_memory", address, size)
-FORWARD(cudaMallocHost, (void **address, size_t size), "host_memory", address, size)
-FORWARD(cudaHostAlloc, (void **address, size_t size, unsigned), "host_memory", address, size)
+FORWARD(cudaMallocManaged, (void **address, size_t size, unsigned),
+        "host_memory", address, size, true)
+FORWARD(cudaMallocHost, (void **address, size_t size), "host_memory", address, size, false)
+FORWARD(cudaHostAlloc, (void **address, size_t size, unsigned),
+        "host_memory", address, size, false)
 SUCCEED(cudaHostGetDevicePointer, (void **device, void *host, unsigned), *device = host)
-FORWARD(cudaFree, (void *address), "cudaFree", address)
-FORWARD(cudaFreeAsync, (void *address, cudaStream_t), "cudaFreeAsync", address)
-FORWARD(cudaFreeHost, (void *address), "cudaFree", address)
+FORWARD(cudaFree, (void *address), "cudaFree", address, false)
+FORWARD(cudaFreeAsync, (void *address, cudaStream_t), "cudaFreeAsync", address, false)
+FORWARD(cudaFreeHost, (void *address), "cudaFree", address, true)
 FORWARD(cudaMemset, (void *address, int value, size_t size), "cudaMemset", address, value, size, 0)
 FORWARD(cudaMemsetAsync, (void *address, int value, size_t size, cudaStream_t stream),
         "cudaMemset", address, value, size, stream)
@@ -240,7 +242,7 @@ FORWARD(cudaMemGetInfo, (size_t *free, size_t *total), "cudaMemGetInfo", free, t
 FORWARD(cudaStreamCreate, (cudaStream_t *stream), "new_stream", stream, 0)
 FORWARD(cudaStreamCreateWithFlags, (cudaStream_t *stream, unsigned flags),
         "new_stream", stream, flags)
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+FORWARD(cudaStreamDestroy, (cudaStream_t stream), "destroy", stream)
 FORWARD(cudaStreamSynchronize, (cudaStream_t stream), "synchronize_stream", stream)
 FORWARD(cudaStreamQuery, (cudaStream_t stream), "synchronize_stream", stream)
 FORWARD(cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned),
@@ -249,7 +251,7 @@ SUCCEED(cudaStreamSetAttribute,
         (cudaStream_t, cudaLaunchAttributeID, const cudaLaunchAttributeValue *), )
 FORWARD(cudaEventCreate, (cudaEvent_t *event), "new_handle", event)
 FORWARD(cudaEventCreateWithFlags, (cudaEvent_t *event, unsigned), "new_handle", event)
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+FORWARD(cudaEventDestroy, (cudaEvent_t event), "destroy", event)
 FORWARD(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), "record_event", event, stream)
 FORWARD(cudaEventSynchronize, (cudaEvent_t event), "synchronize_event", event)
 FORWARD(cudaEventQuery, (cudaEvent_t event), "synchronize_event", event)
@@ -266,8 +268,8 @@ FORWARD(cudaSetDevice, (int device), "cudaSetDevice", device)
 FORWARD(cudaDeviceSynchronize, (), "cudaDeviceSynchronize")
 cudaError_t cudaProfilerStart() { return cudaSuccess; }
 cudaError_t cudaProfilerStop() { return cudaSuccess; }
-FORWARD(cudaDeviceGetAttribute, (int *value, cudaDeviceAttr which, int),
-        "cudaDeviceGetAttribute", value, which)
+FORWARD(cudaDeviceGetAttribute, (int *value, cudaDeviceAttr which, int device),
+        "cudaDeviceGetAttribute", value, which, device)
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
   const cudaError_t error = ask("cudaSetDevice", device);
   if (error != cudaSuccess) return error;

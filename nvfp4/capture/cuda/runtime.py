@@ -26,6 +26,7 @@ _ALIGNMENT_BYTES = 256
 _FIRST_HANDLE = 1 << 32
 """Larger than any handle of torch's streams."""
 WHAT_WORKS = "launches, memory, streams, events and attributes of the CUDA runtime are emulated"
+PINNING = "cudaMallocHost"
 _UNSEEN = "a call has failed, which torch raises at its next kernel"
 _REMEMBERED = 16
 """Freed allocations that are remembered for messages."""
@@ -245,12 +246,14 @@ class CudaRuntime(Session):
         self._allocated[address] = space, Buffer(f"the {size} bytes of {by}", address, size)
         return address
 
-    def free(self, address: int) -> bool:
-        """Free memory; return whether there was any at this address."""
-        found = self._allocated.pop(address, None)
-        if found is not None:
-            self._freed = [found[1], *self._freed[: _REMEMBERED - 1]]
-        return found is not None
+    def free(self, address: int, pinned: bool = False) -> bool:
+        """Free memory; return whether there was any of this kind at this address."""
+        _, found = self._allocated.get(address, (None, None))
+        if found is None or found.name.endswith(PINNING) != pinned:
+            return False
+        del self._allocated[address]
+        self._freed = [found, *self._freed[: _REMEMBERED - 1]]
+        return True
 
     def freed(self) -> list[Buffer]:
         """Return the memory that was freed, the latest first."""

@@ -1,10 +1,10 @@
-// Streams, guards and error checks of c10::cuda and at::cuda. There is one device.
-#pragma once
-
+// Streams, guards and error checks of c10::cuda and at::cuda, those that a header of torch's has:
+// it asks for them by macros (build.py). There is one device.
 #include <cuda_runtime_api.h>
 
 #include "streams.h"
 
+#ifndef C10_CUDA_CHECK
 #define C10_CUDA_CHECK(EXPR)                                                          \
   do {                                                                                \
     const cudaError_t slim_error = EXPR;                                              \
@@ -12,8 +12,14 @@
     TORCH_CHECK(slim_error == cudaSuccess, "CUDA error: ", cudaGetErrorString(slim_error)); \
   } while (0)
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
-#define AT_CUDA_CHECK(EXPR) C10_CUDA_CHECK(EXPR)
+#endif
 
+#if defined(SLIM_EXCEPTIONS) && !defined(AT_CUDA_CHECK)
+#define AT_CUDA_CHECK(EXPR) C10_CUDA_CHECK(EXPR)
+#endif
+
+#if defined(SLIM_STREAM) && !defined(SLIM_HAS_STREAM)
+#define SLIM_HAS_STREAM
 namespace slim {
 // The handle of torch.cuda.current_stream().
 void* current_stream();
@@ -40,7 +46,12 @@ inline CUDAStream getStreamFromPool(bool = false, DeviceIndex = -1) {
   C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return CUDAStream(stream);
 }
+}  // namespace c10::cuda
+#endif
 
+#if defined(SLIM_GUARD) && !defined(SLIM_HAS_GUARD)
+#define SLIM_HAS_GUARD
+namespace c10::cuda {
 // The current device is this one while the guard lives.
 class CUDAGuard {
  public:
@@ -55,16 +66,21 @@ class CUDAGuard {
   ~CUDAGuard() {}
 };
 }  // namespace c10::cuda
+#endif
 
+namespace c10::cuda {}
 namespace at::cuda {
-
 using namespace c10::cuda;
+}  // namespace at::cuda
 
+#if defined(SLIM_PROPERTIES) && !defined(SLIM_HAS_PROPERTIES)
+#define SLIM_HAS_PROPERTIES
+namespace at::cuda {
 inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex index) {
   static cudaDeviceProp properties;
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
   return &properties;
 }
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(0); }
-
 }  // namespace at::cuda
+#endif

@@ -1,14 +1,23 @@
 // The 16-bit floating types of c10, by CUDA's. A source that names neither goes without.
 #pragma once
 
+#ifdef __CUDACC__  // only then do torch's own headers include these
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#ifdef __CUDACC__
-// Torch's own headers include these, too.
 #include <cuda_fp4.h>
 #include <cuda_fp6.h>
 #include <cuda_fp8.h>
+#define SLIM_CONVERSION(function, value) inline C10_HOST_DEVICE function { return value; }
+#else
+#define SLIM_CONVERSION(function, value) function;  // in slim_torch.cpp
 #endif
+
+namespace slim {
+SLIM_CONVERSION(unsigned short half_of(float value), __half_as_ushort(__float2half(value)))
+SLIM_CONVERSION(unsigned short bfloat_of(float value), __bfloat16_as_ushort(__float2bfloat16(value)))
+SLIM_CONVERSION(float of_half(unsigned short bits), __half2float(__ushort_as_half(bits)))
+SLIM_CONVERSION(float of_bfloat(unsigned short bits), __bfloat162float(__ushort_as_bfloat16(bits)))
+}  // namespace slim
 
 namespace c10 {
 
@@ -19,8 +28,8 @@ struct alignas(2) Half {
 
   Half() = default;
   constexpr C10_HOST_DEVICE Half(unsigned short bits, from_bits_t) : x(bits) {}
-  C10_HOST_DEVICE Half(float value) : x(__half_as_ushort(__float2half(value))) {}
-  C10_HOST_DEVICE operator float() const { return __half2float(__ushort_as_half(x)); }
+  C10_HOST_DEVICE Half(float value) : x(slim::half_of(value)) {}
+  C10_HOST_DEVICE operator float() const { return slim::of_half(x); }
 #ifdef __CUDACC__
   C10_HOST_DEVICE Half(const __half& value) : x(__half_as_ushort(value)) {}
   C10_HOST_DEVICE operator __half() const { return __ushort_as_half(x); }
@@ -34,10 +43,12 @@ struct alignas(2) BFloat16 {
 
   BFloat16() = default;
   constexpr C10_HOST_DEVICE BFloat16(unsigned short bits, from_bits_t) : x(bits) {}
-  C10_HOST_DEVICE BFloat16(float value) : x(__bfloat16_as_ushort(__float2bfloat16(value))) {}
+  C10_HOST_DEVICE BFloat16(float value) : x(slim::bfloat_of(value)) {}
+  C10_HOST_DEVICE operator float() const { return slim::of_bfloat(x); }
+#ifdef __CUDACC__
   C10_HOST_DEVICE BFloat16(const __nv_bfloat16& value) : x(__bfloat16_as_ushort(value)) {}
-  C10_HOST_DEVICE operator float() const { return __bfloat162float(__ushort_as_bfloat16(x)); }
   C10_HOST_DEVICE explicit operator __nv_bfloat16() const { return __ushort_as_bfloat16(x); }
+#endif
 };
 
 // Two values of one of these types give that type; with float, double or an integer as in torch.

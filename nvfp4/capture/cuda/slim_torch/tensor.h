@@ -179,7 +179,7 @@ class Tensor {
   template <typename T>
   T* data_ptr() const {
     static_assert(
-        slim::is_value_type<T>::value,
+        slim::is_value_type<T>::value && !std::is_same_v<T, c10::Float4_e2m1fn_x2>,
         "torch has no data_ptr<T>() for this type: use data_ptr() or torch's own type, and cast");
     return static_cast<T*>(checked_data_ptr(CppTypeToScalarType<T>::value));
   }
