@@ -108,10 +108,13 @@ signs = (
             RuntimeError,
             *(f"\" not implemented for '{each}'" for each in ("Half", "BFloat16", "ComplexHalf")),
             *("MKL FFT doesn't support", "Cannot access accelerator", "built without USE_CUDA"),
-            *("device not recognized: cuda", "CUDA' backend"),
+            *("device not recognized: cuda", "CUDA' backend", '_cpu" not implemented for'),
+            *("mixed dtype (CPU)", "supported on CPU", "implemented on the CPU"),
+            *("only supported on CUDA", "ZeroDivisionError"),
         ),
     ),
     Sign("launch.unsupported_call", _needs_the_cuda_build),
+    Sign("launch.unsupported_call", _in_words(TypeError, "Torch not compiled with CUDA enabled")),
     # A library that looks for the GPU by itself, or a CUDA function that is not emulated.
     Sign(
         "launch.unsupported_call",

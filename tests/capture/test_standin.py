@@ -178,6 +178,15 @@ def test_views_that_are_conjugated_or_negated_when_read_have_their_values() -> N
     assert numbers.cpu().tolist() == [1 - 1j, 3 - 1j]
 
 
+ones = partial(torch.ones, device="cuda")
+
+
+def twice(x: torch.Tensor, mode: str) -> torch.Tensor:
+    double = torch.compile(lambda y: y * 2, mode=mode)
+    first, second = double(x), double(x)
+    return first + second
+
+
 mixed = "Expected all tensors to be on the same device"
 REFUSED: list[tuple[Callable[[torch.Tensor, torch.Tensor], object], str]] = [
     (lambda cpu, cuda: cpu + cuda, mixed),
@@ -198,6 +207,14 @@ REFUSED: list[tuple[Callable[[torch.Tensor, torch.Tensor], object], str]] = [
     (lambda cpu, cuda: torch.max_pool2d(cuda.long()[None], 2), "not implemented for 'torch.int64"),
     (lambda cpu, cuda: torch.histogram(cuda, 4), "not implemented for 'torch.float32'"),
     (lambda cpu, cuda: torch._int_mm(cuda.char(), cuda.char()), "more than 16 rows"),
+    (lambda cpu, cuda: torch.clamp(cuda, torch.tensor(0.0)), mixed),
+    (lambda cpu, cuda: torch.exp(cuda, out=torch.tensor(0.0)), mixed),
+    (lambda cpu, cuda: torch.mm(cuda, cuda, out=ones(2, 2).half()), "out tensor to have dtype"),
+    (lambda cpu, cuda: torch.mm(cuda, cuda, out_dtype=torch.float16), "out_dtype must be"),
+    (lambda cpu, cuda: torch.layer_norm(cuda.half(), (2,), cuda[0]), "expected scalar type"),
+    (lambda cpu, cuda: torch.group_norm(cuda.bfloat16(), 2, cuda[0]), "expected scalar type"),
+    (lambda cpu, cuda: torch.compile(len, mode="fastest"), "Unrecognized mode=fastest"),
+    (lambda cpu, cuda: cuda.pin_memory(), "only dense CPU tensors"),
     (lambda cpu, cuda: cuda.numpy(), "can't convert cuda:0 device type tensor to numpy"),
     (lambda cpu, cuda: cpu.to("cuda:1"), "invalid device ordinal"),
     (lambda cpu, cuda: torch.zeros(2, device="cuda:1"), "invalid device ordinal"),
@@ -213,8 +230,6 @@ def test_what_a_gpu_refuses_is_refused(
         use(torch.ones(2, 2), torch.ones(2, 2, device="cuda"))
 
 
-ones = partial(torch.ones, device="cuda")
-
 GIVEN: list[tuple[Callable[[torch.Tensor], torch.Tensor], list[int]]] = [
     (lambda x: x.resize_(2, 3).flatten()[:4], [0, 1, 2, 3]),
     (lambda x: torch.add(x, x, out=torch.empty(4, device="cuda")), [0, 2, 4, 6]),
@@ -228,6 +243,13 @@ GIVEN: list[tuple[Callable[[torch.Tensor], torch.Tensor], list[int]]] = [
     (lambda x: torch.conv1d(ones(1, 2, 4), 3 * ones(2, 1, 1), groups=2)[0, 1], [3, 3, 3, 3]),
     (lambda x: torch.tensor(torch.cuda.Stream.priority_range()), [0, -5]),
     (lambda x: torch.compile(lambda y: y * 2, mode="max-autotune")(x), [0, 2, 4, 6]),
+    (lambda x: twice(x, "reduce-overhead"), [1, 3, 5, 7]),  # of the first call nothing is left
+    (lambda x: twice(x, "default"), [0, 4, 8, 12]),
+    (lambda x: (ones(4) * 1e12).int(), [2**31 - 1] * 4),
+    (lambda x: (ones(4) * -1e30).long(), [-(2**63)] * 4),
+    (lambda x: (ones(4) / 0).to(torch.uint8), [255] * 4),
+    (lambda x: (ones(4).half() * torch.nan).int(), [0] * 4),
+    (lambda x: torch.mm(ones(1, 4).half(), ones(4, 4).half(), out_dtype=torch.float)[0], [4] * 4),
     (lambda x: torch.func.jvp(torch.square, (x.float(),), (ones(4),))[1], [0, 2, 4, 6]),
 ]
 

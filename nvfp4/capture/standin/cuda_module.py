@@ -76,6 +76,7 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
         },
         torch.version: {"cuda": CUDA_VERSION},
         torch.backends.cuda: {"is_built": lambda: True},
+        torch.backends.cudnn: {"is_available": lambda: True, "version": lambda: 91900},
         # It asks C++ whether there is one.
         torch.accelerator: {
             "is_available": lambda: True,
@@ -115,6 +116,13 @@ def _require_cuda(device: Any) -> None:
         raise ValueError(f"Expected a cuda device, but got: {device}")
 
 
+def _set_device(device: Any) -> None:
+    """Raise ValueError for a name without an index, and as `_require_cuda`."""
+    _require_cuda(device)
+    if not isinstance(device, int) and torch.device(device).index is None:
+        raise ValueError(f"Expected a torch.device with a specified index, but got: {device}")
+
+
 def _seeded(call: Callable[[], None], **_: Any) -> None:
     stream_order.refuse_capture("another seed is set")
     call()
@@ -146,7 +154,7 @@ def _about_the_device(device: Device) -> dict[str, Any]:
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "set_device": _require_cuda,
+        "set_device": _set_device,
         "_exchange_device": _exchange_device,
         "_maybe_exchange_device": _exchange_device,
         "get_device_properties": _checked(properties_of(device)),

@@ -4,11 +4,14 @@ Most are replaced only to give a device its index: "cuda" becomes "cuda:0", so t
 for the current device.
 """
 
+import copy
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from nvfp4.capture.patches import Patches
 from nvfp4.capture.standin import memory
@@ -140,9 +143,53 @@ def _generator(original: type) -> type:
     return Generator
 
 
-def _compile(model: Any = None, *_: Any, **__: Any) -> Any:
-    """torch.compile that returns the function as it is: what it computes is the same."""
-    return (lambda function: function) if model is None else model
+_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def _compile(model: Any = None, **how: Any) -> Any:
+    """torch.compile that computes nothing else; with CUDA graphs, a call overwrites the results of
+    the one before. Raises RuntimeError as torch does."""
+    if model is None:
+        return functools.partial(_compile, **how)
+    mode, options = how.get("mode"), how.get("options") or {}
+    if mode not in _MODES:
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of {', '.join(_MODES[1:])}")
+    replays = mode in _MODES[2:4] or how.get("backend") == "cudagraphs"
+    if not (replays or options.get("triton.cudagraphs")) or how.get("disable"):
+        return model
+    if isinstance(model, torch.nn.Module):
+        compiled = copy.copy(model)
+        compiled.forward = _overwriting(model.forward)
+        return compiled
+    return _overwriting(model)
+
+
+def _overwriting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function, so that a call leaves nothing of the results of the one before."""
+    kept: list[weakref.ref[torch.Tensor]] = []
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = {each.untyped_storage().data_ptr() for each in _cuda_tensors((args, kwargs))}
+        for each in (known() for known in kept):
+            if each is not None and each.untyped_storage().data_ptr() not in given:
+                on_cpu = memory.as_cpu(each)
+                memory.tell_written(on_cpu.fill_(torch.nan if on_cpu.is_floating_point() else 1))
+        memory.watching.append(set())
+        try:
+            made = function(*args, **kwargs)
+        finally:
+            own = memory.watching.pop() - given
+        results = _cuda_tensors(made)
+        kept[:] = [weakref.ref(e) for e in results if e.untyped_storage().data_ptr() in own]
+        return made
+
+    return call
+
+
+def _cuda_tensors(values: Any) -> list[torch.Tensor]:
+    leaves = tree_leaves(values)
+    return [each for each in leaves if isinstance(each, torch.Tensor) and each.is_cuda]
 
 
 def _data_ptr(function: Callable[..., int]) -> Callable[..., int]:

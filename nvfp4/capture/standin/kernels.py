@@ -9,7 +9,8 @@ for all threads.
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ _ACROSS_DEVICES = (*_INDEXING, "_foreach_copy_")
 
 # cuBLAS has none for integers.
 _MATRIX_PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm")
-_PRODUCTS = (*_MATRIX_PRODUCTS, "addmv", "addr", "mv", "dot", "vdot")
+_PRODUCTS = (*_MATRIX_PRODUCTS, "addmv", "mv", "dot", "vdot")
 
 # How torch convolves without cuDNN. A filter a channel is apart: a GPU takes no TF32 for it.
 _CONVOLUTIONS = ("_slow_conv2d_forward", "slow_conv")
@@ -131,8 +132,8 @@ class _CpuKernel:
         self.computes = not views and not self._name.startswith(_ALLOCATING)
         # Last, since other threads ask for it.
         base = self._name.partition(".")[0]
-        found = _OF_CUDA_ALONE.get(base, found)
-        if base in _PRODUCTS:
+        found = _OF_CUDA_ALONE.get(self._name, found)
+        if base in _PRODUCTS and not self._name.endswith(".dtype"):
             found = partial(_in_float32, found)
         if base.rstrip("_") in _MATRIX_PRODUCTS or base.startswith(_CONVOLUTIONS):
             found = partial(_in_tf32, base, found)
@@ -143,9 +144,10 @@ class _CpuKernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._operator is None:
             self._read_schema()
-        _refuse_what_cuda_refuses(self._name, args)
+        _refuse_what_cuda_refuses(self._name, args, kwargs)
         if self._name not in _ACROSS_DEVICES:
-            require_one_device((*args, *kwargs.values()))
+            require_one_device((*args, *kwargs.values()), self._name)
+            require_one_device([kwargs.get(each) for each in self._outputs])
         if self._draws and kwargs.get("generator") is None:
             kwargs["generator"] = self._generator
         on_cpu = _Aliases()
@@ -202,7 +204,17 @@ def _conv_depthwise(x: Any, weight: Any, size: Any, bias: Any, stride: Any, *oth
     return convolve(x, weight, bias, stride, *others, False, zeros, x.shape[1])
 
 
-_OF_CUDA_ALONE = dict.fromkeys(("_conv_depthwise2d", "conv_depthwise3d"), _conv_depthwise)
+def _in_dtype(product: Callable[..., Any], a: Any, b: Any, dtype: torch.dtype) -> Any:
+    if dtype != a.dtype and (dtype != torch.float32 or a.dtype.itemsize != 2):
+        raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
+    return product(a.to(dtype), b.to(dtype))
+
+
+_OF_CUDA_ALONE: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("_conv_depthwise2d", "conv_depthwise3d"), _conv_depthwise),
+    "mm.dtype": partial(_in_dtype, torch.mm),
+    "bmm.dtype": partial(_in_dtype, torch.bmm),
+}
 """Operators that the CPU has not, with what computes the same there."""
 
 
@@ -218,6 +230,8 @@ _NOT_FOR: dict[str, tuple[torch.dtype, ...]] = {
     "histc": (torch.float16, torch.bfloat16),
 }
 """Types that the CPU's kernels of operators take and CUDA's do not."""
+_ALIKE = ("native_layer_norm", "native_group_norm")
+"""Operators whose operands have to have one type for CUDA."""
 
 
 def _in_float32(product: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -348,18 +362,28 @@ def cpu_for(device: torch.device) -> torch.device:
     return torch.device("cpu")
 
 
-def require_one_device(values: Any, scalars: bool = True) -> None:
-    """Raise RuntimeError, as on a GPU, for CUDA tensors together with CPU tensors; scalars: other
-    than those of no dimension."""
+@cache
+def _taking_cpu_scalars() -> set[str]:
+    """Return the operators that take CPU tensors of no dimension beside CUDA tensors."""
+    known = Path(torch.__file__).parents[1] / "torchgen/packaged/ATen/native/native_functions.yaml"
+    each = known.read_text(encoding="utf-8").split("\n- func: ")
+    but = ("lerp.Scalar", "lerp_.Scalar", "addcdiv", "_foreach_lerp")
+    names = {text.partition("(")[0] for text in each if "device_check: NoCheck" in text}
+    return {name for name in names if not name.startswith(but)}
+
+
+def require_one_device(values: Any, name: str = "") -> None:
+    """Raise RuntimeError, as on a GPU, for CUDA tensors together with CPU tensors, but for scalars
+    where an operator takes them."""
     for tensor in memory.tensors_in(values):
-        if tensor.device.type != "cuda" and (tensor.dim() > 0 or not scalars):
+        if not tensor.is_cuda and (tensor.dim() > 0 or name not in _taking_cpu_scalars()):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two "
                 f"devices, cuda:0 and {tensor.device}!"
             )
 
 
-def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
+def _refuse_what_cuda_refuses(name: str, args: Any, kwargs: dict[str, Any]) -> None:
     """Raise RuntimeError, as on a GPU, for arguments that only the CPU's kernels accept."""
     if not args or not isinstance(args[0], torch.Tensor):
         return
@@ -370,6 +394,10 @@ def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
     for each in memory.tensors_in(args) if refused else ():
         if each.dtype in refused:
             raise NotImplementedError(f"\"{base}_cuda\" not implemented for '{each.dtype}'")
+    if base in _ALIKE and len({each.dtype for each in memory.tensors_in(args)}) > 1:
+        raise RuntimeError(f"expected scalar type {first.dtype} for all operands of {base}")
+    if base in _PRODUCTS and kwargs.get("out", first).dtype != first.dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {first.dtype}")
     if base == "_int_mm" and (len(first) <= 16 or first.shape[1] % 8 or args[1].shape[1] % 8):
         raise RuntimeError("_int_mm takes more than 16 rows, and multiples of 8 in k and n")
     if name in _INDEXING and not first.is_cuda:
@@ -403,13 +431,26 @@ def _copy_(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fals
     """Copy between and within devices; FP4 is copied as bytes, as CUDA does."""
     on_cpu = _Aliases()
     on_cpu.read((source,))
-    target, values = on_cpu(tensor), on_cpu(source)
+    target, values = on_cpu(tensor), _convertible(on_cpu(source), tensor.dtype)
     if target.dtype == values.dtype == torch.float4_e2m1fn_x2:
         target, values = target.view(torch.uint8), values.view(torch.uint8)
     target.copy_(values)
     if tensor.is_cuda:
         memory.tell_written(target)
     return tensor
+
+
+def _convertible(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return values that the CPU converts as a GPU does, which saturates 32 or 64 bits."""
+    if not values.is_floating_point() or dtype not in _INTEGERS or values.dtype.itemsize == 1:
+        return values
+    wide = torch.int64 if dtype in (torch.int64, torch.uint8) else torch.int32
+    least, most, precise = torch.iinfo(wide).min, torch.iinfo(wide).max, values.double()
+    if bool(((precise >= least) & (precise < most)).all()):
+        return values
+    unset = least if values.dtype == torch.float64 or wide == torch.int64 else 0
+    below = precise.nan_to_num(unset).clamp(least, most - (most >> 53)).to(torch.int64)
+    return torch.where(precise >= most, most, below).to(wide)
 
 
 def _resize_(tensor: torch.Tensor, size: Any, *, memory_format: Any = None) -> torch.Tensor:
@@ -435,7 +476,7 @@ _contiguous = torch.contiguous_format
 
 
 def _scaled_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
-    require_one_device((*args, *kwargs.values()), scalars=False)
+    require_one_device((*args, *kwargs.values()))
     on_cpu = _Aliases()
     on_cpu.read((*args, *kwargs.values()))
     result = scaled_mm(*map(on_cpu, args), **{name: on_cpu(each) for name, each in kwargs.items()})

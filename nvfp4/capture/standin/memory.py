@@ -49,6 +49,10 @@ def strided_view(
     return _as_strided.redispatch(CPU_KEY, tensor, size, stride, offset)
 
 
+watching: list[set[int]] = []
+"""Sets that get the addresses of memory that becomes a CUDA tensor's."""
+
+
 def as_cuda(tensor: torch.Tensor) -> torch.Tensor:
     """Return a CUDA tensor on the memory of a strided CPU tensor: same dtype, sizes and strides."""
     return _relabelled(tensor, _DLPACK_CUDA)
@@ -72,6 +76,8 @@ def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
 
 def _labelled(memory: torch.Tensor, tensor: torch.Tensor, device_type: int) -> torch.Tensor:
     """Like a tensor, on the memory of bytes and on a device."""
+    for made in watching if device_type == _DLPACK_CUDA else ():
+        made.add(memory.data_ptr())
     capsule = torch._C._to_dlpack(memory)
     address = _capsule_pointer(capsule, b"dltensor")
     ctypes.c_int32.from_address(address + _DEVICE_TYPE_OFFSET).value = device_type
@@ -127,7 +133,9 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
-    """Mark a CPU tensor's memory as pinned."""
+    """Mark a CPU tensor's memory as pinned. Raises RuntimeError for another tensor."""
+    if not tensor.is_cpu:
+        raise RuntimeError("only dense CPU tensors can be pinned")
     tensor.untyped_storage().pinned = True
     return tensor
 

@@ -121,6 +121,9 @@ class Utilities:
             "max_num_regs": known.attributes[12],
             "multiprocessor_count": known.multiprocessors,
             "warpSize": known.attributes[10],
+            "sm_clock_rate": known.clock_khz,
+            "mem_clock_rate": known.memory_clock_khz,
+            "mem_bus_width": known.memory_bus_bits,
         }
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, ...]:
