@@ -99,14 +99,13 @@ def _check_arrival(
         what = f"{barrier.name} counts {int(expected[odd[0]])} threads"
         hint = "the count is a multiple of 32"
         site.lane(batch, lanes[odd[0]]).fault(BarrierMisuse, what, hint=hint)
-    conflict = np.flatnonzero((barrier.arrived[cta] > 0) & (barrier.expected[cta] != expected))
+    whole = -(-batch.thread_count // 32) * 32
+    asked, waits = (np.where(each > 0, each, whole) for each in (expected, barrier.expected[cta]))
+    conflict = np.flatnonzero((barrier.arrived[cta] > 0) & (asked != waits))
     if conflict.size:
         i = int(conflict[0])
-        site.lane(batch, lanes[i]).fault(
-            BarrierMisuse,
-            f"{barrier.name} is given a count of {int(expected[i]) or 'all threads'} while others "
-            f"wait with {int(barrier.expected[cta[i]]) or 'all threads'}",
-        )
+        what = f"{barrier.name} is given a count of {asked[i]} while others wait with {waits[i]}"
+        site.lane(batch, lanes[i]).fault(BarrierMisuse, what)
     what = f"the thread arrives at {barrier.name} twice before it completes"
     _refuse(site, ex, lanes, barrier.came[cta, thread], what)
 
