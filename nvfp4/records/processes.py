@@ -23,8 +23,13 @@ MOST_FILES = 4
 FOLDER_VARIABLE = "XDG_CACHE_HOME"
 """The variable with the folder that holds compilers' caches."""
 
+KEPT_BACK = (
+    *("NUMBA_DISABLE_JIT", "PYTHONINSPECT", "PYTHONOPTIMIZE", "TORCH_ALLOW_TF32", "TORCH_LOGS"),
+    *(f"TRITON_{each}" for each in ("ALLOW", "DEFAULT", "F32", "INTERPRET", "KERNEL")),
+)
+"""Beginnings of variables by which a user's shell changes what a file does, as no contest does."""
 _passed = re.compile(
-    r"(?!NUMBA_DISABLE_JIT|TORCH_LOGS)(\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU|PYTORCH_NVCC"
+    rf"(?!{'|'.join(KEPT_BACK)})(\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU|PYTORCH_NVCC"
     r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*)"
 )
 

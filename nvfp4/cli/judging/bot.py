@@ -22,7 +22,7 @@ from nvfp4.cli.problem import Problem, package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.files import clear, open_plain_file
 from nvfp4.records.options import Options
-from nvfp4.records.processes import VARIABLE, Process, Tail, Turn
+from nvfp4.records.processes import KEPT_BACK, VARIABLE, Process, Tail, Turn
 
 import_timeout_s = 120.0
 """The bot's limit for the one run of the submission by itself."""
@@ -279,8 +279,7 @@ class Bot:
             clear(both)
 
     def _environment(self, folder: Path) -> dict[str, str]:
-        # The last ones slow all that Python does, or are no help to a judge.
-        kept_back = ("POPCORN_", "NVFP4_", "PYTHONTRACEMALLOC", "NUMBA_DISABLE_JIT", "TORCH_LOGS")
+        kept_back = ("POPCORN_", "NVFP4_", "PYTHONTRACEMALLOC", *KEPT_BACK)
         environment = {k: v for k, v in os.environ.items() if not k.startswith(kept_back)}
         environment |= package_path() | self.options.as_variable()
         environment["TMPDIR"] = str(folder.parent / _temporary)
