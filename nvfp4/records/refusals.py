@@ -57,6 +57,8 @@ def _needs_the_cuda_build(error: BaseException) -> bool:
     if isinstance(error, AttributeError):
         of_torch = error.obj is sys.modules.get("torch._C") is not None
         return of_torch and str(error.name).startswith(("_cuda", "_nccl", "_cudnn"))
+    if isinstance(error, ImportError) and error.name == "torch._C":
+        return "_cuda" in str(error)
     last = _innermost(error)
     if last is None:
         return False
@@ -110,7 +112,7 @@ signs = (
             *("MKL FFT doesn't support", "Cannot access accelerator", "built without USE_CUDA"),
             *("device not recognized: cuda", "CUDA' backend", '_cpu" not implemented for'),
             *("mixed dtype (CPU)", "supported on CPU", "implemented on the CPU"),
-            *("only supported on CUDA", "ZeroDivisionError"),
+            *("only supported on CUDA", "ZeroDivisionError", "compiled without support for the"),
         ),
     ),
     Sign("launch.unsupported_call", _needs_the_cuda_build),

@@ -70,6 +70,7 @@ OF_FP4 = "void *f(at::Tensor x) { return x.data_ptr<c10::Float4_e2m1fn_x2>(); }"
         ("a.cu", "ATen/cuda/CUDAContext.h", "void f() { c10::cuda::CUDAGuard g(0); }"),
         ("a.cu", "c10/cuda/CUDAStream.h", "void f() { AT_CUDA_CHECK(cudaSuccess); }"),
         ("a.cu", "torch/types.h", OF_FP4),
+        ("a.cu", "cuda.h", "auto *f() { return cuTensorMapEncodeTiled; }"),
     ],
 )
 def test_what_torchs_own_headers_do_not_declare_is_an_error(

@@ -207,6 +207,7 @@ REFUSED: list[tuple[Callable[[torch.Tensor, torch.Tensor], object], str]] = [
     (lambda cpu, cuda: torch.max_pool2d(cuda.long()[None], 2), "not implemented for 'torch.int64"),
     (lambda cpu, cuda: torch.histogram(cuda, 4), "not implemented for 'torch.float32'"),
     (lambda cpu, cuda: torch._int_mm(cuda.char(), cuda.char()), "more than 16 rows"),
+    (lambda cpu, cuda: torch.tensor(0.0).add_(cuda.sum()), mixed),
     (lambda cpu, cuda: torch.clamp(cuda, torch.tensor(0.0)), mixed),
     (lambda cpu, cuda: torch.exp(cuda, out=torch.tensor(0.0)), mixed),
     (lambda cpu, cuda: torch.mm(cuda, cuda, out=ones(2, 2).half()), "out tensor to have dtype"),

@@ -25,6 +25,7 @@ from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_inclu
 from nvfp4.capture.kernel import Resources
 
 _HERE = Path(__file__).parent
+_OF_DRIVER = re.compile(r"(?<= )cu[A-Z]\w*$", re.MULTILINE)
 _CUDA_FUNCTION = re.compile(
     r"(?<= )(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc)\w*$",
     re.MULTILINE,
@@ -151,6 +152,9 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
     """Build and return the cache entry; a failed build has one too, unless it is due to this
     machine. Raises NotInstalled.
     """
+    if deferring := flags.device_linking(flags.single_words(request.cuda_cflags)):
+        why = f"with {deferring} the module has undefined symbols: torch links no device code"
+        raise compilers.CompileError(why, hint="leave it out")
     texts = [each.text for each in request.sources]
     said, hint = "", None
     for slim in (True, False):
@@ -193,6 +197,7 @@ class _Compilation:
                 ptx = [path for each in compiled if (path := _ptx_of(each.result())).is_file()]
                 resources = [pool.submit(self._resources, path) for path in ptx]
                 checks = [pool.submit(self._assemble_others, path) for path in ptx]
+                self._refuse_undefined([each.result() for each in compiled])
                 library = self._link([each.result() for each in compiled + own])
                 used = [each.result() for each in resources]
                 for check in checks:
@@ -336,6 +341,16 @@ class _Compilation:
             if image.made.startswith("sm_"):
                 own = "" if image.virtual == first.virtual else image.virtual
                 compilers.assemble(self.tools, _ptx_of(ptx, own), image.made)
+
+    def _refuse_undefined(self, objects: list[Path]) -> None:
+        """Raise CompileError for the driver's functions without its library, as torch links none
+        of it."""
+        if not any("lcuda" in word for word in flags.single_words(self.request.ldflags)):
+            command = ["nm", "--undefined-only", *map(str, objects)]
+            listed = subprocess.run(command, capture_output=True, text=True)
+            if found := _OF_DRIVER.search(listed.stdout):
+                hint = 'add extra_ldflags=["-lcuda"], or ask cudaGetDriverEntryPoint for it'
+                raise compilers.CompileError(f"undefined symbol: {found[0]}", hint=hint)
 
     def _link(self, objects: list[Path]) -> Path:
         library = self.work / f"{self.request.name}.so"

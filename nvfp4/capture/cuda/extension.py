@@ -89,6 +89,8 @@ def taking_what_torch_takes(
 
 
 def _request(given: dict[str, Any], sources: list[Source]) -> Request:
+    if (folder := given["build_directory"]) and not Path(folder).is_dir():
+        raise FileNotFoundError(f"[Errno 2] No such file or directory: {folder!r}")
     flags = ("cflags", "cuda_cflags", "ldflags", "include_paths")
     words = {each: tuple(texts(given[f"extra_{each}"])) for each in flags}
     import torch.utils.cpp_extension as torchs

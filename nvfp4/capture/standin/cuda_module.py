@@ -75,6 +75,11 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
             "range_pop": lambda: 0,
         },
         torch.version: {"cuda": CUDA_VERSION},
+        torch._C: {
+            "_cuda_getCurrentRawStream": lambda device: streams.current_stream().cuda_stream
+        },
+        torch._C._dynamo.guards: {"_empty_strided_cuda": _empty_strided},
+        torch.compiler: {"cudagraph_mark_step_begin": _nothing, "reset": _nothing},
         torch.backends.cuda: {"is_built": lambda: True},
         torch.backends.cudnn: {"is_available": lambda: True, "version": lambda: 91900},
         # It asks C++ whether there is one.
@@ -143,6 +148,10 @@ def _exchange_device(index: int) -> int:
     if index >= 0:
         _require_cuda(index)
     return 0
+
+
+def _empty_strided(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
 
 def _no_cudart() -> None:

@@ -152,6 +152,8 @@ def _compile(model: Any = None, **how: Any) -> Any:
     if model is None:
         return functools.partial(_compile, **how)
     mode, options = how.get("mode"), how.get("options") or {}
+    if mode and options:
+        raise RuntimeError("Either mode or options can be specified, but not both")
     if mode not in _MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of {', '.join(_MODES[1:])}")
     replays = mode in _MODES[2:4] or how.get("backend") == "cudagraphs"

@@ -147,7 +147,9 @@ class _CpuKernel:
         _refuse_what_cuda_refuses(self._name, args, kwargs)
         if self._name not in _ACROSS_DEVICES:
             require_one_device((*args, *kwargs.values()), self._name)
-            require_one_device([kwargs.get(each) for each in self._outputs])
+            at = self._written
+            written = [args[i : i + 1] if isinstance(i, int) else kwargs.get(i) for i in at]
+            require_one_device(written)
         if self._draws and kwargs.get("generator") is None:
             kwargs["generator"] = self._generator
         on_cpu = _Aliases()
@@ -442,9 +444,12 @@ def _copy_(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fals
 
 def _convertible(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return values that the CPU converts as a GPU does, which saturates 32 or 64 bits."""
-    if not values.is_floating_point() or dtype not in _INTEGERS or values.dtype.itemsize == 1:
+    if not values.is_floating_point() or values.dtype.itemsize == 1:
         return values
-    wide = torch.int64 if dtype in (torch.int64, torch.uint8) else torch.int32
+    if dtype not in (*_INTEGERS, *_UNSIGNED):
+        return values
+    narrow = torch.uint32 if dtype in _UNSIGNED else torch.int32
+    wide = torch.int64 if dtype in (torch.int64, torch.uint8) else narrow
     least, most, precise = torch.iinfo(wide).min, torch.iinfo(wide).max, values.double()
     if bool(((precise >= least) & (precise < most)).all()):
         return values

@@ -4,6 +4,7 @@ import re
 import sys
 import threading
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from triton.backends.compiler import GPUTarget
@@ -167,7 +168,7 @@ class Launcher:
         if function.arch != target_of(self._session):
             raise LaunchRefused(f"{function.name} was compiled for sm_{function.arch}a")
         ctas = getattr(self._metadata, "num_ctas", 1)
-        grid = (grid_x, grid_y, grid_z)
+        grid = (index(grid_x), index(grid_y), index(grid_z))
         # The scratch tensors must live until the launch has ended.
         scratch = [self._scratch(kind, grid, ctas, stream) for kind in ("global", "profile")]
         descriptors = getattr(self._metadata, "tensordesc_meta", None)
