@@ -17,6 +17,10 @@ them."""
 
 _read_write, _shared, _private, _anonymous, _keep_others = 3, 0x01, 0x02, 0x20, 0x100000
 _failed = ctypes.c_void_p(-1).value
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 class NotMappable(Exception):
@@ -64,7 +68,7 @@ class MappedMemory:
         """Unmap the file, if any."""
         address, nbytes = self._file
         if nbytes:
-            _unmap(address, nbytes)
+            _libc.munmap(address, nbytes)
         self._file = 0, 0
 
     def hold(self, ranges: Iterable[tuple[int, int]]) -> None:
@@ -84,7 +88,7 @@ class MappedMemory:
                 self._pages.add(start, end)
 
     def _give_back(self, start: int, end: int) -> None:
-        _unmap(start, end - start)
+        _libc.munmap(start, end - start)
         self._pages.remove(start, end)
 
     def drop(self) -> None:
@@ -92,23 +96,14 @@ class MappedMemory:
         self.drop_file()
         self.hold([])
         for address, nbytes in self._shared:
-            _unmap(address, nbytes)
+            _libc.munmap(address, nbytes)
         self._shared = []
 
 
 def _map(address: int, nbytes: int, flags: int, fd: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
-    found = libc.mmap(address, nbytes, _read_write, flags, fd, 0)
+    found = _libc.mmap(address, nbytes, _read_write, flags, fd, 0)
     if found == _failed:
         raise NotMappable(os.strerror(ctypes.get_errno()))
     if found != address:  # Linux before 4.17 takes the address for a wish
-        _unmap(found, nbytes)
+        _libc.munmap(found, nbytes)
         raise NotMappable("the addresses are taken")
-
-
-def _unmap(address: int, nbytes: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    libc.munmap(address, nbytes)

@@ -23,7 +23,8 @@ def device_facts(device: torch.device, options: Options) -> dict[str, str | None
         major, minor = torch.cuda.get_device_capability(device)
         name, capability = torch.cuda.get_device_name(device), f"{major}.{minor}"
     else:
-        name, capability = _cpu_name(), None
+        named = _first("/proc/cpuinfo", r"^model name\s*:\s*(.+)$")
+        name, capability = named or platform.processor() or platform.machine(), None
     return {
         "kind": device.type,
         "name": name,
@@ -57,11 +58,6 @@ def _package_version(name: str) -> str | None:
 def driver_version() -> str | None:
     """Return the version of the GPU's driver; None where there is none."""
     return _first("/proc/driver/nvidia/version", r"\b(\d+\.\d+(?:\.\d+)?)\b")
-
-
-def _cpu_name() -> str:
-    named = _first("/proc/cpuinfo", r"^model name\s*:\s*(.+)$")
-    return named or platform.processor() or platform.machine()
 
 
 def _first(path: str, pattern: str) -> str | None:

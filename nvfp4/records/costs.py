@@ -82,30 +82,14 @@ class LineCost:
     tensor_bytes: int = 0
     """Bytes to and from tensor memory."""
 
-    @property
-    def sectors(self) -> int:
-        """Sectors of global memory that warps requested."""
-        return sum(each.sectors for each in self.accesses)
-
-    @property
-    def least_sectors(self) -> int:
-        """Sectors that as many bytes would need next to each other."""
-        return sum(each.least_sectors for each in self.accesses)
-
-    @property
-    def passes(self) -> int:
-        """Passes of shared memory."""
-        return sum(each.passes for each in self.accesses)
-
-    @property
-    def least_passes(self) -> int:
-        """Passes of shared memory without bank conflicts."""
-        return sum(each.least_passes for each in self.accesses)
+    def total(self, name: str) -> int:
+        """Sum a count over all accesses, such as ``sectors`` or ``least_sectors``."""
+        return sum(getattr(each, name) for each in self.accesses)
 
     @property
     def slots(self) -> float:
         """The cost: issue slots of an SM, of which a sector takes one."""
-        return self.instructions + self.sectors + slots_a_pass * self.passes
+        return self.instructions + self.total("sectors") + slots_a_pass * self.total("passes")
 
 
 class Code(Record):

@@ -74,7 +74,7 @@ class _Context(Record):
 def costly_lines(kernels: list[Kernel], shape: Shape, top: int) -> list[CostlyLine]:
     """Return the lines that cost most, the costliest first; waste counts twice."""
     slots = sum(kernel.slots for kernel in kernels)
-    sectors = sum(line.sectors for _, line in all_lines(kernels))
+    sectors = sum(line.total("sectors") for _, line in all_lines(kernels))
     read_bytes = sum(_distinct(read) for _, line in all_lines(kernels) for read in line.reads)
     found = []
     for kernel, line in all_lines(kernels):
@@ -182,7 +182,7 @@ def _redundant(line: LineCost, context: _Context) -> Iterator[Advice]:
     for read in line.reads:
         if read.times < _bad_ratio + 0.4:
             continue
-        sectors = line.sectors * read.requested_bytes / requested
+        sectors = line.total("sectors") * read.requested_bytes / requested
         threads = context.kernel.ctas_total * math.prod(context.kernel.block)
         # With few rows, each needs its thread.
         too_many = threads >= _threads_to_spare and sectors >= _too_often * context.sectors
@@ -251,10 +251,11 @@ def _bit_work(opcodes: dict[str, int]) -> int:
 def _blameless(line: LineCost) -> str:
     """Return a sentence on a line that wastes nothing noticeable."""
     said = []
-    if line.sectors:
-        said.append("full sectors" if line.sectors <= 1.05 * line.least_sectors else "few sectors")
+    if sectors := line.total("sectors"):
+        full = sectors <= 1.05 * line.total("least_sectors")
+        said.append("full sectors" if full else "few sectors")
     said += [f"each byte of {read.buffer} once" for read in line.reads if read.times < 1.05]
-    if line.passes and line.passes <= 1.05 * line.least_passes:
+    if 0 < line.total("passes") <= 1.05 * line.total("least_passes"):
         said.append("no bank conflicts")
     opcodes: Counter[str] = Counter()
     for opcode, count in line.opcodes.items():

@@ -112,9 +112,9 @@ def _columns(kernel: Kernel) -> dict[str, Callable[[LineCost], str]]:
     columns: dict[str, Callable[[LineCost], str]] = {
         " share": lambda line: f"{line.instructions / total:.1%}",
         " instr": lambda line: short_count(line.instructions),
-        "sectors": lambda line: short_count(line.sectors) if line.sectors else "",
-        " req x": lambda line: _ratio(line.sectors, line.least_sectors),
-        " bank": lambda line: _ratio(line.passes, line.least_passes),
+        "sectors": lambda line: short_count(line.total("sectors")) if line.total("sectors") else "",
+        " req x": lambda line: _ratio(line.total("sectors"), line.total("least_sectors")),
+        " bank": lambda line: _ratio(line.total("passes"), line.total("least_passes")),
         "  div.": lambda line: short_count(line.divergences) if line.divergences else "",
     }
     if any(line.us is not None for line in kernel.lines):

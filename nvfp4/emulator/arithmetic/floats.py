@@ -196,6 +196,12 @@ def _mixed(
     return m.op(kind(type_), registers, [type_.register], function)
 
 
+def sign_and_magnitude(type_: Type) -> tuple[np.unsignedinteger[Any], np.unsignedinteger[Any]]:
+    """Return the sign bit of a lane of a type, and all of its other bits."""
+    sign = np.dtype(f"u{type_.value.itemsize}").type(1 << (type_.bits - 1))
+    return sign, ~sign
+
+
 @instruction("abs", "neg", types=FLOATS)
 def _sign_only(m: Modifiers) -> Op:
     ftz, type_ = m.flag("ftz"), m.type(*FLOATS)
@@ -204,9 +210,7 @@ def _sign_only(m: Modifiers) -> Op:
 
 def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
     """Return abs or neg. A NaN becomes canonical; in f64 it keeps its sign and becomes quiet."""
-    raw = np.dtype(f"u{type_.value.itemsize}")
-    sign = raw.type(1 << (8 * raw.itemsize - 1))
-    clear = raw.type(~sign)
+    sign, clear = sign_and_magnitude(type_)
     if type_.name == "f32" and not ftz:
         return compiled.kernel(f"{name}.f32")
 
@@ -217,7 +221,7 @@ def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
         if type_.name == "f64":
             return keep_nan(result, word)
         form = format_of(type_)
-        infinity = raw.type(form.sign - form.smallest_normal)
+        infinity = form.sign - form.smallest_normal
         return np.where((word & clear) > infinity, clear, result)
 
     return on_each_lane(lane, type_)
@@ -226,15 +230,9 @@ def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
 @instruction("copysign")
 def _copysign(m: Modifiers) -> Op:
     type_ = m.type("f32", "f64")
-    raw = type_.raw
-    sign = raw.type(1 << (type_.bits - 1))
-    clear = raw.type(~sign)
-    return m.op(
-        kind(type_),
-        [type_.register] * 2,
-        [type_.register],
-        lambda a, b: np.bitwise_or(a & sign, b & clear),
-    )
+    sign, clear = sign_and_magnitude(type_)
+    sources = [type_.register] * 2
+    return m.op(kind(type_), sources, [type_.register], lambda a, b: a & sign | b & clear)
 
 
 Function = Callable[..., Any]

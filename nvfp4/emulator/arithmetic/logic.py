@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.emulator.arithmetic import compiled
+from nvfp4.emulator.arithmetic import compiled, floats
 from nvfp4.emulator.arithmetic.compiled import select
 from nvfp4.emulator.arithmetic.floats import FLOATS, QUIET_F64, flush, format_of, kind, widen
 from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED, Modifiers, Op, instruction
@@ -319,13 +319,12 @@ def float_extreme(
     f64 the second operand. `xorsign_abs` compares magnitudes and gives the result the exclusive
     or of the signs.
     """
-    raw = np.dtype(f"u{type_.value.itemsize}")
-    sign = raw.type(1 << (8 * raw.itemsize - 1))
-    magnitude = raw.type(~sign)
+    sign, magnitude = floats.sign_and_magnitude(type_)
     form = None if type_.name == "f64" else format_of(type_)
-    infinity, nan = 0x7FF << 52, 0x7FF8 << 48  # the bits of every NaN are larger than infinity's
+    # The bits of every NaN are larger than infinity's.
+    infinity, nan = 0x7FF << 52, type(sign)(0x7FF8 << 48) if form is None else magnitude
     if form is not None:
-        infinity, nan = form.sign - form.smallest_normal, int(magnitude)
+        infinity = form.sign - form.smallest_normal
 
     def pair(a: Array, b: Array) -> Array:
         signs = (a ^ b) & sign
@@ -334,9 +333,9 @@ def float_extreme(
         a_nan, b_nan = (a & magnitude) > infinity, (b & magnitude) > infinity
         chosen = np.where((_order(a) <= _order(b)) == (name == "min"), a, b)
         if nan_wins:
-            chosen = np.where(a_nan | b_nan, raw.type(nan), chosen)
+            chosen = np.where(a_nan | b_nan, nan, chosen)
         else:
-            both = (b | QUIET_F64) if type_.name == "f64" else raw.type(nan)
+            both = (b | QUIET_F64) if form is None else nan
             chosen = np.where(a_nan, np.where(b_nan, both, b), np.where(b_nan, a, chosen))
         if xorsign_abs:
             chosen = np.where((chosen & magnitude) > infinity, chosen, chosen | signs)

@@ -20,7 +20,7 @@ from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInst
 from nvfp4.emulator.instructions import control
 from nvfp4.emulator.instructions.action import Action, Site
 from nvfp4.emulator.ptx import flow
-from nvfp4.emulator.ptx.syntax import Instruction, Program, Register, Sink, SymbolAddress
+from nvfp4.emulator.ptx.syntax import Instruction, Program, Register, Sink
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.group import register_numbers, select
@@ -54,14 +54,8 @@ class CompiledKernel:
 
     program: Program
     blocks: list[CompiledBlock]
-    classes: list[str]
-    """Register class by register index."""
-    specials: dict[int, str]
-    """Contents of the registers that hold special registers, after the program's own."""
-    symbols: dict[int, SymbolAddress]
-    """Contents of the registers that hold addresses of symbols, after the program's own."""
-    shadows: dict[int, int]
-    """For a register, the one that tells which of its bits are undefined."""
+    lowered: Lowered
+    """What it was compiled from, with the registers behind the program's own."""
     tracks_memory: bool
     """Whether undefined bits in shared and local memory are tracked, too."""
 
@@ -97,19 +91,20 @@ class CompiledKernel:
 
     def first_values(self, batch: Batch) -> list[Array]:
         """Registers when the kernel starts: special registers, symbol addresses, else noise."""
-        noise = batch.launch.order.bytes(8 * len(self.classes), salt=1).reshape(-1, 8)
+        classes = self.lowered.classes
+        noise = batch.launch.order.bytes(8 * len(classes), salt=1).reshape(-1, 8)
         values = [
             noise[i, :1] & 1 != 0 if cls == "pred" else noise[i].view(REGISTER_DTYPES[cls])[:1]
-            for i, cls in enumerate(self.classes)
+            for i, cls in enumerate(classes)
         ]
-        for index in self.shadows.values():
-            values[index] = np.array([-1]).astype(REGISTER_DTYPES[self.classes[index]])
-        for index, name in self.specials.items():
+        for index in self.lowered.shadows.values():
+            values[index] = np.array([-1]).astype(REGISTER_DTYPES[classes[index]])
+        for name, index in self.lowered.specials.items():
             value = batch.special(name)
             if value is None:
                 raise UnsupportedInstruction(f"the special register %{name} is not emulated")
             values[index] = value
-        for index, symbol in self.symbols.items():
+        for symbol, index in self.lowered.symbols.items():
             if symbol.space == "shared":
                 values[index] = batch.shared_windows + np.uint64(symbol.offset)
                 continue
@@ -152,15 +147,8 @@ class _Writer:
             except EmulatorError as error:
                 raise error.at(self.site(block.code[0]).location()) from None
         exec(compile("\n".join(lines), f"<{self.program.kernel}>", "exec"), self.values.names)
-        return CompiledKernel(
-            self.program,
-            [self.compiled(block) for block in self.lowered.blocks],
-            self.lowered.classes,
-            {index: name for name, index in self.lowered.specials.items()},
-            {index: symbol for symbol, index in self.lowered.symbols.items()},
-            self.lowered.shadows,
-            self.memory,
-        )
+        blocks = [self.compiled(block) for block in self.lowered.blocks]
+        return CompiledKernel(self.program, blocks, self.lowered, self.memory)
 
     def compiled(self, block: flow.Block) -> CompiledBlock:
         actions = self.lowered.actions[block.start : block.start + len(block.code)]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel
-from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import ADDED, KernelCost
 from nvfp4.emulator.execution.experiment import restore
 from nvfp4.emulator.execution.launch import is_starved, run_ctas, state_before, statements
@@ -85,7 +84,7 @@ class _Lines:
 
     def __init__(self, compiled: CompiledKernel, runs: Array, tally: Tally, scale: float) -> None:
         self.code = compiled.program.code
-        self.blocks = Lowered(compiled.program, check=False, memory=False).blocks
+        self.blocks = compiled.blocks
         self.runs = runs
         self.tally = tally
         self.scale = scale

@@ -359,7 +359,7 @@ def state_before(
     own = [Buffer(PARAMETERS, raw.ctypes.data, raw.size, writable=False)]
     own += module.buffers()
     memory = GlobalMemory(own, asked.memory)
-    uses_reserved = "reserved_smem_offset_1" in compiled.specials.values()
+    uses_reserved = "reserved_smem_offset_1" in compiled.lowered.specials
     races = None
     if check:
         x, y, z = block

@@ -181,9 +181,7 @@ class LaneSite(NamedTuple):
         arguments: Mapping[str, int | str] | None = None,
     ) -> NoReturn:
         """Raise an error of this lane. Every fault of a running kernel is raised here."""
-        error = kind(message, where=self.location(), hint=hint)
-        error.arguments.update(arguments or {})
-        raise error
+        raise kind(message, where=self.location(), hint=hint, arguments=arguments)
 
     def note(
         self, kind: type[errors.EmulatorError], message: str, hint: str | None = None,

@@ -107,7 +107,7 @@ def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Arr
             at.fault(BarrierMisuse, what, _COUNTS)
         at.note(NoArrivals, what, _COUNTS)
     bias = np.uint64(1 << 60)
-    live = batch.kept(_Live).words
+    live = batch.kept(_Inits).live
     again = np.flatnonzero(live[_word(offset)])
     if again.size:
         where = batch.shared.address(int(offset[again[0]]))
@@ -126,7 +126,7 @@ def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Arr
 
 def invalidate(batch: Batch, offset: Array) -> None:
     """Do mbarrier.inval: the bytes are plain memory again."""
-    batch.kept(_Live).words[_word(offset)] = False
+    batch.kept(_Inits).live[_word(offset)] = False
     batch.shared.words()[_word(offset)] = 0
 
 
@@ -180,16 +180,8 @@ def parity_of(batch: Batch, offset: int) -> int:
     return int(batch.shared.words()[offset >> 3]) >> 63
 
 
-class _Live:
-    """Which words of shared memory are mbarriers: bool[words]. Memory that nothing has written may
-    look like one."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.words = np.zeros(batch.shared.data.size // 8, np.bool_)
-
-
 def _check_live(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
-    dead = np.flatnonzero(~batch.kept(_Live).words[_word(offset)])
+    dead = np.flatnonzero(~batch.kept(_Inits).live[_word(offset)])
     if dead.size:
         site.lane(batch, lanes[dead[0]]).fault(
             BarrierMisuse,
@@ -200,15 +192,17 @@ def _check_live(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
 
 
 class _Inits:
-    """The thread that initialised each mbarrier, for CTAs that use an mbarrier of another CTA.
+    """The mbarriers that were initialised, and by whom, for CTAs that use those of another CTA.
 
-    thread, clock: for each 8-byte word of shared memory, as in a stamp of `races`. fenced: how many
+    live: whether each 8-byte word of shared memory is an mbarrier; memory that nothing has written
+    may look like one. thread, clock: for each word, as in a stamp of `races`. fenced: how many
     phases the cluster's barrier had completed at the fence.mbarrier_init that followed, or -1.
     """
 
     def __init__(self, batch: Batch) -> None:
         words = batch.shared.data.size // 8 if batch.cluster_size > 1 else 0
         self.batch = batch
+        self.live = np.zeros(batch.shared.data.size // 8, np.bool_)
         self.thread = np.zeros(words, np.int64)
         self.clock = np.zeros(words, np.int32)
         self.fenced = np.full(words, -1, np.int64)

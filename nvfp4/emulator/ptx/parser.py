@@ -1,6 +1,9 @@
 """Recursive descent over the tokens of a PTX module: operands, declarations, functions."""
 
 import struct
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.ptx import constants, syntax
@@ -8,6 +11,8 @@ from nvfp4.emulator.ptx.constants import Constant
 from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, WARP_SIZE, Cursor
 from nvfp4.emulator.ptx.types import is_type, type_bytes
 from nvfp4.records.source import SourceLines
+
+T = TypeVar("T")
 
 _WIDTHS = {"0f": 32, "0F": 32, "0d": 64, "0D": 64}
 """The bits of a floating-point literal in hexadecimal, by its prefix."""
@@ -230,10 +235,15 @@ class ModuleParser(OperandParser):
     def pragma(self) -> None:
         """Take pragma strings, which change no result."""
         self.expect(".pragma")
-        self.argument("string")
+        self.listed(partial(self.argument, "string"))
+
+    def listed(self, take: Callable[[], T]) -> list[T]:
+        """Take one or more items with commas between them, and the semicolon behind them."""
+        found = [take()]
         while self.accept(","):
-            self.argument("string")
+            found.append(take())
         self.expect(";")
+        return found
 
     def numbers(self) -> list[int]:
         values = []
@@ -257,11 +267,7 @@ class ModuleParser(OperandParser):
     def variables(self, external: bool) -> list[syntax.Variable]:
         space = self.take().text[1:]
         kind = self.variable_type()
-        found = [self.declarator(space, external, *kind)]
-        while self.accept(","):
-            found.append(self.declarator(space, external, *kind))
-        self.expect(";")
-        return found
+        return self.listed(lambda: self.declarator(space, external, *kind))
 
     def variable_type(self) -> tuple[str, int, int]:
         """Return (type, bytes of an element, alignment) of a declaration."""
@@ -344,18 +350,15 @@ class ModuleParser(OperandParser):
             if text in (".v2", ".v4", ".v8"):
                 raise self.error("vector registers are not read by this front end")
             type_name = text[1:]
-        names: list[tuple[str, int | None]] = []
-        while True:
-            name = self.word()
-            if self.accept("<"):
-                names.append((name, self.integer()))
-                self.expect(">")
-            else:
-                names.append((name, None))
-            if not self.accept(","):
-                break
-        self.expect(";")
-        return syntax.Registers(type_name, tuple(names), line)
+        return syntax.Registers(type_name, tuple(self.listed(self.register_names)), line)
+
+    def register_names(self) -> tuple[str, int | None]:
+        """Take the name of a register, or that of several with their number."""
+        name, count = self.word(), None
+        if self.accept("<"):
+            count = self.integer()
+            self.expect(">")
+        return name, count
 
     # --- bodies -------------------------------------------------------------------------
 
@@ -392,11 +395,7 @@ class ModuleParser(OperandParser):
         token = self.take()
         self.expect(":")
         if self.accept(".branchtargets"):
-            targets = [self.word()]
-            while self.accept(","):
-                targets.append(self.word())
-            self.expect(";")
-            return syntax.Label(token.text, token.line, tuple(targets))
+            return syntax.Label(token.text, token.line, tuple(self.listed(self.word)))
         if self.now.text in (".callprototype", ".calltargets"):
             self.skip_statement()
         return syntax.Label(token.text, token.line)

@@ -543,9 +543,7 @@ class Execution(NamedTuple):
 
     def positions(self) -> Array:
         """Positions in the group of the lanes that take part."""
-        if self.guard is None:
-            return np.arange(self.group.lanes.size)
-        return np.flatnonzero(self.group.spread(self.guard))
+        return np.flatnonzero(self.mask())
 
     def some_positions(self) -> Array | None:
         """Positions in the group of the lanes that take part; None if all lanes do."""

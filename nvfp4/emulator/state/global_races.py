@@ -134,10 +134,7 @@ def unwatched(address, starts, ends):  # type: ignore[no-untyped-def]
 @loop
 def watched(address, starts, ends):  # type: ignore[no-untyped-def]
     """Whether a watched buffer holds one of the addresses."""
-    low, high = starts[0], ends[0]
-    for k in range(starts.shape[0]):
-        low = min(low, starts[k])
-        high = max(high, ends[k])
+    low, high = starts.min(), ends.max()
     for i in range(address.shape[0]):
         if low <= address[i] < high and _holder(address[i], starts, ends, -1) >= 0:
             return True
