@@ -44,7 +44,7 @@ _entries: dict[str, _Entry] = {}
 # Functions that work after a fault; all others fail as on a lost device.
 _ALWAYS = {
     *("register_module", "register_function", "register_variable"),
-    *("error_text", "error_name", "take_last_error", "cudaFree", "cudaFreeAsync"),
+    *("error_text", "error_name", "take_last_error", "cudaFree", "cudaFreeAsync", "destroy"),
     *("device_number", "device_name", "cudaMemGetInfo", "cudaDeviceGetAttribute", "new_handle"),
 }
 
