@@ -81,7 +81,7 @@ def launch(
     dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     registers = grid_barrier(runtime, function, *dims, shared_bytes, stream) if cooperative else {}
     early = bool(programmatic and not cooperative)
-    runtime.launch(function, *dims, arguments, shared_bytes, _valid(stream), registers, early)
+    runtime.launch(function, *dims, arguments, shared_bytes, stream, registers, early)
 
 
 # Functions and their limits
@@ -187,7 +187,7 @@ def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int, stream
         # Copies have a predicted time: to read and write a half takes as long as to write all.
         host_access.copy(address, address, size // 2)
 
-    graphs.do_in(_valid(stream), "cudaMemset", fill, reads=False)
+    graphs.do_in(stream, "cudaMemset", fill, reads=False)
 
 
 @entry()
@@ -220,7 +220,7 @@ def cudaMemcpy(
     if None in found:
         graphs.do(stream, copy)
     else:
-        graphs.do_in(_valid(stream), "cudaMemcpy", copy)
+        graphs.do_in(stream, "cudaMemcpy", copy)
 
 
 @entry()
@@ -245,25 +245,11 @@ def cudaMemGetInfo(runtime: CudaRuntime, free: int, total: int) -> None:
 
 # Streams and events: all work is done when a call returns; after a fault `entries.call` has raised.
 
-_FIRST_EVENT = 3  # behind the handles of the default stream
-_destroyed: set[int] = set()
-
-
-def _valid(handle: int, least: int = 0) -> int:
-    """Return the handle of a stream or an event. Raises CudaError for one that is destroyed, or
-    none."""
-    if handle < least or handle in _destroyed:
-        raise CudaError(Code.INVALID_RESOURCE_HANDLE, f"{handle:#x} is no stream or event")
-    return handle
-
-
-def _event(handle: int) -> int:
-    return _valid(handle, _FIRST_EVENT)
-
 
 @entry()
-def destroy(runtime: CudaRuntime, handle: int) -> None:
-    _destroyed.add(_event(handle))
+def destroy(runtime: CudaRuntime, event: int) -> None:
+    """Destroy an event, or a stream other than the default one."""
+    runtime.destroyed.add(event)
 
 
 @entry(gives=_ADDRESS)
@@ -274,10 +260,10 @@ def new_stream(runtime: CudaRuntime, flags: int) -> int:
 
 
 _of_streams: dict[str, Callable[..., None]] = {
-    "record_event": lambda _, event, at: stream_order.record(_event(event), _valid(at)),
-    "stream_waits": lambda _, stream, event: stream_order.wait(_valid(stream), _event(event)),
-    "synchronize_stream": lambda _, stream: stream_order.synchronize(_valid(stream)),
-    "synchronize_event": lambda _, event: stream_order.synchronize_event(_event(event)),
+    "record_event": lambda _, event, stream: stream_order.record(event, stream),
+    "stream_waits": lambda _, stream, event: stream_order.wait(stream, event),
+    "synchronize_stream": lambda _, stream: stream_order.synchronize(stream),
+    "synchronize_event": lambda _, event: stream_order.synchronize_event(event),
     "cudaDeviceSynchronize": lambda _: stream_order.synchronize(),
 }
 for _name, _function in _of_streams.items():

@@ -24,6 +24,10 @@ class _Entry:
     gives: Any
     """C type of the result, which is written to the address in the first word; None for a function
     that returns an error code."""
+    handles: tuple[int, ...]
+    """Indices of the arguments that are handles of streams."""
+    events: tuple[int, ...]
+    """Indices of those that are handles of events, or of streams that can be destroyed."""
 
     def __call__(self, words: int) -> int:
         target = ctypes.c_uint64.from_address(words).value if self.gives else 0
@@ -32,6 +36,9 @@ class _Entry:
         for index in self.texts:
             text = ctypes.string_at(given[index]) if given[index] else b""
             given[index] = text.decode(errors="replace")
+        for least, indices in ((0, self.handles), (_FIRST_EVENT, self.events)):
+            for index in indices:
+                runtime.RUNTIME.require_handle(given[index], least)
         result = self.function(runtime.RUNTIME, *given)
         if not self.gives:
             return result or 0
@@ -40,6 +47,9 @@ class _Entry:
         return 0
 
 
+_HANDLES = ("stream", "event")
+"""Names of the parameters that take handles."""
+_FIRST_EVENT = 3  # behind the handles of the default stream
 _entries: dict[str, _Entry] = {}
 # Functions that work after a fault; all others fail as on a lost device.
 _ALWAYS = {
@@ -62,7 +72,8 @@ def entry(name: str | None = None, gives: Any = None, count: int = 0) -> Callabl
         parameters = code.co_varnames[1 : code.co_argcount]
         kinds = [function.__annotations__.get(each) for each in parameters]
         texts = [i for i, kind in enumerate(kinds) if kind in (str, "str")]
-        made = _Entry(function, count or len(parameters), tuple(texts), gives)
+        handles = (tuple(i for i, n in enumerate(parameters) if n == of) for of in _HANDLES)
+        made = _Entry(function, count or len(parameters), tuple(texts), gives, *handles)
         _entries[name or function.__name__] = made
         return function
 

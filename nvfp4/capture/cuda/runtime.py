@@ -68,6 +68,7 @@ class CudaRuntime(Session):
         self._loading = threading.local()
         self._threads = threading.local()
         self._handles = itertools.count(_FIRST_HANDLE, 0x10)
+        self.destroyed: set[int] = set()
         self._modules: dict[int, Module] = {}
         self._with_suffix: dict[str, str] = {}
         self._kernels: dict[int, kernels.Kernel] = {}
@@ -213,6 +214,11 @@ class CudaRuntime(Session):
         """Return a handle for a new stream or event."""
         return next(self._handles)
 
+    def require_handle(self, handle: int, least: int) -> None:
+        """Raise CudaError for a stream or an event that is destroyed, or none."""
+        if handle < least or handle in self.destroyed:
+            raise CudaError(Code.INVALID_RESOURCE_HANDLE, f"{handle:#x} is no stream or event")
+
     def kernel(self, function: int) -> kernels.Kernel:
         """Return a kernel. Raises CudaError for a function that is no kernel, or not one of this
         device."""
@@ -246,7 +252,7 @@ class CudaRuntime(Session):
         self._allocated[address] = space, Buffer(f"the {size} bytes of {by}", address, size)
         return address
 
-    def free(self, address: int, pinned: bool = False) -> bool:
+    def free(self, address: int, pinned: bool) -> bool:
         """Free memory; return whether there was any of this kind at this address."""
         _, found = self._allocated.get(address, (None, None))
         if found is None or found.name.endswith(PINNING) != pinned:
