@@ -345,7 +345,8 @@ class _Compilation:
     def _refuse_undefined(self, objects: list[Path]) -> None:
         """Raise CompileError for the driver's functions without its library, as torch links none
         of it."""
-        if not any("lcuda" in word for word in flags.single_words(self.request.ldflags)):
+        given = flags.single_words(self.request.ldflags)
+        if not any(word == "-lcuda" or "libcuda.so" in word for word in given):
             command = ["nm", "--undefined-only", *map(str, objects)]
             listed = subprocess.run(command, capture_output=True, text=True)
             if found := _OF_DRIVER.search(listed.stdout):
