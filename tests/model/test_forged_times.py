@@ -483,8 +483,8 @@ def test_a_loop_of_unknown_length_takes_its_turns_once(turn: str) -> None:
     again = "add.u32 %r20, %r20, 4; setp.ne.u32 %p3, %r20, 0; @%p3 bra AGAIN;"
     text = "\n".join((begin, turn, again, "add.u32 %r100, %r100, %r31;"))
     launch = predict(GPUS["B200"], [count(kernel(text), 148, 512)], clean=True).kernels[0]
-    turns = launch.instructions / (148 * 16 * 500)
-    assert 1 < turns < (6 if turn is IN_ONE else 16)
+    least, most = (1, 6) if turn is IN_ONE else (4, 16)
+    assert least < launch.instructions / (148 * 16 * 500) < most
 
 
 def test_lanes_whose_code_stands_behind_the_rest_meet_the_others_where_they_come_back() -> None:

@@ -55,7 +55,7 @@ class CompiledKernel:
     program: Program
     blocks: list[CompiledBlock]
     lowered: Lowered
-    """What it was compiled from, with the registers behind the program's own."""
+    """The program as it was lowered, which has more registers than the program itself."""
     tracks_memory: bool
     """Whether undefined bits in shared and local memory are tracked, too."""
 
