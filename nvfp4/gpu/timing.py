@@ -12,11 +12,12 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, TypeVar
 
 import torch
+
+from nvfp4.records.base import Record
 
 T = TypeVar("T")
 
@@ -31,8 +32,7 @@ _release_threshold = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 _no_release = (1 << 64) - 1
 
 
-@dataclass(frozen=True)
-class CallTime:
+class CallTime(Record):
     """The times of a call."""
 
     call_ns: float

@@ -1,14 +1,13 @@
 """Parameters of a GPU in the model, and the error of a prediction that is not possible. Each GPU
 has its own file, with a source for each number."""
 
-from dataclasses import dataclass
+from nvfp4.records.base import Record
 
 Curve = tuple[tuple[int, float], ...]
 """(bytes in flight on each multiprocessor, GB/s of the whole GPU), in ascending order."""
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Record):
     """Latencies and intervals are in cycles of an SM, unless the name says otherwise.
 
     The pipe for multiplications has a heavy and a light half. An interval is the number of cycles

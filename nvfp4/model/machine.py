@@ -2,7 +2,7 @@
 serves the requests of each statement, from what `emulator.work` counts."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_type_hints
 
 import numpy as np
@@ -12,6 +12,7 @@ from nvfp4.emulator.state import barriers
 from nvfp4.emulator.work import SECTOR_BYTES, Asked, Sampled
 from nvfp4.model.gpu import Gpu, NoPrediction
 from nvfp4.model.sass import NO_SCOREBOARD, Code, Instruction
+from nvfp4.records.base import Record
 
 (
     FIXED, VARIABLE, LOAD, STORE, SHARED, BARRIER, ARRIVAL, ASYNC, COMMIT, AWAIT, BULK, BULK_WAIT,
@@ -61,8 +62,7 @@ _DEFAULT_LATENCY = 24
 al. 2018, table 4.1; Luo et al., arXiv 2402.13499, for Hopper)."""
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(Record):
     """The memory accesses of a statement over a launch."""
 
     requests: int = 0
@@ -131,8 +131,7 @@ def access(asked: Asked, spread: float, ctas: int) -> Access:
     )
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Record):
     """The resources that an instruction uses, in the order of the first parameters of
     `multiprocessor.simulate`."""
 

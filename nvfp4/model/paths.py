@@ -12,7 +12,6 @@ import re
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import median
 
 import highspy
@@ -22,6 +21,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.graph import DIVERGING, PARTED, PLAIN, UNKNOWN, Graph, graph_of
 from nvfp4.model.sass import Code, Instruction
+from nvfp4.records.base import Record
 
 _ANCHORS = frozenset(
     ("LDG", "STG", "LDS", "STS", "SHFL", "BAR", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDGSTS",
@@ -73,8 +73,7 @@ _NEGLIGIBLE = 4.0
 """A number of executions by a warp that is too small to matter."""
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(Record):
     """The instructions of a warp in the order of execution, and how often it executes each."""
 
     steps: Array
@@ -171,8 +170,7 @@ class Paths:
                 )
 
 
-@dataclass(frozen=True)
-class _Copies:
+class _Copies(Record):
     """The places of a statement in the machine code."""
 
     shares: dict[int, float]

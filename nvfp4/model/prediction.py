@@ -24,6 +24,7 @@ from nvfp4.model.paths import MEMORY, Paths, Trace
 from nvfp4.model.sass import Code
 from nvfp4.model.turns import Turns
 from nvfp4.records import prediction as records
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Dim3
 from nvfp4.records.texts import short_name
 
@@ -60,8 +61,7 @@ Simulated = tuple[float, Any, Any]
 """Cycles of an SM: total, by instruction, and by reason."""
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(Record):
     """A launch that was emulated."""
 
     ptx: str
@@ -98,8 +98,7 @@ class Host:
     """How often the host waits for the device behind the last launch."""
 
 
-@dataclass(frozen=True)
-class KernelTime:
+class KernelTime(Record):
     """The predicted time of a kernel."""
 
     kernel: str
@@ -119,8 +118,7 @@ class KernelTime:
     sms: int
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Record):
     """The predicted time of a call under the contest's clock."""
 
     gpu: str

@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from nvfp4.records.base import Record
 
 _limit_s = 60
 _registers = re.compile(r"Used (\d+) registers")
@@ -24,8 +25,7 @@ BROUGHT_BY = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisas
 """The packages that nvfp4 requires to get a program."""
 
 
-@dataclass(frozen=True)
-class MachineCode:
+class MachineCode(Record):
     """Registers and spilled bytes of a kernel; None if unknown."""
 
     registers: int | None = None

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from nvfp4.capture.cuda.compilers import CANNOT_BE_COMPILED, CompileError, LoadE
 from nvfp4.capture.cuda.source_lines import in_file, texts
 from nvfp4.capture.frames import users_file
 from nvfp4.capture.imports import when_imported
+from nvfp4.records.base import Record
 from nvfp4.records.launch_errors import RetargetError
 
 REPORT = ".retargeted.json"
@@ -184,8 +184,7 @@ def _explained(builder: Any) -> Callable[..., Any]:
     return build
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Record):
     """The last failed build in a folder."""
 
     file: Path

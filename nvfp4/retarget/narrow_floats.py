@@ -5,8 +5,8 @@ where the format has one (else its largest number), which is what the emulator d
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from nvfp4.records.base import Record
 from nvfp4.retarget.sequence import Impossible, Sequence, Text, rule
 from nvfp4.retarget.targets import Target, tensor_memory
 
@@ -18,8 +18,7 @@ _EACH_SIGN = 0x80008000
 _CANONICAL_NAN = 0x7FFF7FFF
 
 
-@dataclass(frozen=True)
-class Narrow:
+class Narrow(Record):
     """A float of `bits` bits, 4 or 8: sign, exponent, `mantissa` bits."""
 
     bits: int

@@ -3,16 +3,16 @@ replacement there, by name."""
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
+
+from nvfp4.records.base import Record
 
 _NAME = re.compile(r"sm_(\d+)([af]?)")
 # Architectures with features of their own, which PTX asks for by the suffix.
 _SPECIFIC = (90, 100, 101, 103, 110, 120, 121)
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Record):
     """An architecture such as sm_90a: number 90, suffix "a"."""
 
     number: int

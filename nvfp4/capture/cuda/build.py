@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from nvfp4.capture.cuda import compilers, flags, headers_of_torch, image_headers
 from nvfp4.capture.cuda.architectures import Capability, Image
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
 from nvfp4.capture.kernel import Resources
+from nvfp4.records.base import Record
 
 _HERE = Path(__file__).parent
 _OF_DRIVER = re.compile(r"(?<= )cu[A-Z]\w*$", re.MULTILINE)
@@ -54,8 +55,7 @@ _READ = {
 only one to know those of device code, and in a list of dependencies."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Record):
     """A file to compile: text to be written under a name, or a file that exists."""
 
     name: str
@@ -69,8 +69,7 @@ class Source:
         return self.name.endswith((".cu", ".cuh"))
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Record):
     """An extension to build."""
 
     name: str
@@ -87,8 +86,7 @@ class Request:
     include_paths: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Built:
+class Built(Record):
     """A compiled extension."""
 
     library: Path

@@ -6,15 +6,14 @@ RUNTIME: the address that C++ calls.
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from nvfp4.capture.codes import CudaError
 from nvfp4.capture.cuda import runtime
+from nvfp4.records.base import Record
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(Record):
     """A function that compiled host code can call."""
 
     function: Callable[..., Any]

@@ -10,9 +10,9 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from nvfp4.records.base import Record
 from nvfp4.records.launch_errors import NotInstalled
 
 NO_FILE = re.compile(
@@ -29,8 +29,7 @@ _OF_CUTLASS = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Family:
+class _Family(Record):
     """Headers of one origin."""
 
     name: str

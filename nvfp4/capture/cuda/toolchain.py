@@ -7,10 +7,10 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
 
 from nvfp4.capture.cuda.flags import OF_COMPILERS, inherited, own_variable
+from nvfp4.records.base import Record
 from nvfp4.records.launch_errors import NotInstalled, UnsupportedCall
 
 OLDEST_CUDA = (13, 0)
@@ -21,8 +21,7 @@ class MissingToolchain(NotInstalled):
     """This machine cannot compile CUDA C++."""
 
 
-@dataclass(frozen=True)
-class Toolchain:
+class Toolchain(Record):
     """The compilers for CUDA C++, by their paths."""
 
     nvcc: Path

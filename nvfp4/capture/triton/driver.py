@@ -3,7 +3,6 @@
 import re
 import sys
 import threading
-from dataclasses import dataclass
 from operator import index
 from typing import Any
 
@@ -16,6 +15,7 @@ from nvfp4.capture.torch_memory import kernel_memory
 from nvfp4.capture.triton import loading as lines
 from nvfp4.capture.triton.arguments import pack_arguments, pointer
 from nvfp4.capture.untimed import refuse_timing
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 
@@ -40,8 +40,7 @@ class DeviceIndex(int):
         return hash(self.arch)
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(Record):
     """The handle of a loaded kernel in Triton."""
 
     name: str

@@ -5,13 +5,12 @@ patches between others that look like the contest's, so that a sample does not t
 Every element is drawn, as a kernel could recognize repetitions.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
 from nvfp4.problems.nvfp4_gemv import reference
 from nvfp4.problems.nvfp4_gemv.task import input_t, n_padded, sf_vec_size
+from nvfp4.records.base import Record
 
 _checked_rows = 512
 """Rows of each batch, drawn at random: more would cost as much as the call."""
@@ -21,8 +20,7 @@ _one, _two = 0x38, 0x40
 """The numbers 1 and 2 as E4M3."""
 
 
-@dataclass(frozen=True)
-class Contents:
+class Contents(Record):
     """Inputs, and the results of some rows."""
 
     data: input_t

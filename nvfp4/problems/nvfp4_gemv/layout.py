@@ -1,15 +1,13 @@
 """How the tensors of a case lie in memory."""
 
-from dataclasses import dataclass
-
 import torch
 
 from nvfp4.problems import fp4_gemm
 from nvfp4.problems.nvfp4_gemv.task import n_padded, sf_vec_size
+from nvfp4.records.base import Record
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Record):
     """The layout of a tensor: stored contiguously as ``storage_shape`` and seen permuted by
     ``order``."""
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from nvfp4.problems.nvfp4_gemv.diagnosis.inputs import Inputs, read_inputs
 from nvfp4.problems.nvfp4_gemv.diagnosis.misreadings import misreadings
 from nvfp4.problems.nvfp4_gemv.diagnosis.where import region
 from nvfp4.problems.nvfp4_gemv.task import input_t, output_t
+from nvfp4.records.base import Record
 
 most_named = 3
 """The most causes that are named if they fit equally well; if there are more, none is."""
@@ -25,8 +25,7 @@ _values_tried, _places_tried = 40, 400
 _endless = 1e300
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Record):
     """The extent of a wrong output, and its likely causes."""
 
     wrong: int
