@@ -5,10 +5,10 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from nvfp4.capture.codes import Code, CudaError
 from nvfp4.capture.device import Device, runs_on
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Dim3, Examine
 from nvfp4.records.launch_errors import UnsupportedCall
 
@@ -22,8 +22,7 @@ _DEFAULT_SHARED = 8
 """cudaDevAttrMaxSharedMemoryPerBlock"""
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(Record):
     """Resources of a kernel as reported by ptxas: registers and bytes of local memory of a thread,
     bytes of static shared memory of a block.
     """
@@ -38,8 +37,7 @@ class Resources:
         return max(1, -(-self.registers // 8) * 8)
 
 
-@dataclass
-class Kernel:
+class Kernel(Record, frozen=False):
     """A __global__ function of a loaded module."""
 
     ptx: str

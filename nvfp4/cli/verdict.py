@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import Any, TypeVar
 
 from nvfp4.cli.b200 import read_counts
@@ -163,8 +163,7 @@ class Warning(Record):
     hint: str
 
 
-@dataclass
-class Verdict:
+class Verdict(Record, frozen=False):
     """Everything that ``--json`` shows."""
 
     submission: Submission

@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from nvfp4.emulator.arrays import Array, begin_of_runs, halves_of, pairs_of
+from nvfp4.records.base import Record
 
 _WARP = 32
 _SECTOR, _PIECE = np.uint64(5), np.uint64(9)
@@ -14,8 +15,7 @@ _SECTOR, _PIECE = np.uint64(5), np.uint64(9)
 _MOST_PLACES = 1 << 19
 
 
-@dataclass(frozen=True)
-class Updates:
+class Updates(Record):
     """How often atomics update each place, which is a word or a piece of 512 bytes. Each array has
     one element for each place."""
 
@@ -33,8 +33,7 @@ class Updates:
     """The smallest one, negated."""
 
 
-@dataclass
-class UpdateCounter:
+class UpdateCounter(Record, frozen=False):
     """Collects the updates of a launch."""
 
     requests: int = 0

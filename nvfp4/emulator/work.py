@@ -8,7 +8,7 @@ than L1 holds has come since.
 import re
 import secrets
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nvfp4.emulator.arrays import Array, begin_of_runs, distinct, halves_of, pairs_of
 from nvfp4.emulator.updates import UpdateCounter, Updates
+from nvfp4.records.base import Record
 
 SECTOR_BYTES = 32
 _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
@@ -38,8 +39,7 @@ def is_load(opcode: str) -> bool:
     return _LOADS.match(opcode) is not None
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(Record):
     """A statement's accesses in the thread blocks that were drawn."""
 
     lines: float
@@ -58,8 +58,7 @@ class Sampled:
     """Warps of the thread block that ask for a sector at the same time."""
 
 
-@dataclass
-class Asked:
+class Asked(Record, frozen=False):
     """Memory that a statement asked for, summed over a launch."""
 
     requests: int = 0
@@ -89,8 +88,7 @@ class Asked:
         return max(self.turns, self.passes, self.local_lines, self.sectors)
 
 
-@dataclass
-class Work:
+class Work(Record, frozen=False):
     """The work of a launch by kind of warp.
 
     Warps that ran every basic block equally often are of one kind, and so are CTAs with the same
@@ -152,8 +150,7 @@ class Work:
         return int((self.warps @ np.array(counts, np.int64)).max(initial=0))
 
 
-@dataclass
-class WorkCounter:
+class WorkCounter(Record, frozen=False):
     """Collects the work of a launch, batch by batch."""
 
     samples: bool = False

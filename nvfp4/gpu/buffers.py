@@ -5,12 +5,12 @@ They lie in an anonymous file or in memory of a device. Both map it by a descrip
 
 import mmap
 import os
-from dataclasses import dataclass
 
 import torch
 
 from nvfp4.contract.tree import Tree
 from nvfp4.gpu.device_memory import Place, allocate, open_memory
+from nvfp4.records.base import Record
 from nvfp4.records.files import sealed_file
 
 output_name = "output"
@@ -40,8 +40,7 @@ def _on(device: str, inputs: Tree) -> Sizes:
     return {name: storage.nbytes for name, storage in pairs if storage.device == device}
 
 
-@dataclass
-class SharedBuffers:
+class SharedBuffers(Record, frozen=False):
     """Flat uint8 tensors by name."""
 
     tensors: dict[str, torch.Tensor]

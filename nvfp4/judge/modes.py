@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -76,8 +76,7 @@ cases_at_once = 3
 """Number of cases whose further calls are interleaved; all are in memory."""
 
 
-@dataclass
-class Judge:
+class Judge(Record, frozen=False):
     """Writes every verdict; a method for each mode."""
 
     _process: SubmissionProcess

@@ -4,7 +4,7 @@ import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import lru_cache, partial
 from typing import Any
 
@@ -84,8 +84,7 @@ class Counted(Record):
     if there was none."""
 
 
-@dataclass
-class Host:
+class Host(Record, frozen=False):
     """Copies, operators and waits that host code adds to a call's launches."""
 
     copied: list[int] = field(default_factory=list)

@@ -7,8 +7,10 @@ So neither dependences nor the latencies of simple instructions have to be guess
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
+
+from nvfp4.records.base import Record
 
 NO_SCOREBOARD = 7
 
@@ -25,8 +27,7 @@ _INDIRECT = ("BRX", "JMX", "BRXU")
 _ENDS = ("BRA", "EXIT", "JMP", "RET", "CALL", *_INDIRECT)
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(Record):
     """One instruction."""
 
     opcode: str
@@ -51,8 +52,7 @@ class Instruction:
         return self.opcode.partition(".")[0]
 
 
-@dataclass
-class Block:
+class Block(Record, frozen=False):
     """Straight-line code: the instructions [start, end)."""
 
     index: int
@@ -79,8 +79,7 @@ class Block:
         return range(self.start, self.end)
 
 
-@dataclass
-class Code:
+class Code(Record, frozen=False):
     """The machine code of a kernel: its instructions, and the blocks that they form."""
 
     instructions: list[Instruction]

@@ -14,7 +14,7 @@ else:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Record:
-    """Makes each class derived from it a frozen dataclass; eq: see ``dataclass``."""
+    """Makes each class derived from it a dataclass; eq, frozen: see ``dataclass``."""
 
-    def __init_subclass__(cls, eq: bool = True) -> None:
-        dataclass(frozen=True, eq=eq)(cls)
+    def __init_subclass__(cls, eq: bool = True, frozen: bool = True) -> None:
+        dataclass(frozen=frozen, eq=eq)(cls)

@@ -1,7 +1,7 @@
 """Costs of the kernels of a call by line: the emulator counts it, `nvfp4 explain` shows it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nvfp4.records.base import Record
 from nvfp4.records.failures import Finding
@@ -49,8 +49,7 @@ class ReadCost(Record):
         return self.requested_bytes / max(self.distinct_bytes, 1)
 
 
-@dataclass
-class LineCost:
+class LineCost(Record, frozen=False):
     """Counts of a line over the launch."""
 
     file: str | None

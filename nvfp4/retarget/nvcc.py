@@ -24,13 +24,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.cuda.architectures import fits, names, split_architectures
 from nvfp4.capture.cuda.compilers import by_source
 from nvfp4.capture.cuda.flags import device_linking, options
+from nvfp4.records.base import Record
 from nvfp4.records.launch_errors import CaptureError
 from nvfp4.retarget.extensions import REPORT
 
@@ -99,8 +99,7 @@ def run_steps(
                 raise BuildFailed(by_source(str(failed), Path(kept))) from None
 
 
-@dataclass
-class _Steps:
+class _Steps(Record, frozen=False):
     """The steps of an nvcc command."""
 
     commands: list[str]

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from nvfp4.emulator.ptx.parser import ModuleParser
@@ -25,8 +25,7 @@ _CLUSTERS = re.compile(
 _SINCE = {80: (7, 0), 86: (7, 1), 87: (7, 4), 89: (7, 8), 90: (8, 0), 100: (8, 6), 120: (8, 7)}
 
 
-@dataclass
-class KernelRewrite:
+class KernelRewrite(Record, frozen=False):
     """The changes to a kernel or device function."""
 
     kernel: str

@@ -9,7 +9,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +19,7 @@ from nvfp4.capture.codes import Code, CudaError, error_text
 from nvfp4.capture.cuda.build import Built
 from nvfp4.capture.emulated_gpu import EmulatedGpu
 from nvfp4.capture.session import Session
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Buffer, Dim3, Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall, refused
 
@@ -35,8 +36,7 @@ FindVariable = Callable[[str, str], Buffer]
 """Returns the memory of a module's variable, given the module's PTX and the name."""
 
 
-@dataclass
-class Module:
+class Module(Record, frozen=False):
     """The code of a loaded module."""
 
     ptx: tuple[str, ...]
@@ -47,8 +47,7 @@ class Module:
     """The architectures that it was compiled for."""
 
 
-@dataclass
-class _Errors:
+class _Errors(Record, frozen=False):
     """Errors of one thread."""
 
     last: Code = Code.SUCCESS

@@ -3,10 +3,10 @@
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from nvfp4.capture.session import Session
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Note
 
 _NOT_CHOSEN = [math.inf] * 3
@@ -36,8 +36,7 @@ def try_once(session: Session, original: Callable[..., Any]) -> Callable[..., An
     return bench
 
 
-@dataclass
-class _Tuning:
+class _Tuning(Record, frozen=False):
     """One call of a tuned kernel: the number of configurations tried, and the one chosen."""
 
     tried: int = 0

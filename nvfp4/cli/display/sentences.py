@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from rich.text import Text
@@ -11,6 +10,7 @@ from nvfp4.cli.judging.unclear_policy import way_out
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, seconds, several
 from nvfp4.cli.verdict import CaseResult, TestResult, Verdict
+from nvfp4.records.base import Record
 from nvfp4.records.failures import ADVICE, BY_SUBMISSION, Finding, Place
 
 _shown_failures = 3
@@ -204,8 +204,7 @@ def who(place: Place) -> str:
     return f", by CTA {tuple(place.cta)}, thread {tuple(place.thread)}"
 
 
-@dataclass
-class Summary:
+class Summary(Record, frozen=False):
     """One finding, summed over all cases."""
 
     finding: Finding

@@ -7,7 +7,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import Problem, read_file, shape_of
 from nvfp4.cli.text import visible_json
 from nvfp4.cli.verdict import BenchmarkResult, CaseResult, Device, Result, Submission, Verdict
+from nvfp4.records.base import Record
 from nvfp4.records.cases import full_range_suffix
 from nvfp4.records.failures import Failure, read_failure
 from nvfp4.records.processes import VARIABLE, end_last_turn, wait_for_another_turn
@@ -59,8 +60,7 @@ class Observer:
         """A case is over; one that has passed may fail later."""
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Record):
     """The cases to judge, and how."""
 
     tests: list[str]
@@ -164,8 +164,7 @@ def _run_alone(bot: Bot) -> tuple[str | None, bool]:
     return reason if ended.exit_code else None, False
 
 
-@dataclass
-class _Listener:
+class _Listener(Record, frozen=False):
     """Tells the observer about the device and the beginning and end of each case, and the pace
     about its duration."""
 
@@ -233,8 +232,7 @@ def _left_out(result: Result, reason: str) -> Result:
     return replace(result, status="skipped", message=reason, failure=None)
 
 
-@dataclass
-class _Judgement:
+class _Judgement(Record, frozen=False):
     """A judgement in progress, which fills the verdict."""
 
     bot: Bot

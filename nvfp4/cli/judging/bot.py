@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from nvfp4.cli.errors import SetupError, no_room, no_room_codes
 from nvfp4.cli.judging.processes import end, prepare, start, watched
 from nvfp4.cli.problem import Problem, package_path
 from nvfp4.cli.text import visible
+from nvfp4.records.base import Record
 from nvfp4.records.files import clear, open_plain_file
 from nvfp4.records.options import Options
 from nvfp4.records.processes import KEPT_BACK, VARIABLE, Process, Tail, Turn
@@ -62,8 +63,7 @@ def has_driver() -> bool:
     return any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/dxg"))
 
 
-@dataclass
-class ProcessResult:
+class ProcessResult(Record, frozen=False):
     """The end of a process."""
 
     exit_code: int
@@ -97,8 +97,7 @@ class ProcessResult:
         return True
 
 
-@dataclass(frozen=True)
-class Bot:
+class Bot(Record):
     """Runs judges with the submission, device, seed and time limit that the user chose.
 
     Every run has a new staging folder, so that a submission cannot leave anything to the next one.

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 
 from nvfp4.cli.display.sentences import summarise
@@ -13,6 +13,7 @@ from nvfp4.cli.problem import find_problem
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.text import one_line, visible
 from nvfp4.cli.verdict import Verdict
+from nvfp4.records.base import Record
 from nvfp4.records.costs import all_lines
 from nvfp4.records.options import Options
 
@@ -22,8 +23,7 @@ longest_source = 600_000
 _longest_line = 400
 
 
-@dataclass
-class SourceLine:
+class SourceLine(Record, frozen=False):
     """An annotated line of a submission."""
 
     number: int
@@ -36,8 +36,7 @@ class SourceLine:
     """(kind, text) of what was found there; kinds are failure, finding and cost."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Record):
     """The annotated source of a submission."""
 
     lines: list[SourceLine]

@@ -6,8 +6,6 @@ there before; in some orders they do at once. For the race check they may arrive
 between.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nvfp4.emulator.arrays import Array, distinct
@@ -20,10 +18,10 @@ from nvfp4.emulator.ptx.syntax import Operand, Register
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN
+from nvfp4.records.base import Record
 
 
-@dataclass
-class _Packet:
+class _Packet(Record, frozen=False):
     """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]. clock[i]:
     that of its warp when it told an mbarrier, or 0. due[i]: whether it has not landed yet."""
 
@@ -180,11 +178,7 @@ def commit_group(site: Site) -> Action:
 def wait_group(site: Site) -> Action:
     """Wait until at most N groups of the thread are under way, or for all its copies."""
     keep = site.integer(0) if "wait_group" in site.parts else None
-
-    def run(ex: Execution) -> None:
-        ex.batch.kept(PendingCopies).land(ex.lanes(), keep)
-
-    return site.action("copy", run)
+    return site.action("copy", lambda ex: ex.batch.kept(PendingCopies).land(ex.lanes(), keep))
 
 
 @instruction("cp.async.mbarrier", operands="[]", modifiers="arrive! noinc shared shared::cta b64")

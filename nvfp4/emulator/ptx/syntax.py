@@ -4,7 +4,7 @@ The flat kernel has no calls and scopes; every name is a register, an address, a
 register.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -204,8 +204,7 @@ class Function(Record):
     line: int
 
 
-@dataclass
-class Module:
+class Module(Record, frozen=False):
     """All that a PTX text declares."""
 
     version: str = ""
@@ -231,8 +230,7 @@ def tells(instruction: Instruction) -> bool:
     return head in ("atom", "red") or (arrives and head in ("mbarrier", "bar", "barrier"))
 
 
-@dataclass
-class Program:
+class Program(Record, frozen=False):
     """A kernel ready for `flow`."""
 
     kernel: str

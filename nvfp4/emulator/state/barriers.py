@@ -5,28 +5,25 @@ is known to those that have waited; what it does in between is not. An arrival t
 only what a fence before it has covered.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.group import Grid
 from nvfp4.emulator.state.races import Clocks
+from nvfp4.records.base import Record
 
 BARRIERS = 16
 """The barriers of a CTA."""
 
 
-@dataclass
-class Waiting:
+class Waiting(Record, frozen=False):
     """Lanes that a barrier keeps, and the block where they go on."""
 
     lanes: Array
     block: int
 
 
-@dataclass
-class Opening:
+class Opening(Record, frozen=False):
     """The lanes that took part when a barrier opened."""
 
     ctas: Array

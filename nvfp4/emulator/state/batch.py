@@ -5,7 +5,7 @@ import math
 import mmap
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Hazards
 from nvfp4.emulator.state.witness import Witness
 from nvfp4.emulator.work import WorkCounter
+from nvfp4.records.base import Record
 from nvfp4.records.launch import Dim3, Launch
 
 MULTIPROCESSORS, WARPS_OF_A_MULTIPROCESSOR = 148, 64
@@ -76,8 +77,7 @@ class Origin(NamedTuple):
     related: tuple[Related, ...] = ()
 
 
-@dataclass
-class LaunchState:
+class LaunchState(Record, frozen=False):
     """A launch while it runs."""
 
     asked: Launch
@@ -205,8 +205,7 @@ CLOCK_REGISTERS = {
 _TICK = 16
 
 
-@dataclass
-class Signals:
+class Signals(Record, frozen=False):
     """A record that instructions write and the scheduler reads after every basic block."""
 
     released: list[tuple[Array, int]] = field(default_factory=list)

@@ -6,7 +6,7 @@ hundreds of loads at one line.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.native import BANKS, Visited
+from nvfp4.records.base import Record
 
 WARP = 32
 
@@ -23,8 +24,7 @@ Place = tuple[str, int] | int
 """(file, line) of the user's source, or the line of PTX where that is not known."""
 
 
-@dataclass(frozen=True)
-class BankConflict:
+class BankConflict(Record):
     """The bank conflicts of one request to shared memory."""
 
     ways: int
@@ -34,8 +34,7 @@ class BankConflict:
     lanes: tuple[int, ...]
 
 
-@dataclass
-class SiteTally:
+class SiteTally(Record, frozen=False):
     """Counts of one instruction."""
 
     nbytes: int = 0
@@ -69,8 +68,7 @@ class SiteTally:
     last: tuple[int, Array] | None = field(default=None, repr=False)
 
 
-@dataclass
-class Requests:
+class Requests(Record, frozen=False):
     """Flat addresses, and the requests of warps that they belong to."""
 
     address: Array
@@ -82,8 +80,7 @@ class Requests:
     """Converts a position in the arrays to a lane number of the batch."""
 
 
-@dataclass
-class Touched:
+class Touched(Record, frozen=False):
     """The bytes of a buffer that a line reads."""
 
     name: str

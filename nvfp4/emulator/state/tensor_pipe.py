@@ -17,7 +17,7 @@ of shared memory remember the last operation that read them.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.tensor_memory import COLUMNS, LANES
+from nvfp4.records.base import Record
 
 
 class TensorFences:
@@ -231,8 +232,7 @@ class _Together(NamedTuple):
     shape: Shape | None
 
 
-@dataclass(frozen=True)
-class Conflict:
+class Conflict(Record):
     """A race of an access with an earlier one."""
 
     what: str
@@ -244,8 +244,7 @@ class Conflict:
     """Whether only a tcgen05.fence is missing."""
 
 
-@dataclass
-class _Pending:
+class _Pending(Record, frozen=False):
     """An access of a warp in progress: its words, and the kind of stamps that it leaves."""
 
     kind: int
@@ -253,8 +252,7 @@ class _Pending:
     parts: Array
 
 
-@dataclass
-class Pipe:
+class Pipe(Record, frozen=False):
     """The tensor pipe of a CTA or of a pair of CTAs."""
 
     performed: int = 0

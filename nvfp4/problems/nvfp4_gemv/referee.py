@@ -1,7 +1,6 @@
 """The referee of NVFP4 GEMV. It is our own code, so that it runs in the judge's process."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -14,6 +13,7 @@ from nvfp4.problems.nvfp4_gemv.extras import names
 from nvfp4.problems.nvfp4_gemv.gpu_reference import expected_output
 from nvfp4.problems.nvfp4_gemv.layout import Layout, dimensions, layouts
 from nvfp4.problems.nvfp4_gemv.task import TestSpec, input_t, k_multiple, output_dtypes
+from nvfp4.records.base import Record
 from nvfp4.records.cases import Case, CaseError
 
 largest = 2**31 - 1
@@ -54,8 +54,7 @@ def _leaf(number: int, name: str, layout: Layout) -> Leaf:
     return Leaf(name, number, name_of(layout.dtype), shape, strides, 0, words)
 
 
-@dataclass
-class _Known:
+class _Known(Record, frozen=False):
     """Inputs in the reference's form, with the results computed so far."""
 
     data: input_t
