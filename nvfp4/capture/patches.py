@@ -3,11 +3,10 @@
 import os
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from nvfp4.records.launch_errors import CaptureError
-
-_missing = object()
 
 
 class UnsupportedVersion(CaptureError, ImportError):
@@ -25,12 +24,15 @@ class Patches:
     """Replaced attributes and environment variables; `undo` puts them back."""
 
     def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any]] = []
-        self._variables: dict[str, str | None] = {}
+        self._originals = ExitStack()
+        self._overridden: list[tuple[type, str]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set `owner.name`; `undo` deletes it again if only a base class had it."""
-        self._replaced.append((owner, name, vars(owner).get(name, _missing)))
+        if name in vars(owner):
+            self._originals.callback(setattr, owner, name, vars(owner)[name])
+        else:
+            self._originals.callback(delattr, owner, name)
         setattr(owner, name, value)
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -43,25 +45,19 @@ class Patches:
     def override(self, owner: type, name: str, make: Callable[[Any], Any]) -> None:
         """Set `owner.name`, which may be inherited, to `make(original)`, unless that was done
         before."""
-        if not any(each is owner and held == name for each, held, _ in self._replaced):
+        if (owner, name) not in self._overridden:
+            self._overridden.append((owner, name))
             self.set(owner, name, make(getattr(owner, name)))
 
     def set_variable(self, name: str, value: str) -> None:
         """Set an environment variable."""
-        self._variables.setdefault(name, os.environ.get(name))
+        if name in os.environ:
+            self._originals.callback(os.environ.update, {name: os.environ[name]})
+        else:
+            self._originals.callback(os.environ.pop, name, None)
         os.environ[name] = value
 
     def undo(self) -> None:
         """Put everything back, last first."""
-        while self._replaced:
-            owner, name, original = self._replaced.pop()
-            if original is _missing:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-        for name, value in self._variables.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        self._variables.clear()
+        self._overridden.clear()
+        self._originals.close()

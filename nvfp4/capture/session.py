@@ -1,7 +1,7 @@
 """The receiver of a front end's launches, and notes on the next launch."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from nvfp4.capture.device import Device, device_for
@@ -43,17 +43,10 @@ class Session:
         self._device, self._run = device_for(arch), run
         self.memory, self.examine = memory or ListedMemory(), examine
         self.forget()
-        try:
-            remove = install()
-        except BaseException:
-            self.end()
-            raise
-
-        def stop() -> None:
-            remove()
-            self.end()
-
-        return stop
+        with ExitStack() as stack:
+            stack.callback(self.end)
+            stack.callback(install())
+            return stack.pop_all().close
 
     def forget(self) -> None:
         """Discard the state of an earlier interception."""

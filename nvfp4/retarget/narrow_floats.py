@@ -51,28 +51,25 @@ def narrow_conversion(s: Sequence, target: Target) -> bool:
         raise Impossible("stochastic rounding exists on sm_100a only")
     if target.number >= max((100 if t in _SMALLER else 89 for t in narrow), default=0):
         return False
-    if len(s.types) != 2 or s.has("scaled::n2::ue8m0"):
-        raise Impossible("this conversion is not in the table of rewrites")
-    into, source = s.types
-    if into == "f16x2" and source in NARROW:
-        _to_halves(s, source)
-    elif into in NARROW and source in ("f32", "f16x2", "bf16x2"):
-        _from_floats(s, NARROW[into], source)
-    else:
-        raise Impossible("this conversion is not in the table of rewrites")
-    return True
+    if len(s.types) == 2 and not s.has("scaled::n2::ue8m0"):
+        into, source = s.types
+        if into == "f16x2" and source in NARROW:
+            return _to_halves(s, source)
+        if into in NARROW and source in ("f32", "f16x2", "bf16x2"):
+            return _from_floats(s, NARROW[into], source)
+    raise Impossible("this conversion is not in the table of rewrites")
 
 
 # --- to f16x2 ------------------------------------------------------------------------------
 
 
-def _to_halves(s: Sequence, source: str) -> None:
+def _to_halves(s: Sequence, source: str) -> bool:
     """Move the bits of each lane to where f16 has them; a product corrects the exponent's bias."""
     opcode, *sources = _DECODERS[source](s)
     if not s.has("relu"):
-        s.perform(opcode, s.operand(0), *sources)
-        return
-    s.perform("max.NaN.f16x2", s.operand(0), s.value(opcode, *sources), s.value("mov.b32", 0))
+        return s.perform(opcode, s.operand(0), *sources)
+    halves = s.value(opcode, *sources)
+    return s.perform("max.NaN.f16x2", s.operand(0), halves, s.value("mov.b32", 0))
 
 
 def _e2m1(s: Sequence) -> tuple[Text, ...]:
@@ -128,7 +125,7 @@ def _with_nan(halves: str, which: str) -> tuple[Text, ...]:
 # --- from floats ---------------------------------------------------------------------------
 
 
-def _from_floats(s: Sequence, form: Narrow, source: str) -> None:
+def _from_floats(s: Sequence, form: Narrow, source: str) -> bool:
     """Convert from two f32, the first of which becomes the upper lane, or from the halves of a
     pair."""
     if source == "f32":
@@ -141,7 +138,7 @@ def _from_floats(s: Sequence, form: Narrow, source: str) -> None:
     relu = s.has("relu")
     lower, upper = _code(s, low, form, relu), _code(s, high, form, relu)
     both = s.value("or.b32", lower, s.value("shl.b32", upper, form.bits))
-    s.perform("cvt.u8.u32" if form.bits == 4 else "cvt.u16.u32", s.operand(0), both)
+    return s.perform("cvt.u8.u32" if form.bits == 4 else "cvt.u16.u32", s.operand(0), both)
 
 
 def _code(s: Sequence, value: str, form: Narrow, relu: bool) -> str:

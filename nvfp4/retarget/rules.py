@@ -20,8 +20,7 @@ def two_singles(s: Sequence, target: Target) -> bool:
     opcode = s.node.opcode.replace("f32x2", "f32")
     halves = [s.halves(index, "b32") for index in range(1, len(s.operands))]
     low, high = (s.value(opcode, *sources) for sources in zip(*halves, strict=True))
-    s.perform("mov.b64", s.operand(0), f"{{{low}, {high}}}")
-    return True
+    return s.perform("mov.b64", s.operand(0), f"{{{low}, {high}}}")
 
 
 @rule("add", "sub", "fma")
@@ -31,8 +30,7 @@ def mixed(s: Sequence, target: Target) -> bool:
         return False
     narrow, last = s.types[1], len(s.operands) - 1
     sources = [s.value(f"cvt.f32.{narrow}", s.held(index, "b16")) for index in range(1, last)]
-    s.perform(s.without(narrow), s.operand(0), *sources, s.operand(last))
-    return True
+    return s.perform(s.without(narrow), s.operand(0), *sources, s.operand(last))
 
 
 @rule("min", "max")
@@ -44,8 +42,7 @@ def three_sources(s: Sequence, target: Target) -> bool:
     if s.has("abs"):
         sources = [s.value("abs.f32", source) for source in sources]
     opcode = s.without("abs")
-    s.perform(opcode, s.operand(0), s.value(opcode, *sources[:2]), sources[2])
-    return True
+    return s.perform(opcode, s.operand(0), s.value(opcode, *sources[:2]), sources[2])
 
 
 @rule("add", "sub", "mul")
@@ -58,8 +55,7 @@ def bf16_by_fma(s: Sequence, target: Target) -> bool:
     constant = {"add": _ONE, "sub": _MINUS_ONE, "mul": _MINUS_ZERO}[s.parts[0]]
     other = s.value(f"mov.{kind}", constant | constant << 16 if lanes == 2 else constant, kind=kind)
     sources = {"add": (a, other, b), "sub": (b, other, a), "mul": (a, b, other)}[s.parts[0]]
-    s.perform(f"fma.rn.{s.types[0]}", s.operand(0), *sources)
-    return True
+    return s.perform(f"fma.rn.{s.types[0]}", s.operand(0), *sources)
 
 
 # Loads and stores that are wider than the target's.
@@ -79,8 +75,7 @@ def wide_access(s: Sequence, target: Target) -> bool:
         return False
     opcode = s.without(*hints)
     if not wide:
-        s.perform(opcode, *(s.operand(index) for index in range(len(s.operands))))
-        return True
+        return s.perform(opcode, *map(shown, s.operands))
     count = next(part for part in s.parts if part in _HALF_OF)
     opcode = opcode.replace(f".{count}.", f".{_HALF_OF[count]}.")
     data, memory = (0, 1) if s.parts[0] == "ld" else (1, 0)
@@ -111,8 +106,8 @@ def bulk_copy_into_the_cta(s: Sequence, target: Target) -> bool:
         return False
     if "shared::cta" not in s.parts[: s.parts.index("global")]:
         return False
-    s.perform(s.node.opcode.replace("shared::cta", "shared::cluster", 1), *map(shown, s.operands))
-    return True
+    opcode = s.node.opcode.replace("shared::cta", "shared::cluster", 1)
+    return s.perform(opcode, *map(shown, s.operands))
 
 
 # Instructions of a warp, barriers, fences and launch control.
@@ -145,8 +140,7 @@ def _wider_scope(s: Sequence) -> bool:
     if not s.has("cluster"):
         return False
     opcode = ".".join("gpu" if part == "cluster" else part for part in s.parts)
-    s.perform(opcode, *map(shown, s.operands))
-    return True
+    return s.perform(opcode, *map(shown, s.operands))
 
 
 @rule("mbarrier")
@@ -154,8 +148,7 @@ def polled_wait(s: Sequence, target: Target) -> bool:
     """Before sm_90 replace try_wait by test_wait; a try_wait may give up at any time, too."""
     if target.number >= 90 or not s.has("try_wait"):
         return False
-    s.perform(s.node.opcode.replace("try_wait", "test_wait"), *map(s.operand, range(3)))
-    return True
+    return s.perform(s.node.opcode.replace("try_wait", "test_wait"), *map(s.operand, range(3)))
 
 
 _ALONE = {
@@ -176,5 +169,4 @@ def cluster_registers(s: Sequence, target: Target) -> bool:
     source = _ALONE.get(s.operand(1))
     if source is None:
         return False
-    s.perform(s.node.opcode, s.operand(0), source)
-    return True
+    return s.perform(s.node.opcode, s.operand(0), source)

@@ -84,9 +84,11 @@ class Sequence:
         """Emit an instruction that sets fresh registers only."""
         self.lines.append(_line(opcode, operands))
 
-    def perform(self, opcode: Text, *operands: Text) -> None:
-        """Emit an instruction that sets registers of the kernel, or touches memory."""
+    def perform(self, opcode: Text, *operands: Text) -> bool:
+        """Emit an instruction that sets registers of the kernel, or touches memory. Return True,
+        as a rule does that has replaced the instruction."""
         self.lines.append(self._guard + _line(opcode, operands))
+        return True
 
     def text(self) -> str:
         """Return the sequence as PTX that replaces the instruction."""

@@ -204,27 +204,23 @@ def sign_and_magnitude(type_: Type) -> tuple[np.unsignedinteger[Any], np.unsigne
 
 @instruction("abs", "neg", types=FLOATS)
 def _sign_only(m: Modifiers) -> Op:
+    """abs and neg. A NaN becomes canonical; in f64 it keeps its sign and becomes quiet."""
     ftz, type_ = m.flag("ftz"), m.type(*FLOATS)
-    return m.op(kind(type_), [type_.register], [type_.register], _with_sign(m.mnemonic, type_, ftz))
-
-
-def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
-    """Return abs or neg. A NaN becomes canonical; in f64 it keeps its sign and becomes quiet."""
     sign, clear = sign_and_magnitude(type_)
-    if type_.name == "f32" and not ftz:
-        return compiled.kernel(f"{name}.f32")
 
     def lane(word: Array) -> Array:
         if ftz:
             word = flush(word, format_of(type_))
-        result = word & clear if name == "abs" else word ^ sign
+        result = word & clear if m.mnemonic == "abs" else word ^ sign
         if type_.name == "f64":
             return keep_nan(result, word)
         form = format_of(type_)
         infinity = form.sign - form.smallest_normal
         return np.where((word & clear) > infinity, clear, result)
 
-    return on_each_lane(lane, type_)
+    compiles = type_.name == "f32" and not ftz
+    function = compiled.kernel(f"{m.mnemonic}.f32") if compiles else on_each_lane(lane, type_)
+    return m.op(kind(type_), [type_.register], [type_.register], function)
 
 
 @instruction("copysign")

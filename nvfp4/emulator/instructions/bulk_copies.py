@@ -12,6 +12,7 @@ import numpy as np
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, TensorMapError
 from nvfp4.emulator.instructions import action, copy_engine, global_access, shared_access, tiles
 from nvfp4.emulator.instructions.access_shape import spaces_of
+from nvfp4.emulator.instructions.copy_engine import BulkGroups
 from nvfp4.emulator.ptx.syntax import Memory, Operand
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.batch import Execution
@@ -95,7 +96,7 @@ class _Copies(Record):
                     lanes.append(at.lane)
                     where.append(each[mbar or 0])
             if mbar is None:
-                batch.kept(copy_engine.BulkGroups).add(at, partial(self.move, at, own))
+                batch.kept(BulkGroups).add(at, partial(self.move, at, own))
         if mbar is not None and nbytes:
             addresses, count = np.array(where, np.uint64), np.array(nbytes, np.int64)
             copy_engine.complete(self.site, batch, np.array(lanes), addresses, count)
@@ -205,22 +206,14 @@ def tensor(site: action.Site) -> action.Action:
 @action.instruction("cp.async.bulk.commit_group")
 def commit_group(site: action.Site) -> action.Action:
     """Make a group of what the thread has issued since its last commit."""
-
-    def run(ex: Execution) -> None:
-        ex.batch.kept(copy_engine.BulkGroups).commit(ex.lanes())
-
-    return action.Action("copy", [], [], run)
+    return site.action("copy", lambda ex: ex.batch.kept(BulkGroups).commit(ex.lanes()))
 
 
 @action.instruction("cp.async.bulk.wait_group", operands="_")
 def wait_group(site: action.Site) -> action.Action:
     """Wait until at most N groups are under way: cp.async.bulk.wait_group{.read} N."""
     groups = site.integer(0)
-
-    def run(ex: Execution) -> None:
-        ex.batch.kept(copy_engine.BulkGroups).wait(ex.lanes(), groups)
-
-    return action.Action("copy", [], [], run)
+    return site.action("copy", lambda ex: ex.batch.kept(BulkGroups).wait(ex.lanes(), groups))
 
 
 @action.instruction(
