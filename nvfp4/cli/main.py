@@ -277,13 +277,10 @@ def tune(submission: Path, cases: tuple[str, ...], device: str, model: str | Non
 @click.argument(
     "files", metavar="FILE FILE ...", nargs=-1, type=click.Path(dir_okay=False, path_type=Path)
 )
-@click.option(
-    "--rounds",
-    default=8,
-    show_default=True,
+@parameters.setting(
+    "In each, a fresh process of every file is timed. More rounds show smaller differences.",
+    *(8, click.IntRange(3, 10_000), "--rounds"),
     metavar="N",
-    type=click.IntRange(3, 10_000),
-    help="In each, a fresh process of every file is timed. More rounds show smaller differences.",
 )
 @parameters.problem_option
 @parameters.device_option()
@@ -307,15 +304,8 @@ def compare(files: tuple[Path, ...], rounds: int, **options: Any) -> None:
 
 
 @main.command(epilog="nvfp4 log\nnvfp4 log -n 5 --json")
-@click.option(
-    "-n",
-    "--number",
-    "most",
-    default=20,
-    show_default=True,
-    metavar="N",
-    type=click.IntRange(1, 2**31),
-    help="How many to show.",
+@parameters.setting(
+    "How many to show.", 20, click.IntRange(1, 2**31), "-n", "--number", "most", metavar="N"
 )
 @parameters.json_option
 def log(most: int, as_json: bool) -> None:

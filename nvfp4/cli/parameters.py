@@ -54,6 +54,11 @@ def flag(meaning: str, *names: str) -> Callable[[F], F]:
     return click.option(*names, is_flag=True, help=meaning)
 
 
+def setting(meaning: str, default: Any, kind: Any, *names: str, **more: Any) -> Callable[[F], F]:
+    """An option with a value, whose default --help shows if there is one."""
+    return click.option(*names, default=default, show_default=True, type=kind, help=meaning, **more)
+
+
 def device_option(meaning: str = "Where to judge.") -> Callable[[F], F]:
     """--device, a GPU or none."""
     return click.option("--device", default="auto", type=DeviceType(), help=meaning)
@@ -62,22 +67,17 @@ def device_option(meaning: str = "Where to judge.") -> Callable[[F], F]:
 def output_option(meaning: str, default: str | None = None) -> Callable[[F], F]:
     """-o, --output, the file to write."""
     kind: Any = click.Path(dir_okay=False, path_type=Path)
-    names, shown = ("-o", "--output"), default is not None
-    return click.option(*names, default=default, show_default=shown, type=kind, help=meaning)
+    return setting(meaning, default, kind, "-o", "--output")
 
 
 def timeout_option(meaning: str) -> Callable[[F], F]:
     """--timeout, in seconds."""
-    kind = SecondsType(1, 3600)
-    return click.option(
-        "--timeout", "timeout_s", default=170.0, show_default=True, type=kind, help=meaning
-    )
+    return setting(meaning, 170.0, SecondsType(1, 3600), "--timeout", "timeout_s")
 
 
 def _choice(name: str, values: Sequence[str], meaning: str) -> Callable[[F], F]:
     """Return an option that takes one of some values, by default the first."""
-    kind = click.Choice(values)
-    return click.option(name, default=values[0], show_default=True, type=kind, help=meaning)
+    return setting(meaning, values[0], click.Choice(values), name)
 
 
 def arch_option(meaning: str) -> Callable[[F], F]:
@@ -213,13 +213,7 @@ explain_options = _all(
     problem_option,
     arch_option("What kernels are emulated as."),
     model_option,
-    click.option(
-        "--top",
-        default=5,
-        show_default=True,
-        type=click.IntRange(1, 100),
-        help="How many lines get a sentence.",
-    ),
+    setting("How many lines get a sentence.", 5, click.IntRange(1, 100), "--top"),
     flag("Show the PTX of each line, with counts.", "--ptx"),
     flag("Show the machine code of each line.", "--sass"),
     timeout_option("Seconds for all shapes."),

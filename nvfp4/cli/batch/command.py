@@ -77,6 +77,17 @@ def _judge(
             path, sha256 = line["submission"]["path"], line["submission"]["sha256"]
             known.setdefault(sha256, {})[path] = line
 
+    def lines_of(
+        paths: Sequence[Path], sha256: str | None, verdict: Line, same_as: str | None = None
+    ) -> list[Line]:
+        """Return a line for each path with the same content. same_as: the judged path, if it is
+        not among these."""
+        lines = []
+        for path in paths:
+            lines.append(line_of(verdict, path, sha256, same_as, options))
+            same_as = same_as or str(path)
+        return lines
+
     def add(lines: list[Line]) -> None:
         for line in lines:
             tally.add(line)  # an interrupt may come while the file is written
@@ -87,7 +98,7 @@ def _judge(
 
     def told(candidate: eval_process.Candidate, verdict: dict[str, Any]) -> None:
         tally.judged += 1
-        lines = _lines(candidate.paths, candidate.sha256, verdict, None, options)
+        lines = lines_of(candidate.paths, candidate.sha256, verdict)
         if file is None:
             keep_printed(lines[0], candidate.content)
         add(lines)
@@ -95,7 +106,7 @@ def _judge(
     candidates, unreadable = eval_process.read_candidates(paths)
     for path, error in unreadable:
         verdict = error_object(error.code, str(error), error.hint)
-        add([line_of(verdict, path, None, None, options)])
+        add(lines_of([path], None, verdict))
     new = []
     hashes: dict[tuple[str, ...], str | None] = {}
     for candidate in candidates:
@@ -115,25 +126,9 @@ def _judge(
         missing = [path for path in candidate.paths if str(path) not in lines]
         line = next(iter(lines.values()))
         first = line["same_as"] or line["submission"]["path"]
-        add(_lines(missing, candidate.sha256, line, first, options))
+        add(lines_of(missing, candidate.sha256, line, first))
     tally.begin(len(new))
     tally.gpus = judges.judge(new, told)
-
-
-def _lines(
-    paths: Sequence[Path],
-    sha256: str,
-    verdict: dict[str, Any],
-    same_as: str | None,
-    options: dict[str, Any],
-) -> list[Line]:
-    """Return a line for each path with the same content. same_as: the judged path, if it is not
-    among these."""
-    lines = []
-    for path in paths:
-        lines.append(line_of(verdict, path, sha256, same_as, options))
-        same_as = same_as or str(path)
-    return lines
 
 
 def _counts(line: Line, options: dict[str, Any]) -> bool:
