@@ -53,11 +53,7 @@ def _blamed(file: int, case: int | None) -> Iterator[None]:
 
 
 def time_round(
-    files: Sequence[Path],
-    cases: Sequence[Case],
-    options: Options,
-    limits: DeviceLimits,
-    referee: Referee,
+    files: list[Path], cases: list[Case], options: Options, limits: DeviceLimits, referee: Referee
 ) -> list[list[float]]:
     """Time a fresh process of each file: medians in microseconds [files][cases].
 

@@ -2,6 +2,7 @@
 set, min, max."""
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,11 @@ def _bitwise(m: Modifiers) -> Op:
     return m.op("logic", [register] * function.nin, [register], function)
 
 
-@instruction("lop3")
-def _lop3(m: Modifiers) -> Op:
+@instruction("lop3", "prmt")
+def _compiled(m: Modifiers) -> Op:
     m.type("b32")
-    return m.op("logic", ["b32"] * 4, ["b32"], compiled.lop3)
+    count, function = (4, compiled.lop3) if m.mnemonic == "lop3" else (3, compiled.kernel("prmt"))
+    return m.op("logic", ["b32"] * count, ["b32"], function)
 
 
 @instruction("shl", "shr")
@@ -60,12 +62,6 @@ def _funnel_shift(m: Modifiers) -> Op:
         return (pool >> n.astype(np.uint64)).astype(np.uint32)
 
     return m.op("logic", ["b32"] * 3, ["b32"], function)
-
-
-@instruction("prmt")
-def _prmt(m: Modifiers) -> Op:
-    m.type("b32")
-    return m.op("logic", ["b32"] * 3, ["b32"], compiled.kernel("prmt"))
 
 
 @instruction("bmsk")
@@ -344,10 +340,7 @@ def float_extreme(
     def function(*words: Array) -> Array:
         if ftz and form is not None:
             words = tuple(flush(word, form) for word in words)
-        result = pair(words[0], words[1])
-        for word in words[2:]:
-            result = pair(result, word)
-        return result
+        return reduce(pair, words)
 
     return function
 

@@ -360,25 +360,20 @@ class _Linker:
         if name in self.calls:
             hint = "calls are inlined; write the recursion as a loop"
             raise self.unsupported(f"recursion of {name}", node, hint)
-        self.inline(function, results, arguments, node)
+        self.inline(function, (*results, *arguments), node)
 
     def unsupported(self, what: str, node: syntax.Instruction, hint: str) -> UnsupportedInstruction:
         return UnsupportedInstruction(what, where=self.place(node.line, node.text), hint=hint)
 
     def inline(
-        self,
-        function: syntax.Function,
-        results: tuple[syntax.Operand, ...],
-        arguments: tuple[syntax.Operand, ...],
-        node: syntax.Instruction,
+        self, function: syntax.Function, given: tuple[syntax.Operand, ...], node: syntax.Instruction
     ) -> None:
         formals = (*function.results, *function.parameters)
-        actuals = (*results, *arguments)
-        if len(formals) != len(actuals):
-            raise self.error(f"{function.name} takes {len(formals)} arguments, not {len(actuals)}")
+        if len(formals) != len(given):
+            raise self.error(f"{function.name} takes {len(formals)} arguments, not {len(given)}")
         end = self.label_behind(node)
         bound: dict[str, Binding] = {}
-        for formal, actual in zip(formals, actuals, strict=True):
+        for formal, actual in zip(formals, given, strict=True):
             value = self.operand(actual)
             if not isinstance(value, syntax.Address):
                 raise self.error(f"argument {formal.name} of {function.name} cannot be passed")

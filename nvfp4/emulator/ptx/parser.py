@@ -203,8 +203,7 @@ class ModuleParser(OperandParser):
         line = self.now.line
         entry = self.take().text == ".entry"
         results = self.formals() if self.now.text == "(" else ()
-        name = self.word()
-        self.function = name
+        name = self.function = self.word()
         parameters = self.formals() if self.now.text == "(" else ()
         required = cluster = most = None
         while True:

@@ -104,11 +104,7 @@ def on_values(function: Callable[..., Any], type_: Type) -> Callable[..., Array]
 
     if dtype == raw:
         return function
-
-    def lifted(*words: Array) -> Array:
-        return function(*[word.view(dtype) for word in words]).view(raw)
-
-    return lifted
+    return lambda *words: function(*[word.view(dtype) for word in words]).view(raw)
 
 
 def on_lanes(

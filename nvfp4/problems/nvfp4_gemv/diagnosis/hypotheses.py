@@ -40,11 +40,7 @@ def from_values(inputs: Inputs, mismatch: Mismatch, kept: bool) -> Iterator[Hypo
 def _carried_batches(inputs: Inputs) -> Predict:
     """Predict sums that are carried on from batch to batch. They are computed exactly, as rounded
     ones may cancel."""
-
-    def predict(batch: int, rows: Array) -> Array:
-        return sum(inputs.operands(each, rows).exact() for each in range(batch + 1))
-
-    return predict
+    return lambda batch, rows: sum(inputs.operands(b, rows).exact() for b in range(batch + 1))
 
 
 def from_places(mismatch: Mismatch) -> Iterator[Hypothesis]:
