@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -56,18 +57,13 @@ def start(
 
     def install() -> Callable[[], None]:
         RUNTIME.find_variable = find_variable
-        forget = [when_imported("torch.utils.cpp_extension", adapt_extensions)]
-        put = patches.set
-        put(ctypes.CDLL, "__init__", _refusing_libraries(ctypes.CDLL.__init__))
-        # Each package is adapted once it is imported.
-        forget += [when_imported(n, functools.partial(each, put)) for n, each in _ADAPTERS.items()]
-
-        def remove() -> None:
-            for each in forget:
-                each()
-            patches.undo()
-
-        return remove
+        stop = ExitStack()
+        stop.callback(patches.undo)
+        stop.callback(when_imported("torch.utils.cpp_extension", adapt_extensions))
+        patches.set(ctypes.CDLL, "__init__", _refusing_libraries(ctypes.CDLL.__init__))
+        for package, adapt in _ADAPTERS.items():  # once it is imported
+            stop.callback(when_imported(package, functools.partial(adapt, patches.set)))
+        return stop.close
 
     return RUNTIME.start(run, arch, memory, examine, install)
 

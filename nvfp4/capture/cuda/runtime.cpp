@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -103,6 +104,12 @@ const char *text_of(const char *question, cudaError_t error) {
 // Defines a function that asks Python, under a name, with these arguments.
 #define FORWARD(name, parameters, ...) \
   cudaError_t name parameters { return ask(__VA_ARGS__); }
+// Defines a function that launches a kernel, which is named by a value of a type.
+#define LAUNCH(name, Kernel, cooperative)                                                     \
+  cudaError_t name(Kernel kernel, dim3 grid, dim3 block, void **arguments, size_t shared,     \
+                   cudaStream_t stream) {                                                     \
+    return launch(kernel, grid, block, arguments, shared, stream, cooperative);               \
+  }
 // Defines a function that carries out a statement, without Python, and succeeds.
 #define SUCCEED(name, parameters, statement) \
   cudaError_t name parameters { statement; return cudaSuccess; }
@@ -144,21 +151,12 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
 }
 SUCCEED(__cudaGetKernel, (cudaKernel_t *kernel, const void *function),
         *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void *>(function)))
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
-                               size_t shared, cudaStream_t stream) {
-  return launch(kernel, grid, block, arguments, shared, stream);
-}
+LAUNCH(__cudaLaunchKernel, cudaKernel_t, false)
 
 // Launches.
 
-cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
-                             size_t shared, cudaStream_t stream) {
-  return launch(function, grid, block, arguments, shared, stream);
-}
-cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block,
-                                        void **arguments, size_t shared, cudaStream_t stream) {
-  return launch(function, grid, block, arguments, shared, stream, true);
-}
+LAUNCH(cudaLaunchKernel, const void *, false)
+LAUNCH(cudaLaunchCooperativeKernel, const void *, true)
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function,
                                 void **arguments) {
   dim3 grid = config->gridDim, block = config->blockDim, cluster(1, 1, 1);
@@ -327,16 +325,13 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
 // Some headers of CUDA 13 declare it, too.
 cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long,
                                     cudaDriverEntryPointQueryResult *found) {
-  const struct {
-    const char *name;
-    void *function;
-  } known[] = {
+  const std::pair<const char *, void *> known[] = {
       {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(cuTensorMapEncodeTiled)},
       {"cuGetErrorString", reinterpret_cast<void *>(cuGetErrorString)},
   };
   *function = nullptr;
-  for (const auto &each : known) {
-    if (!std::strcmp(each.name, symbol)) *function = each.function;
+  for (const auto &[name, address] : known) {
+    if (!std::strcmp(name, symbol)) *function = address;
   }
   if (found) {
     *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;

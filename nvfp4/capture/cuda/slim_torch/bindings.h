@@ -111,6 +111,16 @@ struct Caster<at::Scalar> {
   static PyObject* cast(const at::Scalar& value) { return cast_scalar(value); }
 };
 
+// Puts the values into a new list or tuple of their number.
+template <typename T, typename Values>
+PyObject* filled(PyObject* list_or_tuple, const Values& values) {
+  Py_ssize_t i = 0;
+  for (const auto& value : values) {
+    set_item(list_or_tuple, i++, Caster<T>::cast(value));
+  }
+  return list_or_tuple;
+}
+
 template <typename T>
 struct Caster<std::vector<T>> : Holder<std::vector<T>> {
   bool load(PyObject* source) {
@@ -125,12 +135,7 @@ struct Caster<std::vector<T>> : Holder<std::vector<T>> {
     return items.size() >= 0;
   }
   static PyObject* cast(const std::vector<T>& values) {
-    PyObject* list = new_list(static_cast<Py_ssize_t>(values.size()));
-    Py_ssize_t i = 0;
-    for (const auto& value : values) {
-      set_item(list, i++, Caster<T>::cast(value));
-    }
-    return list;
+    return filled<T>(new_list(static_cast<Py_ssize_t>(values.size())), values);
   }
   static std::string name() { return "list[" + Caster<T>::name() + "]"; }
 };
@@ -143,13 +148,8 @@ struct Caster<c10::ArrayRef<T>> : Holder<c10::ArrayRef<T>> {
     this->held = values.value();
     return loaded;
   }
-  static PyObject* cast(c10::ArrayRef<T> value) {
-    const auto size = static_cast<Py_ssize_t>(value.size());
-    PyObject* tuple = new_tuple(size);
-    for (Py_ssize_t i = 0; i < size; ++i) {
-      set_item(tuple, i, Caster<T>::cast(value[static_cast<size_t>(i)]));
-    }
-    return tuple;
+  static PyObject* cast(c10::ArrayRef<T> values) {
+    return filled<T>(new_tuple(static_cast<Py_ssize_t>(values.size())), values);
   }
   static std::string name() { return "Tuple[" + Caster<T>::name() + ", ...]"; }
 };

@@ -8,8 +8,8 @@
 #include <cuda_fp6.h>
 #include <cuda_fp8.h>
 #define SLIM_CONVERSION(function, value) inline C10_HOST_DEVICE function { return value; }
-#else
-#define SLIM_CONVERSION(function, value) function;  // in slim_torch.cpp
+#elif !defined(SLIM_CONVERSION)  // slim_torch.cpp has them
+#define SLIM_CONVERSION(function, value) function;
 #endif
 
 namespace slim {

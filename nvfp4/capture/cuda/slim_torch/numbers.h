@@ -115,7 +115,6 @@ class Scalar {
 }  // namespace c10
 
 namespace torch {
-using namespace at;
 using Dtype = at::ScalarType;
 constexpr at::ScalarType kUInt8 = at::kByte, kInt8 = at::kChar, kInt16 = at::kShort,
                          kInt32 = at::kInt, kInt64 = at::kLong, kFloat16 = at::kHalf,

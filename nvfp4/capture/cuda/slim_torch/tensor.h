@@ -234,7 +234,3 @@ Tensor ones_like(const Tensor& like, TensorOptions options = {});
 inline int64_t size(const Tensor& tensor, int64_t dim) { return tensor.size(dim); }
 
 }  // namespace at
-
-namespace torch {
-using namespace at;
-}
