@@ -13,14 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nvfp4.cli.errors import SetupError, no_room, no_room_codes
 from nvfp4.cli.judging.processes import end, prepare, start, watched
 from nvfp4.cli.problem import Problem, package_path
 from nvfp4.cli.text import visible
-from nvfp4.records.base import Record
 from nvfp4.records.files import clear, open_plain_file
 from nvfp4.records.options import Options
 from nvfp4.records.processes import KEPT_BACK, VARIABLE, Process, Tail, Turn
@@ -43,6 +42,8 @@ longest_wait_s = 60.0
 longest_line_bytes = 64 << 10
 """Limit on a line, larger than any that eval.py writes; the rest of a longer line is dropped."""
 
+Look = Callable[[], None]
+"""Looks now and then at what a silent process is doing."""
 OnResult = Callable[[str, str], "bool | None"]
 """A callback for each result; True ends the run."""
 
@@ -63,7 +64,8 @@ def has_driver() -> bool:
     return any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/dxg"))
 
 
-class ProcessResult(Record, frozen=False):
+@dataclass
+class ProcessResult:
     """The end of a process."""
 
     exit_code: int
@@ -81,11 +83,7 @@ class ProcessResult(Record, frozen=False):
         return True
 
     def take_all(
-        self,
-        fd: int,
-        deadline: float,
-        on_result: OnResult | None = None,
-        look: Callable[[], None] | None = None,
+        self, fd: int, deadline: float, on_result: OnResult | None = None, look: Look | None = None
     ) -> bool:
         """Note the results that come through a pipe, until the writer is gone or the time is up.
 
@@ -97,7 +95,8 @@ class ProcessResult(Record, frozen=False):
         return True
 
 
-class Bot(Record):
+@dataclass(frozen=True)
+class Bot:
     """Runs judges with the submission, device, seed and time limit that the user chose.
 
     Every run has a new staging folder, so that a submission cannot leave anything to the next one.
@@ -336,7 +335,7 @@ def _run(
     environment: dict[str, str],
     timeout_s: float,
     on_result: OnResult | None = None,
-    look: Callable[[], None] | None = None,
+    look: Look | None = None,
     turn: AbstractContextManager[object] | None = None,
 ) -> ProcessResult:
     """Run a judge, with a result pipe if there is ``on_result``; kill it after the time limit.
@@ -399,9 +398,7 @@ def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown()
 
 
-def _results(
-    fd: int, deadline: float, look: Callable[[], None] | None = None
-) -> Iterator[tuple[str, str]]:
+def _results(fd: int, deadline: float, look: Look | None = None) -> Iterator[tuple[str, str]]:
     """Yield key and value of every line, until the writer is gone or the time is up."""
     pending = b""
     with selectors.DefaultSelector() as selector:
