@@ -484,6 +484,7 @@ kept = []
 {RIGHT.partition("    for x")[0]}
     found = [options["scale"] * x + y for x, y, _ in pairs]
 """
+STATIC = "found = [a.copy_(b) for a, b in zip(kept, found)] or found; kept[:] = found"
 SETS = """
 import triton, triton.language as tl
 @triton.jit
@@ -500,9 +501,10 @@ def sets(place):
         (SHARES, "pairs[0][0].zero_()", "output.mismatch", 0),
         (KEEPS, "counts.zero_()", None, 1),
         (KEEPS, "pairs[0][0].zero_()", "output.mismatch", 1),
-        (KEEPS, "found = [a.copy_(b) for a, b in zip(kept, found)] or found; kept[:] = found",
-         "output.overwritten", 0),
+        (KEEPS, STATIC, "output.overwritten", 0),
+        (KEEPS, f"{STATIC}; pairs[0][2].copy_(found[0])", "output.overwritten", 0),
         (CAPTURES, "kept or kept.append(found[0].sum().item())", None, 0),
+        (CAPTURES, "kept or kept.extend(found); found[0].copy_(kept[0])", "output.mismatch", 0),
         (CAPTURES, "found[0].sum().item()", "contract.not_capturable", 0),
         (CAPTURES, "kept or kept.extend(torch.zeros(99, 1, device='cuda')); sets[1,](kept[0]); "
          "found[0].mul_(kept.pop().add_(1))", "output.mismatch", 0),

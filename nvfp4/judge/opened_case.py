@@ -177,6 +177,11 @@ class OpenedCase:
             self._number = next(_numbers)  # no address is used for two cases
         self.resume()
 
+    def _move(self) -> None:
+        """Continue at other addresses. Raises SubmissionFailed, OutOfTime."""
+        self._number = next(_numbers)
+        self.resume()
+
     def resume(self) -> None:
         """Return to this case after another one. Raises SubmissionFailed, OutOfTime."""
         plan = self.plan
@@ -216,7 +221,10 @@ class OpenedCase:
         """Make a call on ``data``, check inputs and output, and return its nanoseconds by the
         judge's clock. Raises SubmissionFailed."""
         if self._calls == "graph" and self._warm != self._setup.process.pid:
-            self.judged_request(data, messages.Call(), messages.Called, check=False)
+            self._move()  # the contest's call outside a graph is one on a copy of the inputs
+            other = self._setup.referee.redraw(self.case, secrets.randbits(62))
+            self.judged_request(other, messages.Call(), messages.Called, check=False)
+            self._move()
             self._warm, self._is_first, self.predicted = self._setup.process.pid, True, {}
         call = messages.Call(self._calls == "graph")
         answered = self.judged_request(data, call, messages.Called, check)
@@ -230,16 +238,30 @@ class OpenedCase:
         """Raise SubmissionFailed if the first output has changed, unless the contest keeps only one
         or it lies in an input, which the judge fills for each call."""
         inputs = [self.buffers.tensors[n] for n in self.plan.inputs.names if n in self._sizes]
-        within = any(same_bytes(a, b) for a in inputs for b in self.returned().storages)
-        if within or 2 * sum(each.nbytes for each in inputs) > _together_bytes:
+        if 2 * sum(each.nbytes for each in inputs) > _together_bytes:
             return
-        self.ask(messages.HandOverAgain(first=True), messages.Done)
         kept = self._first.setdefault((self._setup.process.pid, self._number), self.returned())
-        now = parts(kept.tree, self.buffers.tensors[shared.output_name])
-        if not kept.same_bits(Output(kept.tree, now)):
+        now = self._first_output_now(kept)
+        if all(map(same_bytes, kept.storages, now)):
+            return
+        self._invert(inputs)
+        elsewhere = self._first_output_now(kept)
+        self._invert(inputs)
+        pairs = zip(kept.storages, now, elsewhere, strict=True)
+        if any(same_bytes(b, c) and not same_bytes(a, b) for a, b, c in pairs):
             message = "a later call has overwritten the output of an earlier one: in a benchmark "
             message += "the contest keeps all outputs of several calls and checks them afterwards"
             raise SubmissionFailed("output.overwritten", message)
+
+    def _invert(self, tensors: Sequence[torch.Tensor]) -> None:
+        for each in tensors:
+            each.bitwise_not_()
+        wait_until_idle(self._setup.device)
+
+    def _first_output_now(self, first: Output) -> list[torch.Tensor]:
+        self.ask(messages.HandOverAgain(first=True), messages.Done)
+        held = self.buffers.tensors[shared.output_name].clone()
+        return parts(first.tree, held)
 
     def call_on_changed_inputs(self, drawn: Drawn) -> None:
         """Make another call on what the last one has left of its inputs. Raises SubmissionFailed if

@@ -23,6 +23,8 @@ from nvfp4.records.ranges import taken_ranges
 from nvfp4.records.source import show_as
 from nvfp4.worker.runner import Runner
 
+_permute = torch.Tensor.permute  # a submission may replace the attributes of torch
+
 
 class ForwardedLaunches(Interception):
     """Sends every launch of this process to the executor, and gives torch a CUDA device."""
@@ -140,4 +142,4 @@ class EmulatedRunner(Runner):
         self.output = output
         for tensor, leaf, at in zip(tensors, self.output.leaves, places(self.output), strict=False):
             host = stream_order.waits(), stream_order.operators()
-            self.launches.gpu.hand_over(tensor.permute(outermost_first(leaf)), at, *host)
+            self.launches.gpu.hand_over(_permute(tensor, outermost_first(leaf)), at, *host)

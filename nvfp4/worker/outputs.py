@@ -44,7 +44,7 @@ def output_tree(output: Any, expected: Tree | None, device: str, room_bytes: int
 
 def _refuse_other(output: torch.Tensor, leaf: Leaf | None, device: str) -> None:
     returned = None
-    if type(output) is not torch.Tensor:
+    if type(output) not in (torch.Tensor, torch.nn.Parameter):
         returned = f"a {type(output).__name__}"
     elif output.layout != torch.strided:
         returned = f"a tensor with layout {output.layout}"
