@@ -25,9 +25,10 @@ _SECTOR_SHIFT, _LINES_SHIFT = np.uint64(5), np.uint64(2)
 _DRAWN_OF_A_BATCH, _MOST_DRAWN = 4, 1 << 15
 TENSOR = 0
 """In place of a statement's position, for the cycles of tensor cores."""
-CHAINED, CHAINED_LOADS, _EMPTIED = -1, -2, -3
-"""The same, for instructions and loads that follow each other, and for CTAs whose L1 is emptied."""
-ANYWHERE = -4
+CHAINED, CHAINED_LOADS, CHAINED_COPIES, _EMPTIED = -1, -2, -3, -4
+"""The same, for instructions, loads and asynchronous copies that follow each other, and for CTAs
+whose L1 is emptied."""
+ANYWHERE = -5
 """The same, for what has parted lanes of a warp."""
 _LOADS = re.compile(r"(?!.*\.(shared|param|local))(ld|ldu|atom)\b")
 _L1_SECTORS = (256 << 10) // SECTOR_BYTES
@@ -123,6 +124,10 @@ class Work(Record, frozen=False):
     chained_loads: dict[int, int] = field(default_factory=dict)
     """The same, for loads that may wait for memory."""
 
+    chained_copies: int = 0
+    """The most asynchronous copies of a CTA each of which began after the one before had been
+    waited for, at an mbarrier or as a bulk group."""
+
     rejoined: dict[int, set[int]] = field(default_factory=dict)
     """Blocks at which lanes of a warp met that had gone different ways, and the branches that had
     parted them, by position; ANYWHERE stands for any."""
@@ -213,8 +218,8 @@ class WorkCounter(Record, frozen=False):
 
     def spend(self, start: int, spent: Array) -> None:
         """Record what each CTA of the batch spends on a statement, int64[CTAs]: cycles or sectors.
-        start: its position in the PTX text, negative for turns of atomics, or TENSOR, CHAINED or
-        CHAINED_LOADS."""
+        start: its position in the PTX text, negative for turns of atomics, or TENSOR, or one of
+        those that are CHAINED."""
         self._spent[start] = self._spent.get(start, 0) + spent
 
     def work(self, starts: list[dict[int, str]]) -> Work:
@@ -230,6 +235,7 @@ class WorkCounter(Record, frozen=False):
         ctas, asked = list(self._ctas), dict(self.asked)
         tensor_cycles = max(self._most.pop(TENSOR, {0: 0}).values())
         chained, loaded = (self._most.pop(each, {}) for each in (CHAINED, CHAINED_LOADS))
+        copied = max(self._most.pop(CHAINED_COPIES, {0: 0}).values())
         of_blocks = np.array([warps[list(kind)].sum(axis=0) for kind in ctas])
         of_kind = Counter(self._of_cta.values())
         for start, most in self._most.items():
@@ -240,7 +246,7 @@ class WorkCounter(Record, frozen=False):
             each.uneven = max(each.uneven, rate * whole / max(self._total[start], 1))
         return Work(
             warps, ctas, self._of_cta, starts, asked, self.waits, self.timed,
-            self.updates.found(), self.updates.requests, tensor_cycles, chained, loaded,
+            self.updates.found(), self.updates.requests, tensor_cycles, chained, loaded, copied,
             dict(self.rejoined),
         )  # fmt: skip
 

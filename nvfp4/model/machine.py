@@ -39,7 +39,7 @@ _TENSOR_MEMORY = frozenset(("LDTM", "STTM", "UTCCP"))
 _NONE = frozenset(("NOP", "BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "RET", "CALL", "BREAK"))
 GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
 _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
-_PAST_L1 = re.compile(r"^ATOM|\.STRONG\.(GPU|SYS)|\.BYPASS|\.NA\b")
+_PAST_L1 = re.compile(r"^ATOM|\.STRONG\.(GPU|SYS)|\.BYPASS|\.(NA|MMIO)\b")
 _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
 _SUMMING = frozenset(("REDUX", "CREDUX", "VOTE", "VOTEU"))
 """With one of them, one lane updates a word for its warp."""
@@ -244,7 +244,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, residen
     if name == "LDC" and access.passes and access.requests:  # else of shared memory
         cycles = _SLOW_READ * access.passes / access.requests
         return Use(LOAD, LSU, 2, _DEFAULT_LATENCY, busy=cycles)
-    if name == "LDGDEPBAR":
+    if name in ("LDGDEPBAR", "UTMACMDFLUSH"):
         return Use(COMMIT, ISSUE, 1)
     if name == "DEPBAR" and ".LE" in each.opcode:
         groups = _GROUPS.search(each.text)
@@ -260,11 +260,13 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, residen
         rest = max(access.copied - access.copied_fresh, 0.0) / executions
         return Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest, busy=busy)
     if name in ("SYNCS", "ARRIVES") and access.passes and "CCTL" not in each.opcode:
-        if "TRYWAIT" in each.opcode or name == "ARRIVES":
+        if "PHASECHK" in each.opcode or name == "ARRIVES":
             raise NoPrediction("lanes of a warp wait for mbarriers that lie in one bank")
         busy = access.passes / access.shared_requests
         return Use(SHARED, LSU, 2, gpu.shared_latency, busy=busy)
-    if name == "SYNCS" and "TRYWAIT" in each.opcode:
+    if name == "ARRIVES":  # when the warp's copies have come
+        return Use(BULK, UNIFORM, 2)
+    if name == "SYNCS" and "PHASECHK" in each.opcode:
         return Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
     if name == "MEMBAR":
         return Use(VARIABLE, UNIFORM, _FENCE)

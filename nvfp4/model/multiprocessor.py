@@ -45,6 +45,15 @@ def memory_cycles(bytes_in_flight, curve_bytes, curve_cycles):  # type: ignore[n
 
 
 @loop
+def _wanted(waits, share):  # type: ignore[no-untyped-def]
+    """Return how many copies must have come after this many waits, each for `share` of them: for at
+    least one more than before where some waits are for fewer."""
+    if share == np.floor(share):
+        return np.int64(waits * share)
+    return np.int64(np.floor((waits - 1) * share)) + 1
+
+
+@loop
 def simulate(  # type: ignore[no-untyped-def]
     kind, pipe, interval, latency, own, shared, busy, own_rate, shared_rate, issue, stall, waits,
     sets, reads, sharers, cold, trace, trace_start, of_warp, of_cta, resident, spacing, cta_start,
@@ -111,7 +120,7 @@ def simulate(  # type: ignore[no-untyped-def]
     started = min(ctas, resident)
     unfinished = np.zeros(resident, np.int64)
     total_bulks = np.zeros(of_warp.shape[0], np.int64)
-    bulks_a_wait = np.ones(of_warp.shape[0], np.int64)
+    bulks_a_wait = np.ones(of_warp.shape[0])
     issues = np.zeros(of_warp.shape, np.bool_)
     # What a CTA copies is shared out among the waits of the warp that waits most often.
     for c in np.unique(of_cta):
@@ -123,7 +132,7 @@ def simulate(  # type: ignore[no-untyped-def]
                 issues[c, w] |= kind[trace[k]] == machine.BULK
                 of_one += kind[trace[k]] == machine.BULK_WAIT
             total_waits = max(total_waits, of_one)
-        bulks_a_wait[c] = max(1, total_bulks[c] // total_waits)
+        bulks_a_wait[c] = max(1.0, total_bulks[c] / total_waits)
     kind_of = of_cta[:resident].copy()
     # The number that an SM gives a warp decides its scheduler (G. Smith, NVIDIA's forum, 174892).
     # Equal warps of CTAs side by side are spread: kernels with one idle or one busy warp in eight
@@ -185,7 +194,7 @@ def simulate(  # type: ignore[no-untyped-def]
         k = kind[i]
         if k == machine.BULK_WAIT:
             cta = slot // warps
-            wanted = (waited[slot] + 1) * bulks_a_wait[kind_of[cta]]
+            wanted = _wanted(waited[slot] + 1, bulks_a_wait[kind_of[cta]])
             # A trace has turns without a copy among those with one, where a loop has them last.
             issuer = issues[kind_of[cta], slot % warps] and bulks[cta] > 0
             if not issuer and bulks[cta] < wanted <= total_bulks[kind_of[cta]]:
@@ -294,14 +303,14 @@ def simulate(  # type: ignore[no-untyped-def]
             elif filled[i, cta] > done:
                 done = filled[i, cta]
                 reason = WAITS_L2
-        if k == machine.ASYNC:
+        if k == machine.ASYNC or (k == machine.STORE and p == machine.UNIFORM):
             open_copies[slot] = max(open_copies[slot], done)
         elif k == machine.COMMIT:
             groups[slot, committed[slot] % _GROUPS] = open_copies[slot]
             committed[slot] += 1
         elif k == machine.BULK:
             cta = slot // warps
-            bulk_done[cta, bulks[cta] % _BULKS] = done
+            bulk_done[cta, bulks[cta] % _BULKS] = max(done, open_copies[slot])
             bulks[cta] += 1
         if sets[i] >= 0:
             b = sets[i]
@@ -330,7 +339,7 @@ def simulate(  # type: ignore[no-untyped-def]
         elif k == machine.BULK_WAIT:
             waited[slot] += 1
             cta = slot // warps
-            g = min(waited[slot] * bulks_a_wait[kind_of[cta]], bulks[cta]) - 1
+            g = min(_wanted(waited[slot], bulks_a_wait[kind_of[cta]]), bulks[cta]) - 1
             if g >= 0 and bulk_done[cta, g % _BULKS] > later:
                 later = bulk_done[cta, g % _BULKS]
                 why[slot] = WAITS_MEMORY

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.work import Work
+from nvfp4.emulator.work import SECTOR_BYTES, Work
 from nvfp4.model.assembly import Lines, assembled
 from nvfp4.model.atomics import atomics_ns
 from nvfp4.model.b200 import B200
@@ -52,6 +52,8 @@ _FEW_TAKE_LONGER = "accesses of few thread blocks take longer than those of the 
 _FEW_READ_MEMORY = "few thread blocks read from memory what the others find in L1"
 _NOTICEABLE = 0.5
 """The share of the predicted cycles that few warps may wait for memory longer than the others."""
+_TIMES_AS_LONG = 1.25
+"""Largest allowed ratio of what copies take that wait for each other to the predicted cycles."""
 _MOST_MEETINGS = 2
 """Most meetings of a cluster whose thread blocks differ: one at the start and one at the end."""
 _LONGEST_NAME = 60
@@ -277,6 +279,8 @@ def kernel_time(
     _check_sampled(gpu, work, executed, cycles)
     if turns.loads() * gpu.l2_latency > _NOTICEABLE * cycles:
         raise NoPrediction("warps take turns to wait for memory")
+    if not without and work.chained_copies * _copy_latency(gpu, work) > _TIMES_AS_LONG * cycles:
+        raise NoPrediction("copies wait for each other more often than the model has them wait")
     to_us = 1e-3 / gpu.cycles_per_ns
     by_line: dict[int, float] = defaultdict(float)
     for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):
@@ -338,6 +342,14 @@ def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles:
         cost = each.cost / len(work.of_cta)
         if each.uneven > _UNEVEN and (each.uneven - 1) * cost > _NOTICEABLE * cycles:
             raise NoPrediction(_FEW_TAKE_LONGER)
+
+
+def _copy_latency(gpu: Gpu, work: Work) -> float:
+    """Return the cycles that an asynchronous copy of a launch takes at least, on average."""
+    copies = [each for at, each in work.asked.items() if work.opcodes[at].startswith("cp.")]
+    sectors = sum(each.copied // SECTOR_BYTES + each.sectors for each in copies)
+    fresh = sum(each.fresh for each in copies) / max(sectors, 1)
+    return gpu.l2_latency + fresh * (gpu.dram_latency_ns * gpu.cycles_per_ns - gpu.l2_latency)
 
 
 @lru_cache(maxsize=16)

@@ -21,7 +21,7 @@ from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, RegisterFile
-from nvfp4.emulator.work import ANYWHERE, CHAINED, CHAINED_LOADS
+from nvfp4.emulator.work import ANYWHERE, CHAINED, CHAINED_COPIES, CHAINED_LOADS
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256
@@ -52,10 +52,10 @@ class Scheduler:
         self.file = RegisterFile(shape, kernel.first_values(batch))
         self.runs = np.zeros(len(kernel.blocks), np.int64)
         self.runs_of_warps = np.zeros((len(kernel.blocks), batch.grid.ctas * batch.grid.warps), int)
-        # Of each warp, the instructions and the loads that follow each other until now.
-        self._chained = np.zeros((2, batch.grid.ctas * batch.grid.warps), np.int64)
+        self._chained = batch.chained
         self._arrived = self._chained.copy()
-        self._weights = np.stack([kernel.sizes, kernel.loads], axis=1)[:, :, None]
+        weights = [kernel.sizes, kernel.loads, 0 * kernel.sizes]
+        self._weights = np.stack(weights, axis=1)[:, :, None]
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
         grid = batch.grid
@@ -112,8 +112,9 @@ class Scheduler:
             held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
             raise self._standstill.deadlock(self.runs, held)
         if self.batch.launch.work.samples:
-            chains = self._chained.reshape(2, -1, self.batch.grid.warps).max(axis=2)
-            for what, chain in zip((CHAINED, CHAINED_LOADS), chains, strict=True):
+            chains = self._chained.reshape(3, -1, self.batch.grid.warps).max(axis=2)
+            whats = CHAINED, CHAINED_LOADS, CHAINED_COPIES
+            for what, chain in zip(whats, chains, strict=True):
                 self.batch.launch.work.spend(what, chain)
 
     def _choose(self) -> int:

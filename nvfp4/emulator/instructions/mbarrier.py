@@ -171,7 +171,8 @@ def wait(site: Site) -> Action:
         done, at, offset, lanes = complete(ex, address, wanted)
         if not done.all():
             remember(ex, offset, at, wanted, done)
-            ex.batch.launch.work.waits |= "try_wait" in site.parts  # it has timed out
+            ex.batch.launch.work.waits = True  # it has timed out, or polls
+        mbarrier_objects.follow(ex.batch, offset[done], lanes[done])
         if empties:
             empty_l1(ex.batch, lanes)
         if result_used(ex):

@@ -150,6 +150,9 @@ def change(
         }
         site.lane(batch, lanes[bad]).fault(BarrierMisuse, messages[fault])
     batch.signals.changed = True
+    if batch.launch.work.samples:
+        chain = batch.chained_copies[lanes >> 5] + site.opcode.startswith("cp.")
+        np.maximum.at(batch.kept(_Chains).told, _word(offset), chain)
     if batch.shared.checked:
         word = _word(offset)
         ended = (batch.shared.words()[word] ^ before) >> np.uint64(63) != 0
@@ -158,6 +161,20 @@ def change(
             rows = heard.rows(word[ended])
             heard.of_ended[rows] = heard.clocks[rows]
     return before
+
+
+class _Chains:
+    """For each mbarrier, the longest chain of copies that an arrival has told of."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.told = np.zeros(batch.shared.words().size, np.int64)
+
+
+def follow(batch: Batch, offset: Array, lanes: Array) -> None:
+    """Let what these lanes do next follow the copies for which they have waited at mbarriers."""
+    if batch.launch.work.samples:
+        told = batch.kept(_Chains).told[_word(offset)]
+        np.maximum.at(batch.chained_copies, lanes >> 5, told)
 
 
 def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:

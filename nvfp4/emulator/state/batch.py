@@ -368,6 +368,9 @@ class Batch:
         self.traffic = launch.traffic
         self.memory = launch.memory
         self.signals = Signals(epoch=launch.asked.salt)
+        self.chained = np.zeros((3, self.grid.ctas * self.grid.warps), np.int64)
+        """Of each warp, the instructions, loads and copies that follow each other until now."""
+        self.chained_copies = self.chained[2]
         self.barriers: dict[int, CtaBarrier] = {}
         self.cluster_barrier = ClusterBarrier(self.clusters, self.shared.clocks)
         self._special: dict[str, Array | None] = {}
