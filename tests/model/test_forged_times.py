@@ -430,16 +430,57 @@ and.b32 %r8, %r0, 1; mov.u32 %r9, room; mad.lo.u32 %r8, %r8, 4, %r9; mov.u32 %r1
 """
 
 
+WAITED = """
+V: and.b32 %r12, %r99, 1; W: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], %r12; @!%p2 bra W;
+ld.shared.u32 %r11, [%r9]; add.u32 %r100, %r100, %r11; bar.sync 0;
+"""
+COPYING = """
+mov.u32 %r8, room; mad.lo.u32 %r9, %r0, 16, %r8; add.u32 %r9, %r9, 128; setp.ne.u32 %p1, %r0, 0;
+mov.u32 %r100, 1; @!%p1 mbarrier.init.shared.b64 [%r8], COUNT; fence.proxy.async; bar.sync 0;
+"""
+PLACE = """
+mad.lo.u32 %r10, %r99, 148, %r1; shl.b32 %r10, %r10, 10; mad.lo.u32 %r10, %r0, 16, %r10;
+add.u32 %r10, %r10, %r100; and.b32 %r10, %r10, 4194288; cvt.u64.u32 %d2, %r10; add.u64 %d3, %d0, %d2;
+"""
+BY_THREADS = f"""
+cp.async.cg.shared.global [%r9], [%d3], 16; cp.async.mbarrier.arrive.noinc.shared.b64 [%r8]; {WAITED}
+"""
+LOADED_512 = (
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{}], [%d3], 512, [%r8];"
+)
+BY_ENGINE = f"""
+@%p1 bra V; mbarrier.arrive.expect_tx.shared.b64 %d4, [%r8], 1024; add.u32 %r13, %r9, 512;
+{LOADED_512.format("%r9")} {LOADED_512.format("%r13")} {WAITED}
+"""
+MORE = f"""setp.ne.u32 %p3, %r0, 32; @%p3 bra WORK;
+MORE: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 1; @!%p2 bra MORE; WORK:
+"""
+COPIED = {
+    "copies by threads": COPYING.replace("COUNT", "64") + loop(30, PLACE + BY_THREADS),
+    "bulk copies": COPYING.replace("COUNT", "1") + loop(30, PLACE + BY_ENGINE),
+}
+COPIED["polled"] = COPIED["bulk copies"].replace("try_wait", "test_wait")
+AGAIN = COPIED["bulk copies"].replace("bar.sync 0;", f"bar.sync 0; {MORE}", 1)
+
+
 @pytest.mark.parametrize(
     ("body", "warps", "cycles"),
     [
+        *((each, 2, 30 * 700) for each in COPIED.values()),
         (STRIDED, 2, 300 * 64),
         (ARRIVALS, 2, 300 * 64),
         (ARRIVALS.replace("mbarrier.arrive.shared.b64 _, [%r8]", CLUSTER_S), 2, 300 * 64),
         (MEETING, 1, 100 * 32 * 46),
         (MAXIMA, 2, 300 * 2 * 16),
     ],
-    ids=["copies to one bank", "mbarriers in one bank", "a cluster's", "a float", "two words"],
+    ids=[
+        *COPIED,
+        "copies to one bank",
+        "mbarriers in one bank",
+        "a cluster's",
+        "a float",
+        "two words",
+    ],
 )
 def test_what_comes_one_after_the_other_takes_so_long(body: str, warps: int, cycles: int) -> None:
     launch = count(kernel(body, before=ROOM), 148, 32 * warps)
@@ -639,6 +680,10 @@ LOCKS = "atom.global.cas.b32 %r9, [%d2], 0, 1", "atom.global.exch.b32 %r9, [%d2]
 LOCKED = """mov.u32 %r100, 1; setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u64 %d2, flag;
 POLL: {}; setp.ne.u32 %p2, %r9, 0; @%p2 bra POLL; atom.global.exch.b32 %r9, [%d2], 0; END:
 """
+STORING = "cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r9], 128;"
+STORING += "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+STORED = f"""{COPYING.replace("COUNT", "1")} @%p1 bra END; {loop(30, STORING)} END:
+"""
 FEW = "few thread blocks read from memory what the others find in L1"
 UNTIMED = {
     "wait for each other by flags": [
@@ -662,6 +707,8 @@ UNTIMED = {
         kernel(ROLLED.replace("bar.sync 0;", "bar.sync 1, 256;")),
         kernel(ROLLED.replace("bar.sync 0;", MEET)),
     ],
+    "how the warps of a thread block wait": [kernel(AGAIN, before=ROOM)],
+    "copies wait for each other": [kernel(STORED, before=ROOM)],
     "turns to wait for memory": [kernel(LOADED)],
     FEW: [kernel(DILUTED)],
     "one by one": [kernel(FALLING)],
