@@ -440,19 +440,17 @@ mov.u32 %r100, 1; @!%p1 mbarrier.init.shared.b64 [%r8], COUNT; fence.proxy.async
 """
 PLACE = """
 mad.lo.u32 %r10, %r99, 148, %r1; shl.b32 %r10, %r10, 10; mad.lo.u32 %r10, %r0, 16, %r10;
-add.u32 %r10, %r10, %r100; and.b32 %r10, %r10, 4194288; cvt.u64.u32 %d2, %r10; add.u64 %d3, %d0, %d2;
+add.u32 %r10, %r10, %r100; and.b32 %r10, %r10, 4194288; cvt.u64.u32 %d2, %r10;
+add.u64 %d3, %d0, %d2;
 """
-BY_THREADS = f"""
-cp.async.cg.shared.global [%r9], [%d3], 16; cp.async.mbarrier.arrive.noinc.shared.b64 [%r8]; {WAITED}
-"""
-LOADED_512 = (
-    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{}], [%d3], 512, [%r8];"
-)
+ARRIVE = "cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];"
+BY_THREADS = f"cp.async.cg.shared.global [%r9], [%d3], 16; {ARRIVE} {WAITED}"
+COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r9], [%d3], 512, [%r8];"
 BY_ENGINE = f"""
 @%p1 bra V; mbarrier.arrive.expect_tx.shared.b64 %d4, [%r8], 1024; add.u32 %r13, %r9, 512;
-{LOADED_512.format("%r9")} {LOADED_512.format("%r13")} {WAITED}
+{COPY} {COPY.replace("%r9", "%r13")} {WAITED}
 """
-MORE = f"""setp.ne.u32 %p3, %r0, 32; @%p3 bra WORK;
+MORE = """setp.ne.u32 %p3, %r0, 32; @%p3 bra WORK;
 MORE: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 1; @!%p2 bra MORE; WORK:
 """
 COPIED = {
