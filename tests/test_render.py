@@ -421,11 +421,13 @@ def test_activities_nest_and_are_told_when_they_change(request: pytest.FixtureRe
 escape = "\x1b[2J\x1b[1;1Hpassed\r\x9b1A\u202e"
 
 
-def test_control_characters_become_visible() -> None:
+def test_control_characters_become_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     assert visible("a\tb\nc é \u00a0") == "a\tb\nc é \u00a0"
     assert visible(escape) == r"\x1b[2J\x1b[1;1Hpassed\r\x9b1A\u202e"
     text = r'[{"code": "x", "message": "a\u001b[2J", "hint": null}]'
     assert all("\x1b" not in str(each) for each in read_findings(visible_json(text)))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert visible("at::a\n  ::error b\n##[c]") == "at::a\n  \\::error b\n\\##[c]"
 
 
 def test_a_long_message_is_shown_in_part() -> None:

@@ -1,8 +1,13 @@
 """Escapes control characters in text that a submission may have written."""
 
 import json
+import os
+import re
 import unicodedata
 from typing import Any
+
+_GITHUBS_COMMANDS = re.compile(r"^\s*(?=::)|(?=##\[)", re.MULTILINE)
+"""Where GitHub Actions takes a line of a log for a command."""
 
 most_lines = 40
 """Most lines of a message that are shown."""
@@ -10,7 +15,9 @@ most_lines = 40
 
 def visible(text: str) -> str:
     r"""Replace control and format characters, except line breaks and tabs, by escapes such as
-    \x1b."""
+    \x1b. In GitHub Actions, none of its lines is a command."""
+    if "GITHUB_ACTIONS" in os.environ:
+        text = _GITHUBS_COMMANDS.sub(r"\g<0>\\", text)
     return "".join(
         c if c in "\n\t" or unicodedata.category(c)[0] != "C" else ascii(c)[1:-1] for c in text
     )
