@@ -125,8 +125,8 @@ class Work(Record, frozen=False):
     """The same, for loads that may wait for memory."""
 
     chained_copies: int = 0
-    """The most asynchronous copies of a CTA each of which began after the one before had been
-    waited for, at an mbarrier or as a bulk group."""
+    """The most copies of a CTA each of which began after a wait at an mbarrier for the one
+    before."""
 
     rejoined: dict[int, set[int]] = field(default_factory=dict)
     """Blocks at which lanes of a warp met that had gone different ways, and the branches that had

@@ -453,8 +453,11 @@ BY_ENGINE = f"""
 MORE = """setp.ne.u32 %p3, %r0, 32; @%p3 bra WORK;
 MORE: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 1; @!%p2 bra MORE; WORK:
 """
+STORING = "cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r9], 16;"
+STORING += "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
 COPIED = {
     "copies by threads": COPYING.replace("COUNT", "64") + loop(30, PLACE + BY_THREADS),
+    "bulk stores": f"{COPYING.replace('COUNT', '1')} @%p1 bra END; {loop(30 * 9, STORING)} END:",
     "bulk copies": COPYING.replace("COUNT", "1") + loop(30, PLACE + BY_ENGINE),
 }
 COPIED["polled"] = COPIED["bulk copies"].replace("try_wait", "test_wait")
@@ -678,10 +681,6 @@ LOCKS = "atom.global.cas.b32 %r9, [%d2], 0, 1", "atom.global.exch.b32 %r9, [%d2]
 LOCKED = """mov.u32 %r100, 1; setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u64 %d2, flag;
 POLL: {}; setp.ne.u32 %p2, %r9, 0; @%p2 bra POLL; atom.global.exch.b32 %r9, [%d2], 0; END:
 """
-STORING = "cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r9], 128;"
-STORING += "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
-STORED = f"""{COPYING.replace("COUNT", "1")} @%p1 bra END; {loop(30, STORING)} END:
-"""
 FEW = "few thread blocks read from memory what the others find in L1"
 UNTIMED = {
     "wait for each other by flags": [
@@ -706,7 +705,6 @@ UNTIMED = {
         kernel(ROLLED.replace("bar.sync 0;", MEET)),
     ],
     "how the warps of a thread block wait": [kernel(AGAIN, before=ROOM)],
-    "copies wait for each other": [kernel(STORED, before=ROOM)],
     "turns to wait for memory": [kernel(LOADED)],
     FEW: [kernel(DILUTED)],
     "one by one": [kernel(FALLING)],

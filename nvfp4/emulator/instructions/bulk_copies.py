@@ -212,14 +212,8 @@ def commit_group(site: action.Site) -> action.Action:
 @action.instruction("cp.async.bulk.wait_group", operands="_")
 def wait_group(site: action.Site) -> action.Action:
     """Wait until at most N groups are under way: cp.async.bulk.wait_group{.read} N."""
-    groups, reads = site.integer(0), "read" in site.parts
-
-    def run(ex: Execution) -> None:
-        waited = ex.batch.kept(BulkGroups).wait(ex.lanes(), groups)
-        if not reads:  # else the next copy may begin before this one has ended
-            ex.batch.chained_copies[np.unique(np.array(waited, np.int64) >> 5)] += 1
-
-    return site.action("copy", run)
+    groups = site.integer(0)
+    return site.action("copy", lambda ex: ex.batch.kept(BulkGroups).wait(ex.lanes(), groups))
 
 
 @action.instruction(

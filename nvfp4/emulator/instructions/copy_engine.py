@@ -314,15 +314,12 @@ class BulkGroups:
             group = int(known[engine, engine]) - 1, self._open.pop(lane, [])
             self._committed[lane].append(group)
 
-    def wait(self, lanes: Array, left: int) -> list[int]:
-        """Make these lanes wait until at most `left` of their groups are under way. Return those
-        that had more."""
-        waited = []
+    def wait(self, lanes: Array, left: int) -> None:
+        """Make these lanes wait until at most `left` of their groups are under way."""
         for lane in self._committed.keys() & set(lanes.tolist()):
             groups = self._committed[lane]
             count = max(0, len(groups) - left)
             done, self._committed[lane] = groups[:count], groups[count:]
-            waited += [lane] * bool(done)
             self._repeat([copy for _, copies in done for copy in copies])
             if not left and lane not in self._open:
                 self.stores.pop(lane, None)
@@ -330,7 +327,6 @@ class BulkGroups:
                 known, engine = self._clocks(lane)
                 warp = self._batch.clusters.thread[lane] >> 5
                 known[warp, engine] = max(known[warp, engine], done[-1][0])
-        return waited
 
     def _repeat(self, copies: list[Callable[[], object]]) -> None:
         """Perform copies once more, of what their sources hold now."""
