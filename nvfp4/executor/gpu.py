@@ -405,8 +405,8 @@ class Gpu:
             # Which CTAs run must not be foreseeable: a kernel could do the work in others alone.
             cost = emulator.cost_of(launch, most_sampled, seed=secrets.randbits(32))
             call.sampled = (
-                f"{cost.ctas_run:,} of {cost.ctas_total:,} CTAs of {cost.kernel} were run, and all "
-                "would take too long here: counts are scaled, and what it returns is unknown"
+                f"{cost.ctas_run:,} of {cost.ctas_total:,} CTAs of {cost.kernel} were run, as the "
+                "whole call takes too long here: counts are scaled, and what it returns is unknown"
             )
             own = counting.sampled(cost)
             call.reports.append(cost.report())
