@@ -38,7 +38,7 @@ def inside(source: str, folder: Path, **environment: str) -> dict:
 
 
 probe = """
-import contextlib, socket, subprocess
+import contextlib, pathlib, socket, subprocess
 
 def attempt(action):
     try:
@@ -73,6 +73,8 @@ print(json.dumps({
     "utime": attempt(lambda: os.utime(outside + "/file")),
     "xattr": attempt(lambda: os.setxattr(outside + "/file", "user.x", b"1")),
     "socket": attempt(lambda: connect(outside + "/socket")),
+    "sockets and pipes": [each.name for each in pathlib.Path(outside).rglob("*")
+                          if each.is_socket() or each.is_fifo()],
     "settings": attempt(lambda: write("/proc/sys/kernel/core_pattern")),
     "mount": attempt(lambda: subprocess.run(["mount", "-t", "tmpfs", "x", "/tmp"], check=True)),
     "judge": attempt(lambda: os.sched_setaffinity(int(os.environ["JUDGE_PATH"]), {0})),
@@ -91,23 +93,35 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
-    """What a script finds that runs confined. Files and a socket lie outside of /tmp."""
+    """What a script finds that runs confined. Files and sockets lie outside of /tmp."""
     outside = Path.home() / ".cache" / f"nvfp4-test-{os.getpid()}"
-    outside.mkdir(parents=True)
+    (outside / "daemon").mkdir(parents=True)
     (outside / "file").write_text("kept")
-    listening = socket.socket(socket.AF_UNIX)
+    listening, other = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     listening.bind(str(outside / "socket"))
     listening.listen()
+    for number in range(600):
+        os.link(outside / "socket", outside / f"a link {number}")
+    os.link(outside / "socket", os.fsencode(outside) + b"/no UTF-8: \xff")
+    os.mkfifo(outside / "pipe")
     try:
         variables = {"JUDGE_PATH": str(os.getpid()), "PYTHONOPTIMIZE": "1", "TRITON_INTERPRET": "1"}
         (history := outside / "nvfp4" / "history.sqlite3").parent.mkdir()
         history.write_text("")
         variables |= {"XDG_CACHE_HOME": str(outside / "caches"), "XDG_DATA_HOME": str(outside)}
         variables |= {"OUTSIDE_PATH": str(outside), "HISTORY_PATH": str(history)}
-        yield inside(probe, tmp_path_factory.mktemp("alone"), SECRET_TOKEN="hush", **variables)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(outside)
+            other.bind("daemon/once")
+            Path("daemon/once").rename("daemon/now")
+            found = inside(
+                probe, tmp_path_factory.mktemp("alone"), SECRET_TOKEN="hush", **variables
+            )
+        yield found
         assert (outside / "file").read_text() == "kept"
     finally:
         listening.close()
+        other.close()
         shutil.rmtree(outside)
 
 
@@ -136,6 +150,7 @@ def test_a_submission_has_no_rights_of_root_nor_over_what_is_not_its_own(namespa
         "new beside the caches": "OSError",
         **dict.fromkeys(("write", "chmod", "utime", "xattr"), "OSError"),
         "socket": "ConnectionRefusedError",
+        "sockets and pipes": [],
         "judge": "ProcessLookupError",
         **dict.fromkeys(("own cache", "own file", "own tmp", "own shm"), "done"),
     }

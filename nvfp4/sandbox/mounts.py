@@ -7,6 +7,7 @@ files or sockets of others.
 import contextlib
 import ctypes
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -34,7 +35,6 @@ _settings = ("sys", "sysrq-trigger", "irq", "bus", "fs")
 """Folders and files below /proc which root could change even without rights over others."""
 
 _libraries_in_run = ("/run/opengl-driver", "/run/current-system", "/run/booted-system")
-_most_sockets = 500
 
 
 class MountError(OSError):
@@ -127,11 +127,33 @@ def _is_hidden(path: Path) -> bool:
 
 
 def sockets_of_others() -> list[str]:
-    """Return the file-system sockets of this network namespace, except in hidden folders."""
-    with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
-        paths = {fields[7] for line in file if len(fields := line.split(None, 7)) == 8}
-    named = {path.strip() for path in paths if path.startswith("/")}
-    return sorted(path for path in named if not _is_hidden(Path(path)))[:_most_sockets]
+    """Return the names of this network namespace's sockets, except in hidden folders, and all
+    sockets and named pipes beside them: a socket may have been linked or renamed since it was
+    bound."""
+    with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+        next(file, None)  # names of columns
+        fields = (line.rstrip("\n").split(None, 7) for line in file)
+        names = {each[7] for each in fields if len(each) == 8 and not each[7].startswith("@")}
+    found = {name for name in names if name.startswith("/")}
+    places, folders = {"/"}, {os.path.dirname(name) for name in names}
+    if len(found) < len(names):  # others are relative to the folder of some process
+        for each in Path("/proc").glob("[0-9]*/cwd"):
+            with contextlib.suppress(OSError):
+                places.add(os.readlink(each))
+    for folder in {os.path.realpath(Path(place, each)) for place in places for each in folders}:
+        if not _is_hidden(Path(folder, "any")):
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                found.update(each.path for each in entries if _is_meeting_place(each))
+    return sorted(path for path in found if not _is_hidden(Path(path)))
+
+
+def _is_meeting_place(entry: os.DirEntry[str]) -> bool:
+    """Return whether a file is a socket or a named pipe."""
+    if not entry.is_file(follow_symlinks=False):  # most are, which costs no system call
+        with contextlib.suppress(OSError):  # it is gone
+            mode = entry.stat(follow_symlinks=False).st_mode
+            return stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)
+    return False
 
 
 def _bind_again(path: Path, fd: int) -> None:
@@ -147,7 +169,7 @@ def _mount(
     source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> None:
     """Call mount(2). Raises MountError."""
-    words = [None if word is None else word.encode() for word in (source, target, kind, options)]
+    words = [word and os.fsencode(word) for word in (source, target, kind, options)]
     arguments = (*words[:3], ctypes.c_ulong(flags), words[3])
     call_libc(lambda libc: libc.mount(*arguments), f"mount {target}")
 
