@@ -89,7 +89,7 @@ class CtaTensorMemory:
 
     def trouble(self, column: int, count: int) -> str | None:
         """Describe why `count` columns from `column` on cannot be accessed; None if they can."""
-        if column + count > COLUMNS:
+        if not 0 <= column <= COLUMNS - count:
             return f"columns {column} to {column + count - 1} of {COLUMNS}"
         owners = self.owners[column : column + count]
         bad = np.flatnonzero(owners < 0)

@@ -5,6 +5,8 @@ relative to them, as hardware does. Source: PTX ISA, Data Movement Shape; CUTLAS
 the fragments, which the manual has as figures.
 """
 
+from functools import cached_property
+
 import numpy as np
 
 from nvfp4.emulator.arrays import Array, Arrays
@@ -31,10 +33,12 @@ class Fragment(Record):
     lane: Array
     column: Array
 
-    @property
-    def columns(self) -> int:
-        """Number of columns accessed, from the address on."""
-        return int(self.column.max()) + 1
+    @cached_property
+    def columns(self) -> list[range]:
+        """The columns accessed: one range, or two where the halves of a warp lie apart."""
+        used = np.unique(self.column)
+        parts = np.split(used, np.flatnonzero(np.diff(used) > 1) + 1)
+        return [range(int(each[0]), int(each[-1]) + 1) for each in parts]
 
     @property
     def lanes(self) -> int:
@@ -97,7 +101,8 @@ def _reach(at: LaneSite, address: int, fragment: Fragment, what: str) -> tuple[i
         )
     if lane % 16:
         at.fault(TensorMemoryFault, f"{what} of tensor memory from lane {lane}, no multiple of 16")
-    issue.require_columns(at, [issue.row_of(at)], what, column, fragment.columns)
+    for each in fragment.columns:
+        issue.require_columns(at, [issue.row_of(at)], what, column + each.start, len(each))
     return lane, column
 
 
@@ -110,9 +115,10 @@ def _note(at: LaneSite, fragment: Fragment, lane: int, column: int, writes: bool
     # The machine waits for a register that is used: most kernels of CuTe DSL have no
     # tcgen05.wait::ld, which is its fence_view_async_tmem_load.
     complete = not writes and at.site.instruction.line not in at.batch.launch.apart.under_way
-    columns = slice(column, column + fragment.columns)
-    found = issue.pipes_of(at).note_warp(at.lane, at, columns, lanes, writes, complete)
-    issue.note_conflict(at, what, lane << 16 | column, found)
+    for each in fragment.columns:
+        columns = slice(column + each.start, column + each.stop)
+        found = issue.pipes_of(at).note_warp(at.lane, at, columns, lanes, writes, complete)
+        issue.note_conflict(at, what, lane << 16 | columns.start, found)
 
 
 @instruction("tcgen05.ld", operands="_ [] _?", modifiers=_MODIFIERS)
