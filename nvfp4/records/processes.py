@@ -25,6 +25,7 @@ FOLDER_VARIABLE = "XDG_CACHE_HOME"
 
 KEPT_BACK = (
     *("NUMBA_DISABLE_JIT", "PYTHONINSPECT", "PYTHONOPTIMIZE", "TORCH_ALLOW_TF32", "TORCH_LOGS"),
+    *("CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR", "TRITON_INSTRUMENTATION_MODE"),
     *(f"TRITON_{each}" for each in ("ALLOW", "DEFAULT", "F32", "INTERPRET", "KERNEL")),
 )
 """Beginnings of variables by which a user's shell changes what a file does, as no contest does."""
