@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,6 +144,9 @@ def test_what_follows_from_the_values(full: input_t) -> None:
     assert codes(full, output_of(inputs.c)) == ["output.unwritten"]
     exact = products(full).sum(axis=2)
     assert codes(full, output_of(np.cumsum(exact, axis=1))) == ["output.carried_batches"]
+    unsigned = replace(inputs, sfa=inputs.sfa & 0x7F, sfb=inputs.sfb & 0x7F)
+    sums = [unsigned.operands(batch, np.arange(256)).exact() for batch in range(3)]
+    assert codes(full, output_of(np.stack(sums, axis=1))) == ["scales.unsigned"]
 
 
 @pytest.mark.parametrize("k", [1536, 4608])

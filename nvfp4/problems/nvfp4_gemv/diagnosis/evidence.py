@@ -32,6 +32,8 @@ texts: dict[str, str] = {
     "index",
     "scales.permuted_as_plain": "{operand} is read as if it were unpermuted",
     "scales.shift": "{what}",
+    "scales.unsigned": "the sign of the scales is ignored, as FP4 tensor cores do, which read "
+    "them as ue4m3",
     "k.tail_dropped": "the sum ends at element {first}: {what}",
     "k.dropped": "k blocks {blocks} of 16 elements are missing from the sum",
     "k.twice": "k blocks {blocks} of 16 elements are counted twice",

@@ -168,6 +168,8 @@ def misreadings(k: int) -> list[Misreading]:
             operand = _and(tuple(f"{name}{suffix}" for name in names))
             found.append(Misreading(cause(code, operand=operand), read))
     found.append(Misreading(cause("scales.other", operand="a", instead="b"), _scales_of_b))
+    unsigned = _with(**dict.fromkeys(_scale_sets[-1], lambda scales: scales & 0x7F))
+    found.append(Misreading(cause("scales.unsigned"), unsigned))
     swapped = _with(a=lambda packed: packed << 4 | packed >> 4)
     found.append(Misreading(cause("nibbles.swapped", operand="a"), swapped))
     found.append(Misreading(cause("nibbles.high_skipped"), _with(a=lambda packed: packed & 0x0F)))
