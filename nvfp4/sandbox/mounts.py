@@ -7,7 +7,6 @@ files or sockets of others.
 import contextlib
 import ctypes
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -143,17 +142,10 @@ def sockets_of_others() -> list[str]:
     for folder in {os.path.realpath(Path(place, each)) for place in places for each in folders}:
         if not _is_hidden(Path(folder, "any")):
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
-                found.update(each.path for each in entries if _is_meeting_place(each))
+                # These are known from the listing itself, without a call that may fail for one.
+                odd = (e for e in entries if not (e.is_symlink() or e.is_file() or e.is_dir()))
+                found |= {e.path for e in odd if Path(e).is_socket() or Path(e).is_fifo()}
     return sorted(path for path in found if not _is_hidden(Path(path)))
-
-
-def _is_meeting_place(entry: os.DirEntry[str]) -> bool:
-    """Return whether a file is a socket or a named pipe."""
-    if not entry.is_file(follow_symlinks=False):  # most are, which costs no system call
-        with contextlib.suppress(OSError):  # it is gone
-            mode = entry.stat(follow_symlinks=False).st_mode
-            return stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)
-    return False
 
 
 def _bind_again(path: Path, fd: int) -> None:
