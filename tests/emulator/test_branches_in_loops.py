@@ -111,14 +111,3 @@ def test_a_loop_that_comes_back_to_the_same_values_never_ends(period: int) -> No
     setp.eq.u32 %p2, %r7, -1; @!%p2 bra L;"""
     with pytest.raises(errors.RunawayKernel, match="never leaves this loop"):
         run(body, np.zeros(1))
-
-
-def test_a_table_of_jumps_leads_to_the_label_of_the_index() -> None:
-    found = np.zeros(32, np.uint32)
-    body = """and.b32 %r1, %r0, 3; mov.u32 %r2, 7; setp.lt.u32 %p1, %r0, 16;
-    @%p1 brx.idx %r1, TABLE;
-    TABLE: .branchtargets A, B, C, A; bra END; A: mov.u32 %r2, 10; bra END;
-    B: mov.u32 %r2, 20; bra END; C: mov.u32 %r2, 30;
-    END: mul.wide.u32 %d2, %r0, 4; add.u64 %d2, %d2, %q0; st.global.u32 [%d2], %r2;"""
-    run(body, found)
-    assert found.tolist() == [10, 20, 30, 10] * 4 + [7] * 16

@@ -196,11 +196,3 @@ def test_a_flag_that_others_do_not_announce_orders_nothing_wherever_it_lies() ->
         own = body.replace("AT", str(at))
         with pytest.raises(GlobalRace):
             any(run(own, np.zeros(4, np.uint32), flags, grid=2).findings for _ in range(40))
-
-
-def test_atomics_of_other_warps_hide_no_plain_write_before_them() -> None:
-    body = """setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [s], 0; setp.gt.u32 %p2, %r0, 63;
-    @!%p2 bar.sync 1, 64; red.shared.add.u32 [s], 1;"""
-    with pytest.raises(SharedRace, match="write"):
-        run(body + MINE + "bar.sync 0; @%p1 ld.shared.u32 %r5, [s]; @%p1 st.global.u32 [%d0], %r5;",
-            np.zeros(1, np.uint32), block=96, before=SHARED)  # fmt: skip
