@@ -141,43 +141,6 @@ def test_any_expression_has_the_value_that_ptxas_gives_it(tmp_path: Path) -> Non
     assert not [(e, v, t) for (e, v), t in zip(values.items(), theirs, strict=True) if v != t]
 
 
-BODIES = {
-    "mov.u32 %r5, 4*2+1;": 9,
-    "mov.u32 %r5, (4*2)+1;": 9,
-    "mov.u32 %r5, 1 ? 2 : 3;": 2,
-    "mov.u32 %r5, ~5;": 0xFFFFFFFA,
-    "mov.u32 %r5, !0;": 1,
-    "mov.u32 %r5, 5|3;": 7,
-    "mov.u32 %r5, 1<<40;": 0,
-    "mov.u32 %r5, WARP_SZ*2-1;": 63,
-    "mov.u32 %r5, 7 % 4;": 3,
-    "mov.u32 %r5, (.u64)-1 > 0;": 1,
-    "mov.u32 %r5, 2; add.u32 %r5, %r5, 1 << 2 | 1;": 7,
-    "mov.u32 %r5, 2; shl.b32 %r5, %r5, 3-1;": 8,
-    "{ .reg .b64 w; .reg .b32 h; mov.b64 w, {1+1, 2*3}; mov.b64 {%r5, h}, w; }": 2,
-    "{ .shared .b32 s[WARP_SZ]; st.shared.u32 [s+4*2+4], 5; ld.shared.u32 %r5, [s+1<<3|4]; }": 5,
-    "{ .reg .b32 x; .shared .b32 s[4]; mov.u32 x, s+2*4; st.shared.u32 [x], 5;"
-    " ld.shared.u32 %r5, [x+~7+8*1]; ld.shared.u32 %r5, [s+8]; }": 5,
-    "{ .reg .b32 x; .shared .b32 s[4]; mov.u32 x, s+12; st.shared.u32 [s+8], 5;"
-    " ld.shared.u32 %r5, [x+~3]; }": 5,
-    "ld.const.u32 %r5, [table+4*2];": 12,
-    "call (%r5), twice, ((1+2)*3);": 18,
-    "{ .reg .pred p; setp.eq.u32 p, 1, 1==1; selp.b32 %r5, 2+2, 0, p; }": 4,
-    "bar.sync 0*1, 8*4; mov.u32 %r5, 1;": 1,
-}
-BEFORE = (
-    ".const .u32 table[] = { 1, 2*3, 3 ? 4*3 : 0 };\n"
-    ".func (.reg .u32 o) twice(.reg .u32 i) { add.u32 o, i, i; ret; }\n"
-)
-
-
-@pytest.mark.parametrize(("body", "value"), BODIES.items())
-def test_an_expression_stands_where_ptxas_takes_one(body: str, value: int) -> None:
-    a = out(32)
-    run(f"{MINE} {body} st.global.u32 [%d0], %r5;", a, before=BEFORE)
-    assert (a == value).all()
-
-
 ELSEWHERE = [
     "{ .shared .b32 s[4*2]; st.shared.u32 [s], 1; }",
     "{ .shared .align 4*2 .b32 s[4]; st.shared.u32 [s], 1; }",

@@ -1,5 +1,7 @@
 """Machine code is made once, beside what its process does meanwhile."""
 
+import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -7,10 +9,11 @@ import pytest
 from model_kernels import MISSING
 
 from nvfp4.model import assembly, tools
-from nvfp4.model.assembly import assembled, start_assembling, usage
+from nvfp4.model.assembly import assembled, located, start_assembling, usage
 from nvfp4.model.gpu import NoPrediction
 
-PTX = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k(.param .u64 p) { ret; }\n"
+HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
+PTX = f"{HEADER}.visible .entry k(.param .u64 p) {{ ret; }}\n"
 Programs = list[str]
 
 
@@ -88,3 +91,23 @@ def test_many_kernels_are_assembled_one_at_a_time(programs: Programs) -> None:
         assert threading.active_count() <= before + 1
     assert all(assembled(text, "k", "sm_100a").instructions for text in texts)
     assert len(programs) == 2 * len(texts)
+
+
+@pytest.mark.skipif(not tools.tools("ptxas"), reason="there is no ptxas")
+def test_the_machine_code_of_each_statement_has_its_place(tmp_path: Path) -> None:
+    ptx = f"""{HEADER}.file 1 "x.cu"
+.section .debug_x {{ .b8 1 }}
+.global .u64 here[1] = {{1}}; .visible .entry k(.param .u64 p) {{
+  .loc 1 70 0
+  .reg .b32 %r<4>; .reg .b64 %d<2>; ld.param.u64
+  %d1, [p]; .loc 1 71 0 ld.global.u32 %r1, [%d1];
+  {{ add.u32 %r2, %r1, %r1; }} L:
+  st.global.u32 [%d1], %r2; ret; }}"""
+    text = located(ptx)
+    places = [int(line.split()[2]) for line in text.split("\n") if line.startswith(".loc")]
+    words = [ptx[place:].split(None, 1)[0] for place in places]
+    assert words == ["ld.param.u64", "ld.global.u32", "add.u32", "st.global.u32", "ret;"]
+    (tmp_path / "k.ptx").write_text(text)
+    ptxas = shutil.which("ptxas") or str(tools.tools("ptxas")[0])
+    command = [ptxas, "-arch=sm_100a", "-lineinfo", str(tmp_path / "k.ptx"), "-o", "/dev/null"]
+    assert subprocess.run(command).returncode == 0
