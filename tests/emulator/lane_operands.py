@@ -1,4 +1,4 @@
-"""Operands and one call for tests of lane instructions."""
+"""Operands, one call, and a comparison with an oracle for tests of lane instructions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +19,16 @@ def call(opcode: str, *sources: Any, results: int = 1, count: int | None = None)
     ]
     out = tuple(int(result[0]) for result in op.function(*arrays))
     return out[0] if len(out) == 1 else out
+
+
+def agree(op: Op, columns: list[Array], oracle: Callable[..., Any]) -> None:
+    """Each lane of an instruction gives what an oracle does: one result, or a tuple of several."""
+    got = op.function(*columns)
+    for i, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        want = oracle(*map(int, row))
+        want = want if isinstance(want, tuple) else (want,)
+        found = tuple(int(each[i]) for each in got)
+        assert found == tuple(map(int, want)), [hex(word) for word in row]
 
 
 def both_halves(function: Callable[..., int]) -> Callable[..., int]:

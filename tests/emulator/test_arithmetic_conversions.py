@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import softfloat as sf
-from lane_operands import call, operands
+from lane_operands import agree, call, operands
 
 from nvfp4.emulator.arithmetic import mnemonics, resolve
 
@@ -40,10 +40,7 @@ def convert(
 
 def check(opcode: str, oracle: Callable[..., int], count: int = 300) -> None:
     op = resolve(opcode)
-    columns = [column[:1200] for column in operands(op, count)]
-    (got,) = op.function(*columns)
-    for i, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        assert int(got[i]) == oracle(*row), [hex(w) for w in row]
+    agree(op, [column[:1200] for column in operands(op, count)], oracle)
 
 
 @pytest.mark.parametrize("name", NARROW)
