@@ -279,7 +279,9 @@ def tune(submission: Path, cases: tuple[str, ...], device: str, model: str | Non
 )
 @parameters.setting(
     "In each, a fresh process of every file is timed. More rounds show smaller differences.",
-    *(8, click.IntRange(3, 10_000), "--rounds"),
+    8,
+    click.IntRange(3, 10_000),
+    "--rounds",
     metavar="N",
 )
 @parameters.problem_option

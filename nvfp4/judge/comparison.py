@@ -67,9 +67,10 @@ def time_round(
         for file, process in enumerate(processes):
             with _blamed(file, None):
                 process.load(opened_case.seconds_left(deadline, opened_case.longest_compile_s))
-        shared = device, deadline, referee
-        setups = [opened_case.CaseSetup(process, *shared) for process in processes]
-        medians = [_time_case(*numbered, setups, limits) for numbered in enumerate(cases)]
+        setups = [
+            opened_case.CaseSetup(process, device, deadline, referee) for process in processes
+        ]
+        medians = [_time_case(number, case, setups, limits) for number, case in enumerate(cases)]
     return [list(of_file) for of_file in zip(*medians, strict=True)]
 
 
