@@ -455,19 +455,19 @@ MORE: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 1; @!%p2 bra MORE; WORK:
 """
 STORING = "cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r9], 16;"
 STORING += "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
-COPIED = {
+CHAINED = {
     "copies by threads": COPYING.replace("COUNT", "64") + loop(30, PLACE + BY_THREADS),
     "bulk stores": f"{COPYING.replace('COUNT', '1')} @%p1 bra END; {loop(30 * 9, STORING)} END:",
     "bulk copies": COPYING.replace("COUNT", "1") + loop(30, PLACE + BY_ENGINE),
 }
-COPIED["polled"] = COPIED["bulk copies"].replace("try_wait", "test_wait")
-AGAIN = COPIED["bulk copies"].replace("bar.sync 0;", f"bar.sync 0; {MORE}", 1)
+CHAINED["polled"] = CHAINED["bulk copies"].replace("try_wait", "test_wait")
+WAITED_AGAIN = CHAINED["bulk copies"].replace("bar.sync 0;", f"bar.sync 0; {MORE}", 1)
 
 
 @pytest.mark.parametrize(
     ("body", "warps", "cycles"),
     [
-        *((each, 2, 30 * 700) for each in COPIED.values()),
+        *((each, 2, 30 * 700) for each in CHAINED.values()),
         (STRIDED, 2, 300 * 64),
         (ARRIVALS, 2, 300 * 64),
         (ARRIVALS.replace("mbarrier.arrive.shared.b64 _, [%r8]", CLUSTER_S), 2, 300 * 64),
@@ -475,7 +475,7 @@ AGAIN = COPIED["bulk copies"].replace("bar.sync 0;", f"bar.sync 0; {MORE}", 1)
         (MAXIMA, 2, 300 * 2 * 16),
     ],
     ids=[
-        *COPIED,
+        *CHAINED,
         "copies to one bank",
         "mbarriers in one bank",
         "a cluster's",
@@ -704,7 +704,7 @@ UNTIMED = {
         kernel(ROLLED.replace("bar.sync 0;", "bar.sync 1, 256;")),
         kernel(ROLLED.replace("bar.sync 0;", MEET)),
     ],
-    "how the warps of a thread block wait": [kernel(AGAIN, before=ROOM)],
+    "how the warps of a thread block wait": [kernel(WAITED_AGAIN, before=ROOM)],
     "turns to wait for memory": [kernel(LOADED)],
     FEW: [kernel(DILUTED)],
     "one by one": [kernel(FALLING)],
