@@ -170,16 +170,17 @@ class OpenedCase:
         self.plan = plan
         if same:  # outputs and noise may be others all the same
             return
-        if sizes != (self._sizes, self._host_sizes):
-            self.close()
+        if sizes == (self._sizes, self._host_sizes):
+            self.resume()
+        else:
             self._sizes, self._host_sizes = sizes
-            self._create_buffers()
-            self._number = next(_numbers)  # no address is used for two cases
-        self.resume()
+            self._move()
 
     def _move(self) -> None:
-        """Continue at other addresses. Raises SubmissionFailed, OutOfTime."""
-        self._number = next(_numbers)
+        """Continue in other memory. Raises SubmissionFailed, OutOfTime."""
+        self.close()
+        self._create_buffers()
+        self._number = next(_numbers)  # no address is used for two cases
         self.resume()
 
     def resume(self) -> None:
