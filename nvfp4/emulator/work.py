@@ -28,6 +28,8 @@ TENSOR = 0
 CHAINED, CHAINED_LOADS, CHAINED_COPIES, _EMPTIED = -1, -2, -3, -4
 """The same, for instructions, loads and asynchronous copies that follow each other, and for CTAs
 whose L1 is emptied."""
+_COPIED_A_CYCLE = 80
+"""Bytes that the copy engine of an SM moves at most, about."""
 ANYWHERE = -5
 """The same, for what has parted lanes of a warp."""
 _LOADS = re.compile(r"(?!.*\.(shared|param|local))(ld|ldu|atom)\b")
@@ -86,7 +88,8 @@ class Asked(Record, frozen=False):
     @property
     def cost(self) -> int:
         """Cycles, or sectors, of all executions; what `uneven` is about."""
-        return max(self.turns, self.passes, self.local_lines, self.sectors)
+        copied = self.copied // _COPIED_A_CYCLE
+        return max(self.turns, self.passes, self.local_lines, self.sectors, copied)
 
 
 class Work(Record, frozen=False):
@@ -221,6 +224,11 @@ class WorkCounter(Record, frozen=False):
         start: its position in the PTX text, negative for turns of atomics, or TENSOR, or one of
         those that are CHAINED."""
         self._spent[start] = self._spent.get(start, 0) + spent
+
+    def copy(self, start: int, cta: int, ctas: int, sectors: int) -> None:
+        """Record the sectors that the copy engine moves for one of the batch's CTAs."""
+        self._spent.setdefault(start, np.zeros(ctas, np.int64))[cta] += sectors
+        self.asked[start].copied += SECTOR_BYTES * sectors
 
     def work(self, starts: list[dict[int, str]]) -> Work:
         """Return everything that was collected. starts: see `Work`."""

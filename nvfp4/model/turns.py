@@ -31,7 +31,7 @@ class Turns:
         """Return whether a thread block executes far more instructions one after the other."""
         if not self._in_loops:
             return False
-        clusters_meet = self.work.runs("barrier.cluster.wait") > 0
+        clusters_meet = self.work.runs("barrier.cluster.wait") + self.work.runs("mapa") > 0
         everyone = {warp for cta in self.work.ctas for warp in cta}
         for kind, cta in enumerate(self.work.ctas):
             among = everyone if clusters_meet else set(cta)
@@ -53,7 +53,8 @@ class Turns:
     @cached_property
     def _in_loops(self) -> bool:
         """Whether a warp comes to a barrier again."""
-        bars = [at for at, opcode in self.work.opcodes.items() if opcode.startswith("bar")]
+        meets = "bar", "mbarrier.t"
+        bars = [at for at, opcode in self.work.opcodes.items() if opcode.startswith(meets)]
         return any(row.get(at, 0) > 1 for at in bars for row in self.executed)
 
     def _simulated(self, cta: Sequence[int], names: frozenset[str] = frozenset()) -> float:

@@ -579,8 +579,9 @@ def test_atomics_take_turns_as_measured(where: str, op: str, ns: float) -> None:
             "ld.global.cg.u32 %r11, [%d3]; add.u64 %d3, %d3, 128; add.u32 %r100, %r100, %r11;",
         ),
         (4, 0, "st.local.u32 [%d5], %r99;"),
+        (4096, 16, "cp.async.bulk.global.shared::cta.bulk_group [%d1], [room], %r6;"),
     ],
-    ids=["banks", "a predicate", "a word", "lines", "local memory"],
+    ids=["banks", "a predicate", "a word", "lines", "local memory", "bulk copies"],
 )
 def test_there_is_no_time_where_one_block_s_accesses_take_longer(
     there: int, elsewhere: int, op: str
@@ -681,6 +682,16 @@ LOCKS = "atom.global.cas.b32 %r9, [%d2], 0, 1", "atom.global.exch.b32 %r9, [%d2]
 LOCKED = """mov.u32 %r100, 1; setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u64 %d2, flag;
 POLL: {}; setp.ne.u32 %p2, %r9, 0; @%p2 bra POLL; atom.global.exch.b32 %r9, [%d2], 0; END:
 """
+HANDED = f"""and.b32 %r13, %r99, 1;
+W: mbarrier.try_wait.parity.shared.b64 %p3, [%r10], %r13; @!%p3 bra W;
+{MUCH} mbarrier.arrive.shared.b64 _, [%r11];
+"""
+HANDED_ON = f"""shr.u32 %r8, %r0, 5; mov.u32 %r9, room; mad.lo.u32 %r10, %r8, 8, %r9;
+add.u32 %r11, %r8, 1; and.b32 %r11, %r11, 7; mad.lo.u32 %r11, %r11, 8, %r9; and.b32 %r12, %r0, 31;
+mov.u32 %r100, 1; mov.u32 %r98, 3; setp.eq.u32 %p1, %r12, 0; setp.eq.u32 %p2, %r8, 7;
+@%p1 mbarrier.init.shared.b64 [%r10], 32; bar.sync 0; @%p2 mbarrier.arrive.shared.b64 _, [%r11];
+{loop(4, HANDED)}
+"""
 FEW = "few thread blocks read from memory what the others find in L1"
 UNTIMED = {
     "wait for each other by flags": [
@@ -703,6 +714,7 @@ UNTIMED = {
         kernel(ROLLED),
         kernel(ROLLED.replace("bar.sync 0;", "bar.sync 1, 256;")),
         kernel(ROLLED.replace("bar.sync 0;", MEET)),
+        kernel(HANDED_ON, before=ROOM),
     ],
     "how the warps of a thread block wait": [kernel(WAITED_AGAIN, before=ROOM)],
     "turns to wait for memory": [kernel(LOADED)],

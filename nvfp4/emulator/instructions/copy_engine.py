@@ -25,7 +25,7 @@ from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import RANK_SHIFT, SHARED_WINDOW, WRITTEN
 from nvfp4.emulator.state.races import ENGINES, OF_MBARRIERS
 from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
-from nvfp4.emulator.work import SECTOR_BYTES, Asked
+from nvfp4.emulator.work import Asked
 from nvfp4.records.launch import Buffer
 
 TO_ALL = "multicast::cluster::all"
@@ -62,7 +62,6 @@ def global_range(
     buffer = buffer_of(at, "copy", address, span_bytes or nbytes)
     asked = at.batch.launch.work.asked[at.site.instruction.start]
     asked.requests += 1
-    asked.copied += nbytes
     if at.batch.launch.tally is not None:
         at.batch.launch.tally.copied(at.site.instruction, address, nbytes)
     if flag == WRITTEN:
@@ -80,9 +79,9 @@ def touch(at: LaneSite, index: int, address: int, nbytes: int, flag: int) -> Non
     base = memory.sector_base(index)
     first, last = (address >> 5) + base, ((address + nbytes - 1) >> 5) + base
     touched = memory.touched[first : last + 1]
-    asked, sectors = batch.launch.work.asked[at.site.instruction.start], last + 1 - first
-    asked.fresh += int(np.count_nonzero(touched == 0))
-    asked.copied += SECTOR_BYTES * sectors - nbytes
+    start, sectors = at.site.instruction.start, last + 1 - first
+    batch.launch.work.asked[start].fresh += int(np.count_nonzero(touched == 0))
+    batch.launch.work.copy(start, at.lane // batch.grid.threads, batch.grid.ctas, sectors)
     touched |= flag
     batch.traffic.sectors_requested += sectors
     batch.traffic.global_requests += 1

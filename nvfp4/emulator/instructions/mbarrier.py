@@ -112,6 +112,8 @@ def arrive(site: Site) -> Action:
         arrivals = np.ones_like(number) if expects else number
         expect = number if expects else np.zeros_like(number)
         mbarrier_objects.release(ex.batch, offset, lanes, relaxed)
+        if not expects:
+            mbarrier_objects.precede(ex.batch, offset, lanes)
         before = mbarrier_objects.change(site, ex.batch, offset, lanes, arrivals, expect, drop)
         states = np.zeros(ex.group.lanes.size, np.uint64)
         states[at] = before

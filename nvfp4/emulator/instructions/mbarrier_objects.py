@@ -152,7 +152,7 @@ def change(
     batch.signals.changed = True
     if batch.launch.work.samples:
         chain = batch.chained_copies[lanes >> 5] + site.opcode.startswith("cp.")
-        np.maximum.at(batch.kept(_Chains).told, _word(offset), chain)
+        np.maximum.at(batch.kept(_Chains).copies, _word(offset), chain)
     if batch.shared.checked:
         word = _word(offset)
         ended = (batch.shared.words()[word] ^ before) >> np.uint64(63) != 0
@@ -164,17 +164,26 @@ def change(
 
 
 class _Chains:
-    """For each mbarrier, the longest chain of copies that an arrival has told of."""
+    """For each mbarrier, the longest chains that an arrival has told of: of instructions and loads
+    before threads arrived, and of copies."""
 
     def __init__(self, batch: Batch) -> None:
-        self.told = np.zeros(batch.shared.words().size, np.int64)
+        self.rows = np.zeros((3, batch.shared.words().size), np.int64)
+        self.copies = self.rows[2]
+
+
+def precede(batch: Batch, offset: Array, lanes: Array) -> None:
+    """Let what waits at mbarriers follow what these lanes, which arrive there, have executed."""
+    if batch.launch.work.samples:
+        for told, chain in zip(batch.kept(_Chains).rows[:2], batch.chained, strict=False):
+            np.maximum.at(told, _word(offset), chain[lanes >> 5])
 
 
 def follow(batch: Batch, offset: Array, lanes: Array) -> None:
-    """Let what these lanes do next follow the copies for which they have waited at mbarriers."""
+    """Let what these lanes do next follow what they have waited for at mbarriers."""
     if batch.launch.work.samples:
-        told = batch.kept(_Chains).told[_word(offset)]
-        np.maximum.at(batch.chained_copies, lanes >> 5, told)
+        for told, chain in zip(batch.kept(_Chains).rows, batch.chained, strict=True):
+            np.maximum.at(chain, lanes >> 5, told[_word(offset)])
 
 
 def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:

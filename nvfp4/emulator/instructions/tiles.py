@@ -191,9 +191,9 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         flag,
     )
     at.batch.traffic.sectors_requested += sectors
-    asked = at.batch.launch.work.asked[at.site.instruction.start]
-    asked.fresh += fresh
-    asked.copied += SECTOR_BYTES * sectors - inner * rows
+    work, place, grid = at.batch.launch.work, at.site.instruction.start, at.batch.grid
+    work.asked[place].fresh += fresh
+    work.copy(place, at.lane // grid.threads, grid.ctas, sectors)
     if address is not None and before is None:
         global_access.note_range_read(at.batch, at.site, address, inner, at.lane)
     elif address is not None:
@@ -268,6 +268,8 @@ def load_together(site: Site, batch: Batch, lanes: Array, operands: list[Array])
         _four(pitches, 0), inner, mask, low, memory.touched, base, READ
     )  # fmt: skip
     asked, traffic = launch.work.asked[site.instruction.start], batch.traffic
+    spent = batch.by_cta(lanes >> 5, np.full(lanes.size, sectors // lanes.size))
+    launch.work.spend(site.instruction.start, spent)
     asked.requests += lanes.size
     asked.copied += SECTOR_BYTES * sectors
     asked.fresh += fresh
