@@ -503,6 +503,8 @@ def sets(place):
         (KEEPS, "pairs[0][0].zero_()", "output.mismatch", 1),
         (KEEPS, STATIC, "output.overwritten", 0),
         (KEEPS, f"{STATIC}; pairs[0][2].copy_(found[0])", "output.overwritten", 0),
+        (KEEPS, "kept or kept.extend(pairs); found[0] = 3 * kept[0][0] + kept[0][1]",
+         "output.mismatch", 0),
         (CAPTURES, "kept or kept.append(found[0].sum().item())", None, 0),
         (CAPTURES, "kept or kept.extend(found); found[0].copy_(kept[0])", "output.mismatch", 0),
         (CAPTURES, "found[0].sum().item()", "contract.not_capturable", 0),

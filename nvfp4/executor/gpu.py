@@ -94,6 +94,8 @@ class _Call:
     read: list[str] = field(default_factory=list)
     """Names of buffers that host code has read."""
     host: Host = field(default_factory=Host)
+    sent_bytes: int = 0
+    """Bytes that host code has sent, but for those that repeat."""
     also: str = ""
     sampled: str = ""
     """Why only some CTAs ran; empty if all did."""
@@ -105,7 +107,11 @@ class _Call:
     @property
     def why(self) -> str:
         """The reason why counts may leave out work."""
-        return f"host code reads {_listed(self.read)}" if self.read else self.also
+        if self.read:
+            return f"host code reads {_listed(self.read)}"
+        if 0 < self.request.results_bytes <= self.sent_bytes:
+            return f"host code sends {self.sent_bytes:,} bytes to the device"
+        return self.also
 
 
 class Gpu:
@@ -282,7 +288,9 @@ class Gpu:
         offset = 0
         for address, nbytes in request.spans:
             self._holder(address, nbytes)
-            host_bytes(address, nbytes)[:] = self._window[offset : offset + nbytes]
+            sent = self._window[offset : offset + nbytes]
+            host_bytes(address, nbytes)[:] = sent
+            self._call.sent_bytes += 0 if np.array_equal(sent[16:], sent[:-16]) else nbytes
             offset += nbytes
 
     def _read(self, request: gpu_messages.Read, fd: int | None) -> None:

@@ -226,6 +226,8 @@ class Begin(Record):
     longest_s: float = 0.0
     """If a launch with a predicted time would take longer, only some of its CTAs run; 0 for no
     limit."""
+    results_bytes: int = 0
+    """As many bytes, beyond those of one value, that host code sends may be results; 0 for any."""
 
 
 class End(Record):
