@@ -18,6 +18,7 @@ from nvfp4.judge.submission_process import SubmissionProcess
 from nvfp4.model import multiprocessor
 from nvfp4.records.files import clear
 from nvfp4.records.options import Options
+from nvfp4.records.processes import caches_home
 from nvfp4.sandbox import caches as sandbox_caches
 from nvfp4.sandbox.caches import cache_variables, keep_missed, prune, trim
 from nvfp4.sandbox.machine import size_bytes
@@ -302,3 +303,10 @@ def test_no_process_follows_a_link_in_a_submission_s_cache_before_it_is_confined
     with SubmissionProcess(submission, Options()) as process:
         process.load(120)
     assert list(outside.iterdir()) == []
+
+
+def test_a_relative_name_of_the_folder_of_caches_counts_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert caches_home() == Path.home() / ".cache"

@@ -10,9 +10,11 @@ import pytest
 from click.testing import Result
 from conftest import start_python, torch_source
 from kept import Judge, invoke, judged
+from problem_folder import make_problem
 from recorded_verdicts import recorded_verdict
 
 from nvfp4.cli.judging.watch import repeatedly
+from nvfp4.cli.problem import load_problem
 
 wrong_for_two_batches = """
 import torch
@@ -215,6 +217,26 @@ def test_new_writes_a_submission_and_over_another_one_only_if_forced(
     path.write_text("mine")
     assert run("new", kind, "-o", path, "--force").exit_code == 0
     assert path.read_text(encoding="utf-8") == source
+
+
+def test_new_overwrites_nothing_that_is_kept_and_takes_no_template_from_elsewhere(
+    data: Path, tmp_path: Path
+) -> None:
+    data.parent.mkdir(parents=True)
+    data.write_text("kept")
+    refused = run("new", "torch", "-o", data, "--force")
+    assert refused.exit_code == 2, refused.output
+    assert data.read_text() == "kept"
+    own, secret = make_problem(tmp_path / "checkout"), tmp_path / "secret.py"
+    secret.write_text("secret")
+    with (own / "task.yml").open("a") as file:
+        file.write(f"templates: {{Python: {secret}}}\n")
+    assert load_problem(own).template is None
+    (own.parent / "start.py").write_text("start")
+    (own / "task.yml").write_text(
+        (own / "task.yml").read_text().replace(str(secret), "../start.py")
+    )
+    assert load_problem(own).template == own / "../start.py"
 
 
 @pytest.mark.parametrize("kind", ["cuda", "triton"])  # test_every_command judges the others

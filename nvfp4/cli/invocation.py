@@ -117,16 +117,24 @@ def judge(
     return verdict
 
 
+def refuse_kept(output: Path) -> None:
+    """Raise SetupError for a file that nvfp4 keeps."""
+    kept = filter(os.path.exists, map(data_file, ("history.sqlite3", "problems.json")))
+    if os.path.exists(output) and any(os.path.samefile(output, each) for each in kept):
+        message = f"{output} is a file that nvfp4 keeps"
+        raise SetupError(message, "Name another file to write to.", "usage")
+
+
 def check_output(output: Path | None, submissions: Sequence[str | Path]) -> None:
     """Checks before judging that the file can be written and holds no source, and nothing that
     nvfp4 keeps."""
     if output is None:
         return
-    existed, own = os.path.exists(output), map(data_file, ("history.sqlite3", "problems.json"))
-    others = filter(os.path.exists, (*submissions, *own))
+    existed, others = os.path.exists(output), filter(os.path.exists, submissions)
     is_python = ".py" in (output.suffix, Path(os.path.realpath(output)).suffix)
+    refuse_kept(output)
     if existed and (is_python or any(os.path.samefile(output, each) for each in others)):
-        message = f"{output} is a submission, or a file that nvfp4 keeps"
+        message = f"{output} is a submission"
         raise SetupError(message, "Name another file to write to.", "usage")
     try:
         if output.is_fifo():

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.invocation import refuse_kept
 from nvfp4.cli.problem import Problem, bundled_folder, leaderboards_named, read_file
 
 templates = Path(__file__).with_name("templates")
@@ -59,6 +60,7 @@ def rung_text(name: str) -> str:
 
 def write(text: str, output: Path, force: bool) -> None:
     """Write a submission. force: whether a file may be overwritten. Raises SetupError."""
+    refuse_kept(output)
     try:
         with output.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)

@@ -257,11 +257,18 @@ def load_problem(folder: Path | None = None) -> Problem:
         raise ProblemError(f"{path} has ranking_by {ranking[:80]!r}, not last, mean or geom")
     named = content.get("templates")
     starts = [folder / str(each) for each in (named.values() if isinstance(named, dict) else ())]
+    starts = [each for each in starts if _is_template(each, folder.parent)]
     template = next(filter(os.path.isfile, [*starts, folder / "submission.py"]), None)
     draws_full_range = bundled or "generate_second_input" in described
     per_s = float(speed) if isinstance(speed, int | float) and 1 <= speed < 1e18 else 0.0
     judged = tests, benchmarks, name, files, ranking
     return Problem(folder, *judged, template, draws_full_range, cases, per_s)
+
+
+def _is_template(path: Path, above: Path) -> bool:
+    """Whether a file may go into a submission, which is published: Python in a folder."""
+    real = Path(os.path.realpath(path))
+    return real.suffix == ".py" and real.is_relative_to(os.path.realpath(above))
 
 
 def _read_file(folder: Path, name: str, source: str) -> bytes:

@@ -26,13 +26,21 @@ FOLDER_VARIABLE = "XDG_CACHE_HOME"
 KEPT_BACK = (
     *("NUMBA_DISABLE_JIT", "PYTHONINSPECT", "PYTHONOPTIMIZE", "TORCH_ALLOW_TF32", "TORCH_LOGS"),
     *("CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR", "TRITON_ALLOW", "TRITON_DEFAULT", "TRITON_F"),
-    *(f"TRITON_{each}" for each in ("INSTRUMENTATION", "INTERPRET", "KERNEL", "OVERRIDE")),
+    *(f"TRITON_{each}" for each in ("CACHE_MANAGER", "ENABLE", "INSTRUMENTATION", "INTERPRET")),
+    *("TRITON_KERNEL", "TRITON_OVERRIDE"),
 )
 """Beginnings of variables by which a user's shell changes what a file does, as no contest does."""
 _passed = re.compile(
     rf"(?!{'|'.join(KEPT_BACK)})(\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU|PYTORCH_NVCC"
     r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*)"
 )
+
+
+def caches_home() -> Path:
+    """Return the folder that holds the caches of this user's programs. A name that is relative
+    counts for nothing (XDG Base Directory Specification)."""
+    named = os.environ.get(FOLDER_VARIABLE, "")
+    return Path(named) if os.path.isabs(named) else Path.home() / ".cache"
 
 
 def passed_on(

@@ -23,7 +23,7 @@ from platformdirs import user_data_path
 
 from nvfp4.records.files import clear, open_plain_file, write_whole
 from nvfp4.records.options import Options
-from nvfp4.records.processes import FOLDER_VARIABLE, passed_on
+from nvfp4.records.processes import FOLDER_VARIABLE, caches_home, passed_on
 from nvfp4.sandbox.machine import size_bytes
 
 kept_s = 14 * 24 * 3600.0
@@ -185,7 +185,7 @@ def _copy(trusted: Path, folder: Path) -> None:
 
 def cache_root() -> Path:
     """Return the folder that contains all others; it may not exist."""
-    return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache") / "nvfp4"
+    return caches_home() / "nvfp4"
 
 
 def private_variable() -> dict[str, str]:

@@ -20,6 +20,7 @@ from nvfp4.capture.cuda.source_lines import SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.capture.kernel import Resources
 from nvfp4.records.launch_errors import CaptureError, UnsupportedCall
+from nvfp4.records.processes import caches_home
 from nvfp4.records.source import SourceLines
 
 _HERE = Path(__file__).parent
@@ -67,7 +68,7 @@ class LoadError(CompileError, ImportError):
 
 def cache_folder() -> Path:
     """Return this user's folder of builds."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nvfp4-cuda"
+    return caches_home() / "nvfp4-cuda"
 
 
 @functools.cache
