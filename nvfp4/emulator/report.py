@@ -70,9 +70,16 @@ def place_of(error: EmulatorError) -> Origin:
 
 def noted(note: Note, kernel: str) -> Finding:
     """Return a note that was made before a launch as one of its findings."""
-    file = shown(note.file) if note.file else None
-    more = {"file": file, "kernel": kernel, "rule": _RULES_OF_NOTES.get(note.code), "count": 1}
-    return Finding(**vars(note) | more)
+    return Finding(
+        code=note.code,
+        message=note.message,
+        kernel=kernel,
+        file=shown(note.file) if note.file else None,
+        line=note.line,
+        hint=note.hint,
+        count=1,
+        rule=_RULES_OF_NOTES.get(note.code),
+    )
 
 
 @dataclass

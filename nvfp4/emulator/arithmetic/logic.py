@@ -25,11 +25,10 @@ def _bitwise(m: Modifiers) -> Op:
     return m.op("logic", [register] * function.nin, [register], function)
 
 
-@instruction("lop3", "prmt")
-def _compiled(m: Modifiers) -> Op:
+@instruction("lop3")
+def _lop3(m: Modifiers) -> Op:
     m.type("b32")
-    count, function = (4, compiled.lop3) if m.mnemonic == "lop3" else (3, compiled.kernel("prmt"))
-    return m.op("logic", ["b32"] * count, ["b32"], function)
+    return m.op("logic", ["b32"] * 4, ["b32"], compiled.lop3)
 
 
 @instruction("shl", "shr")
@@ -62,6 +61,12 @@ def _funnel_shift(m: Modifiers) -> Op:
         return (pool >> n.astype(np.uint64)).astype(np.uint32)
 
     return m.op("logic", ["b32"] * 3, ["b32"], function)
+
+
+@instruction("prmt")
+def _prmt(m: Modifiers) -> Op:
+    m.type("b32")
+    return m.op("logic", ["b32"] * 3, ["b32"], compiled.kernel("prmt"))
 
 
 @instruction("bmsk")
