@@ -95,7 +95,7 @@ class _Call:
     """Names of buffers that host code has read."""
     host: Host = field(default_factory=Host)
     sent_bytes: int = 0
-    """Bytes that host code has sent, but for those that repeat."""
+    """Bytes that host code has sent, without those that repeat one value."""
     also: str = ""
     sampled: str = ""
     """Why only some CTAs ran; empty if all did."""
@@ -290,7 +290,8 @@ class Gpu:
             self._holder(address, nbytes)
             sent = self._window[offset : offset + nbytes]
             host_bytes(address, nbytes)[:] = sent
-            self._call.sent_bytes += 0 if np.array_equal(sent[16:], sent[:-16]) else nbytes
+            if self._call.request.results_bytes and not np.array_equal(sent[16:], sent[:-16]):
+                self._call.sent_bytes += nbytes
             offset += nbytes
 
     def _read(self, request: gpu_messages.Read, fd: int | None) -> None:

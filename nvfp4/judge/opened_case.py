@@ -102,7 +102,9 @@ class OpenedCase:
         """Inputs that a call has written to, if that is allowed; no outputs."""
         self.rewrites = False
         """Whether a call has written to any input, be it an output."""
-        self._called = self._stays = False
+        self._called = False
+        self._stays = False
+        """Whether the last return to the case was to the memory of the call before."""
         self._is_first, self._noise = True, _first_noise
         self._emulates = setup.device.type == "cpu"
         self._launched: bool | None = None
@@ -232,10 +234,9 @@ class OpenedCase:
         """Make a call on ``data``, check inputs and output, and return its nanoseconds by the
         judge's clock. Raises SubmissionFailed."""
         if self._calls == "graph" and self._warm != self._setup.process.pid:
-            self._move()  # the contest's call outside a graph is one on a copy of the inputs
             other = self._setup.referee.redraw(self.case, secrets.randbits(62))
             self.judged_request(other, messages.Call(), messages.Called, check=False)
-            self._move()
+            self._move()  # the contest's call outside a graph is one on a copy of the inputs
             self._warm, self._is_first, self.predicted = self._setup.process.pid, True, {}
         call = messages.Call(self._calls == "graph")
         answered = self.judged_request(data, call, messages.Called, check)
@@ -359,7 +360,7 @@ class OpenedCase:
         deadline = time.monotonic() + left_s - min(_margin_s, left_s / 3)
         asked = deadline, options.model if predicts else "", options.flush
         half_bytes, host_bytes = places(self.plan.expected)[-1] // 2, sum(self._host_sizes.values())
-        results_bytes = max(half_bytes, 2 * host_bytes, _most_sent_bytes)
+        results_bytes = self.is_benchmark * max(half_bytes, 2 * host_bytes, _most_sent_bytes)
         request = messages.Begin(
             *memory, *asked, explain, list(texts), self.longest_s, results_bytes
         )

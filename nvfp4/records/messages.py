@@ -227,7 +227,8 @@ class Begin(Record):
     """If a launch with a predicted time would take longer, only some of its CTAs run; 0 for no
     limit."""
     results_bytes: int = 0
-    """As many bytes, beyond those of one value, that host code sends may be results; 0 for any."""
+    """If host code sends this many bytes, without those that repeat one value, it may have computed
+    the result; 0 if that does not matter."""
 
 
 class End(Record):
