@@ -266,7 +266,8 @@ def load_problem(folder: Path | None = None) -> Problem:
 
 
 def _is_template(path: Path, above: Path) -> bool:
-    """Whether a file may go into a submission, which is published: Python in a folder."""
+    """Return whether a file may become a submission, which is published: Python code that lies in
+    or below a folder."""
     real = Path(os.path.realpath(path))
     return real.suffix == ".py" and real.is_relative_to(os.path.realpath(above))
 

@@ -25,9 +25,9 @@ FOLDER_VARIABLE = "XDG_CACHE_HOME"
 
 KEPT_BACK = (
     *("NUMBA_DISABLE_JIT", "PYTHONINSPECT", "PYTHONOPTIMIZE", "TORCH_ALLOW_TF32", "TORCH_LOGS"),
-    *("CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR", "TRITON_ALLOW", "TRITON_DEFAULT", "TRITON_F"),
-    *(f"TRITON_{each}" for each in ("CACHE_MANAGER", "ENABLE", "INSTRUMENTATION", "INTERPRET")),
-    *("TRITON_KERNEL", "TRITON_OVERRIDE"),
+    *("CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR"),
+    *(f"TRITON_{each}" for each in ("ALLOW", "CACHE_MANAGER", "DEFAULT", "ENABLE", "F")),
+    *(f"TRITON_{each}" for each in ("INSTRUMENTATION", "INTERPRET", "KERNEL", "OVERRIDE")),
 )
 """Beginnings of variables by which a user's shell changes what a file does, as no contest does."""
 _passed = re.compile(

@@ -174,11 +174,12 @@ def wait(site: Site) -> Action:
         if not done.all():
             remember(ex, offset, at, wanted, done)
             ex.batch.launch.work.waits = True  # it has timed out, or polls
-        mbarrier_objects.follow(ex.batch, offset[done], lanes[done])
+        ended = offset[done], lanes[done]
+        mbarrier_objects.follow(ex.batch, *ended)
         if empties:
             empty_l1(ex.batch, lanes)
         if result_used(ex):
-            mbarrier_objects.acquire(ex.batch, offset[done], lanes[done], relaxed)
+            mbarrier_objects.acquire(ex.batch, *ended, relaxed)
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):
             return (done[:1],)
         flags = np.zeros(ex.group.lanes.size, np.bool_)

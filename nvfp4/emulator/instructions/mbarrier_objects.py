@@ -12,7 +12,7 @@ from nvfp4.emulator.errors import BarrierMisuse, Misaligned, NoArrivals, OutOfBo
 from nvfp4.emulator.instructions import shared_access
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.batch import COPIES, Batch
 from nvfp4.emulator.state.memory import in_window
 from nvfp4.emulator.state.native import load, store
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
@@ -151,8 +151,8 @@ def change(
         site.lane(batch, lanes[bad]).fault(BarrierMisuse, messages[fault])
     batch.signals.changed = True
     if batch.launch.work.samples:
-        chain = batch.chained_copies[lanes >> 5] + site.opcode.startswith("cp.")
-        np.maximum.at(batch.kept(_Chains).copies, _word(offset), chain)
+        chain = batch.chained[COPIES, lanes >> 5] + site.opcode.startswith("cp.")
+        np.maximum.at(batch.kept(_Chains).rows[COPIES], _word(offset), chain)
     if batch.shared.checked:
         word = _word(offset)
         ended = (batch.shared.words()[word] ^ before) >> np.uint64(63) != 0
@@ -164,18 +164,18 @@ def change(
 
 
 class _Chains:
-    """For each mbarrier, the longest chains that an arrival has told of: of instructions and loads
-    before threads arrived, and of copies."""
+    """For each mbarrier, the longest chains that an arrival has told of, in the rows of
+    `Batch.chained`: of instructions and loads where threads arrived, and of copies."""
 
     def __init__(self, batch: Batch) -> None:
-        self.rows = np.zeros((3, batch.shared.words().size), np.int64)
-        self.copies = self.rows[2]
+        self.rows = np.zeros((len(batch.chained), batch.shared.words().size), np.int64)
 
 
 def precede(batch: Batch, offset: Array, lanes: Array) -> None:
     """Let what waits at mbarriers follow what these lanes, which arrive there, have executed."""
     if batch.launch.work.samples:
-        for told, chain in zip(batch.kept(_Chains).rows[:2], batch.chained, strict=False):
+        told_of = batch.kept(_Chains).rows[:COPIES]
+        for told, chain in zip(told_of, batch.chained[:COPIES], strict=True):
             np.maximum.at(told, _word(offset), chain[lanes >> 5])
 
 

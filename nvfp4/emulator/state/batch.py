@@ -67,6 +67,10 @@ class ClusterQueue:
 NONE_WAITS = ClusterQueue(np.zeros((0, 1), np.int64))
 
 
+COPIES = 2
+"""The row of copies in `Batch.chained`."""
+
+
 class Origin(NamedTuple):
     """The origin of undefined bits: the kind of finding, the place in words, a hint unless it is
     the kind's default, and related places."""
@@ -369,8 +373,8 @@ class Batch:
         self.memory = launch.memory
         self.signals = Signals(epoch=launch.asked.salt)
         self.chained = np.zeros((3, self.grid.ctas * self.grid.warps), np.int64)
-        """Of each warp, the instructions, loads and copies that follow each other until now."""
-        self.chained_copies = self.chained[2]
+        """How many instructions, loads and copies each warp has executed or waited for, one after
+        the other, int64[3, warps]."""
         self.barriers: dict[int, CtaBarrier] = {}
         self.cluster_barrier = ClusterBarrier(self.clusters, self.shared.clocks)
         self._special: dict[str, Array | None] = {}
