@@ -3,10 +3,10 @@
     python -m benchmarks.speed [--runs 3] [FILE ...]
 
 Every command runs in a new home, then again in the same one, which is warm. The files are judged
-by `eval`, submission.py by `check` and `eval`. Prints a Markdown table: medians of the seconds,
-CPU seconds by the part of nvfp4 that used them, and the peak of memory over all processes
-(proportional set sizes, sampled four times a second in a run of its own, which that slows down).
-Modules have bytecode, as pip leaves them where it installs them.
+by `eval`, submission.py by `check` and `eval`. Prints a Markdown table: medians of the seconds;
+then, of a run of its own, since to look at processes takes up to a fifth of a core, CPU seconds by
+the part of nvfp4 that used them, and the peak of memory over all processes (proportional set
+sizes, four times a second). Modules have bytecode, as pip leaves them where it installs them.
 """
 
 import argparse
@@ -26,7 +26,8 @@ from nvfp4.sandbox.isolation import descendants
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.05
-MEMORY_LOOK_S = 0.25
+LOOKS_FOR_MEMORY = 5
+"""Every fifth look is at the memory, too."""
 PARTS = {
     "nvfp4.executor": "emulation",
     "fork_server workers": "submission",
@@ -42,7 +43,7 @@ class Run:
     """What a command took. cpu_s: by part."""
 
     wall_s: float = 0.0
-    cpu_s: dict[str, float] = field(default_factory=dict)
+    cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     peak_bytes: int = 0
 
 
@@ -66,35 +67,35 @@ def held_bytes(pid: int) -> int:
     return sum(kilobytes(f"/proc/{each}/smaps_rollup").get("Pss", 0) for each in everyone)
 
 
-def run(arguments: list[str], home: Path, memory: bool = False) -> Run:
-    """Run nvfp4 with its caches and its history below this folder, for its times or its memory."""
+def run(arguments: list[str], home: Path, watched: bool = False) -> Run:
+    """Run nvfp4 with its caches and its history below this folder, for its time or what it uses."""
     homes = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "DATA")}
     command = [sys.executable, "-m", "nvfp4", *arguments]
     found, used, start_s = Run(), dict[int, tuple[str, float]](), time.monotonic()
     with subprocess.Popen(command, env={**os.environ, **homes}, stdout=subprocess.PIPE) as process:
-        while process.poll() is None:
-            if memory:
+        looks = 0
+        while watched and process.poll() is None:
+            look(process.pid, used)
+            if looks % LOOKS_FOR_MEMORY == 0:
                 found.peak_bytes = max(found.peak_bytes, held_bytes(process.pid))
-            else:
-                look(process.pid, used)
-            time.sleep(MEMORY_LOOK_S if memory else LOOK_S)
+            looks += 1
+            time.sleep(LOOK_S)
+        process.communicate()
         found.wall_s = time.monotonic() - start_s
     if process.returncode:
         sys.exit(f"nvfp4 {' '.join(arguments)} ended with {process.returncode}")
-    cpu_s = defaultdict[str, float](float)
     for part, seconds in used.values():
-        cpu_s[part] += seconds
-    found.cpu_s = dict(cpu_s)
+        found.cpu_s[part] += seconds
     return found
 
 
-def row(name: str, runs: list[Run], peak_bytes: int) -> str:
-    """A line of the table, with medians."""
-    parts = sorted({part for each in runs for part in each.cpu_s})
-    cpu = {part: statistics.median(each.cpu_s.get(part, 0.0) for each in runs) for part in parts}
-    shown = ", ".join(f"{part} {seconds:.1f}" for part, seconds in cpu.items() if seconds >= 0.05)
+def row(name: str, runs: list[Run], watched: Run) -> str:
+    """A line of the table."""
+    parts = sorted(watched.cpu_s.items())
+    shown = ", ".join(f"{part} {seconds:.1f}" for part, seconds in parts if seconds >= 0.05)
     wall_s = statistics.median(each.wall_s for each in runs)
-    return f"| {name} | {wall_s:.1f} | {sum(cpu.values()):.1f} | {shown} | {peak_bytes / 1e9:.2f} |"
+    cpu_s, peak_gb = sum(watched.cpu_s.values()), watched.peak_bytes / 1e9
+    return f"| {name} | {wall_s:.1f} | {cpu_s:.1f} | {shown} | {peak_gb:.2f} |"
 
 
 def main() -> None:
@@ -115,10 +116,10 @@ def main() -> None:
                 first.append(run(arguments, Path(home)))
                 again.append(run(arguments, Path(home)))
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-            peaks = [run(arguments, Path(home), memory=True).peak_bytes for _ in range(2)]
+            watched = [run(arguments, Path(home), watched=True) for _ in range(2)]
         name = f"`{' '.join(Path(word).name for word in arguments)}`"
-        print(row(f"{name}, first", first, peaks[0]))
-        print(row(f"{name}, again", again, peaks[1]), flush=True)
+        print(row(f"{name}, first", first, watched[0]))
+        print(row(f"{name}, again", again, watched[1]), flush=True)
 
 
 if __name__ == "__main__":

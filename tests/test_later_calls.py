@@ -40,7 +40,8 @@ class Opened:
     ) -> None:
         self.calls: list[bool] = []
         self._failed = SubmissionFailed(code, "128 of 128 elements are wrong", **arguments)
-        self._is_right, self.last_call_s, self._ends = is_right, takes_s, ends
+        self._is_right, self._ends = is_right, ends
+        self.last_call_s = self.busy_s = takes_s
 
     def resume(self) -> None:
         pass
@@ -167,6 +168,9 @@ def test_a_case_whose_later_call_takes_long_has_no_more(monkeypatch: pytest.Monk
     opened = Opened(lambda number, full: not full, takes_s=0.1)
     assert judged(opened)["full_range"] == "fail"
     assert opened.calls == [True, False]
+    waiting = Opened(lambda number, full: True, takes_s=0.1)  # for other work on the machine
+    waiting.busy_s = 0.01
+    assert "unverified" not in judged(waiting)
     repetition, cases = _repetition(), [case, case, replace(case, full_range=True), case]
     chosen = [repetition.choose(cases, left_out=[0, 2], digest=digest) for digest in range(6)]
     assert {frozenset(each) for each in chosen} == {frozenset([1, 3])}

@@ -101,6 +101,7 @@ class _Call:
     """Why only some CTAs ran; empty if all did."""
     began: float = 0.0
     """When the first launch began."""
+    began_cpu_s: float = field(default_factory=time.process_time)
     fault: Fault | None = None
     fatal: bool = False
 
@@ -202,7 +203,7 @@ class Gpu:
         return messages.Ended(
             reports, call.notes, call.why, fault.text, _short(fault.failure), predicted,
             compiled_since(told), call.fatal, _short(call.sampled),
-            [_short(asdict(each)) for each in call.alone]
+            [_short(asdict(each)) for each in call.alone], time.process_time() - call.began_cpu_s
         )  # fmt: skip
 
     def _write_costs(self, call: _Call, asked: messages.Begin) -> None:

@@ -81,6 +81,8 @@ class LaterCalls:
     """Whether that call was right, pass or fail."""
     made: int = 0
     """The number of calls so far."""
+    busy_s: float = 0.0
+    """What the last one of them kept a processor busy for, which other work does not lengthen."""
     ended: bool = False
     """Whether there are no more calls, because the case has failed or a call takes too long."""
 
@@ -108,7 +110,7 @@ class LaterCalls:
                 raise OutOfTime from None
             self.least = 0
             raise failed.and_more(_more) from None
-        self.call_s = opened.last_call_s
+        self.call_s, self.busy_s = opened.last_call_s, opened.busy_s
         self.made += 1
         return {**report, "full_range": str(self.full_range)} if full else report
 
@@ -135,14 +137,14 @@ class LaterCalls:
             before = failed
         opened.resume()
         opened.call_again(self.redraw(self.case.full_range))  # these decide
-        if opened.last_call_s <= long_call_s:
+        if opened.busy_s <= long_call_s:
             refuse_state(opened, before, drawn)
         return False
 
     @property
     def is_long(self) -> bool:
         """Whether a later call took so long that there are no more calls of any kind."""
-        return self.made > 0 and self.call_s > long_call_s
+        return self.busy_s > long_call_s
 
     @property
     def left_out(self) -> str | None:

@@ -133,6 +133,8 @@ class OpenedCase:
         self._base, self._number = 0, next(_numbers)
         self.last_call_s = 0.0
         """The duration of the last call."""
+        self.busy_s = 0.0
+        """What the executor needed of it; all of it if that ran nothing."""
         self.times_ns: list[float] = []
         """The times of the timed calls."""
         self._output_tree = self.plan.expected
@@ -180,12 +182,13 @@ class OpenedCase:
             self.resume()
         else:
             self._sizes, self._host_sizes = sizes
-            self._move()
+            self._move(resized=True)
 
-    def _move(self) -> None:
+    def _move(self, resized: bool = False) -> None:
         """Continue in other memory. Raises SubmissionFailed, OutOfTime."""
-        self.close()
-        self._create_buffers()
+        if resized or self._host.tensors or not self._emulates:  # there the number says where
+            self.close()
+            self._create_buffers()
         self._number = next(_numbers)  # no address is used for two cases
         self.resume()
 
@@ -303,10 +306,12 @@ class OpenedCase:
         # While the clock runs: later writes do not count.
         self._output = self.buffers.tensors[shared.output_name].clone()
         end_ns = time.perf_counter_ns()
-        self.last_call_s = (end_ns - start_ns) / 1e9
+        self.last_call_s = self.busy_s = (end_ns - start_ns) / 1e9
         wall_ns = float(end_ns - start_ns - _copies * (end_ns - copied_ns))
         if self._emulates:
             ended = self.end()
+            if ended.reports:
+                self.busy_s = min(self.busy_s, ended.cpu_s)
             failure = read_failure(ended.failure) if ended.fatal else None
             if failure is not None:  # whatever host code has made of it
                 raise SubmissionFailed.of(failure, ended.fault)

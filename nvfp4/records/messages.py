@@ -258,3 +258,5 @@ class Ended(Record):
     """Why only some CTAs ran, so that outputs are unknown; empty if all did."""
     alone: list[Any] = field(default_factory=list)
     """Findings of a call without launches."""
+    cpu_s: float = 0.0
+    """What the executor has used of processors for the call."""
