@@ -1,5 +1,6 @@
 """Without a GPU every launch runs in the judge's executor, on the true inputs, at once."""
 
+import math
 import os
 import signal
 import socket
@@ -369,20 +370,28 @@ def start_of(text: int, ctas: int, threads: int, *parameters: str) -> gpu_messag
     return gpu_messages.Start(text, "k", *dims, 0, 0, *flags, [*parameters], [], [], None)
 
 
+def gpu_of(ptx: bytes) -> Gpu:
+    """A GPU that has this kernel."""
+    gpu = Gpu(OpenSession([], "", "", "", True), HostMemory(), bytearray(ptx))  # type: ignore[arg-type]
+    gpu.answer(gpu_messages.AddText(len(ptx)), None)
+    return gpu
+
+
+MARKS = (
+    b".version 8.8\n.target sm_100a\n.address_size 64\n"
+    b".visible .entry k(.param .u64 p) {\n.reg .b64 %rd<3>; .reg .b32 %r<2>;\n"
+    b"ld.param.u64 %rd0, [p]; mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd1, %r0, 4;\n"
+    b"add.u64 %rd2, %rd0, %rd1; mov.u32 %r1, 1; st.global.u32 [%rd2], %r1;\nret;\n}\n"
+)
+"""Each thread block writes 1 to its word."""
+
+
 def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
-    ptx = (
-        b".version 8.8\n.target sm_100a\n.address_size 64\n"
-        b".visible .entry k(.param .u64 p) {\n.reg .b64 %rd<3>; .reg .b32 %r<2>;\n"
-        b"ld.param.u64 %rd0, [p]; mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd1, %r0, 4;\n"
-        b"add.u64 %rd2, %rd0, %rd1; mov.u32 %r1, 1; st.global.u32 [%rd2], %r1;\nret;\n}\n"
-    )
-    window, ctas = bytearray(ptx), 1 << 16
+    ctas = 1 << 16
     samples = []
     for _ in range(4):
         marks = torch.zeros(ctas, dtype=torch.int32)
-        session = OpenSession([], "", "", "", True)
-        gpu = Gpu(session, HostMemory(), window)  # type: ignore[arg-type]
-        gpu.answer(gpu_messages.AddText(len(ptx)), None)
+        gpu = gpu_of(MARKS)
         place = [0, 4 * ctas, True, [ctas], [4], 0, [], "int32"]
         late, far = time.monotonic() + 60, marks.data_ptr()
         begin = Begin(far, [["a", *place]], 4 * ctas, 0, 0, late, "B200", longest_s=1e-9)
@@ -397,6 +406,18 @@ def test_nothing_can_foresee_which_thread_blocks_a_sample_runs() -> None:
         samples.append(bytes(marks.numpy()))
         assert 0 < marks.sum() < ctas
     assert len(set(samples)) > 1
+
+
+def test_an_address_of_an_earlier_call_is_told_as_such() -> None:
+    gpu, marks = gpu_of(MARKS), torch.zeros(2, 1 << 22, dtype=torch.int32)
+    for each in (marks[1], marks[0]):
+        base = each.data_ptr()
+        begin = Begin(base, [["a", 0, 4, True, [1], [1], 0, [], "int32"]], 4, 0, 0, math.inf)
+        gpu.begin(begin, os.open(os.devnull, os.O_RDONLY))
+    stale = start_of(0, 1, 1, marks[1].data_ptr().to_bytes(8, "little").hex())
+    fault: Any = gpu.answer(stale, None)
+    assert "byte 0 of an earlier call's a, which has been freed" in fault.text
+    assert "take their addresses anew" in fault.text
 
 
 def test_a_region_in_whose_place_a_case_was_is_no_memory_any_more() -> None:

@@ -5,7 +5,7 @@ import math
 import os
 import secrets
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from nvfp4.emulator.errors import EmulatorFailed, RunawayKernel, TooSlow
 from nvfp4.emulator.loops import COMPILED
 from nvfp4.emulator.report import noted
 from nvfp4.emulator.software import software_conversions
-from nvfp4.emulator.state.memory import host_bytes
+from nvfp4.emulator.state.memory import EARLIER, host_bytes
 from nvfp4.executor.faults import Admission, fault_of
 from nvfp4.executor.machine_code import compiled_since
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, NotShareable
@@ -58,6 +58,9 @@ _most_region_bytes = 4 << 30
 
 _most_dimensions = 63
 """The limit of NumPy, less one for the bytes of an element."""
+
+_MOST_EARLIER = 64
+"""Number of inputs of earlier calls that are remembered for messages."""
 
 _IMPLICIT = (0, 1, 2)
 """Handles of the default stream."""
@@ -137,6 +140,7 @@ class Gpu:
         self._case: list[Buffer] = []
         self._regions: list[Buffer] = []
         self._freed: list[Buffer] = []
+        self._earlier: deque[Buffer] = deque(maxlen=_MOST_EARLIER)
         self._variables: dict[int, Buffer] = {}
         self._worlds, self._under_way = Worlds(), UnderWay()
         self._launched: Counter[tuple[Any, ...]] = Counter()
@@ -170,6 +174,7 @@ class Gpu:
             os.close(fd)
         end = request.base + request.mapped_bytes
         self._regions = [b for b in self._regions if b.end <= request.base or end <= b.address]
+        before = self._case
         self._case = [
             Buffer(
                 name,
@@ -180,6 +185,9 @@ class Gpu:
             )
             for name, offset, nbytes, writable, shape, strides, at, words, dtype in request.buffers
         ]
+        kept = {each.address for each in self._case}
+        gone = (each for each in before if each.address not in kept)
+        self._earlier.extendleft(replace(each, name=f"{EARLIER} {each.name}") for each in gone)
         self._place_of_output = request.base + request.place
         self._room_for_output = min(request.room_bytes, request.mapped_bytes - request.place)
         self._call = _Call(request)
@@ -368,7 +376,7 @@ class Gpu:
         launch = Launch(
             self._text(request.text), request.kernel, request.grid, request.block,
             list(map(_bytes, request.parameters)), request.shared_bytes, request.cluster,
-            ListedMemory(self._buffers(), self._freed),
+            ListedMemory(self._buffers(), [*self._earlier, *self._freed]),
             tuple(map(_note, request.notes[: _most_told - len(call.notes)])),
             deadline=asked.deadline, stream=request.stream, programmatic=request.programmatic,
             waited=max(0, request.waited), alongside=request.alongside,
