@@ -166,3 +166,6 @@ def test_tensor_cores_are_told_with_the_lines_that_use_them() -> None:
 def test_sentences_name_callers_and_kernels() -> None:
     (sentence,) = costly_sentences(costly(line(5, callers=[30, 12])), several=True, columns=200)
     assert sentence.startswith("1. line 5 (called from 12, 30) of gemv, 100% of the cost: no waste")
+    other = line(3, file="decode.cuh", instructions=9000)
+    (sentence, _) = costly_sentences(costly(line(5), other), several=False, columns=200)
+    assert sentence.startswith("1. decode.cuh:3, 90% of the cost: no waste")

@@ -138,6 +138,11 @@ class Kernel(KernelCounts):
         """Sum a count over all lines, such as ``tensor_cycles`` of all multiprocessors together."""
         return sum(getattr(line, name) for line in self.lines)
 
+    def place(self, line: LineCost) -> str:
+        """Name a line, by its file, too, where the kernel has lines of several."""
+        several = len({each.file for each in self.lines if each.file}) > 1
+        return f"{line.file}:{line.line}" if several else f"line {line.line}"
+
     @property
     def slots(self) -> float:
         """The cost of all lines."""

@@ -76,7 +76,7 @@ def _tensor_cores(kernel: Kernel) -> str:
     cycles = kernel.total("tensor_cycles")
     lines = sorted(kernel.lines, key=lambda line: -line.tensor_cycles)[:_shown_callers]
     busy = [line for line in lines if line.tensor_cycles]
-    shares = ", ".join(f"line {line.line} {line.tensor_cycles / cycles:.0%}" for line in busy)
+    shares = ", ".join(f"{kernel.place(line)} {line.tensor_cycles / cycles:.0%}" for line in busy)
     bound_us = microseconds(tensor_us(cycles))
     products, moved_bytes = kernel.total("tensor_products"), kernel.total("tensor_bytes")
     moved = f", {moved_bytes:,} bytes to and from tensor memory" if moved_bytes else ""
@@ -137,7 +137,8 @@ def savings(kernels: list[Kernel], several: bool) -> Iterator[str]:
         assert kernel.predicted and kernel.predicted.us and line.without_us is not None
         of = f" of {kernel.kernel}" if several else ""
         less_us = min(kernel.predicted.us, line.without_us)
-        yield f"without line {line.line}{of}: {less_us:.1f} us instead of {kernel.predicted.us:.1f}"
+        now_us = kernel.predicted.us
+        yield f"without {kernel.place(line)}{of}: {less_us:.1f} us instead of {now_us:.1f}"
 
 
 def _elsewhere(kernel: Kernel, file: str, shown: Shown) -> Iterator[str]:
@@ -193,7 +194,7 @@ def costly_sentences(costly: list[CostlyLine], several: bool, columns: int) -> I
         kernel = f" of {each.kernel.kernel}" if several else ""
         callers = ", ".join(map(str, sorted(each.line.callers)[:_shown_callers]))
         called = f" (called from {callers})" if callers else ""
-        place = f"line {each.line.line}{called}{kernel}"
+        place = f"{each.kernel.place(each.line)}{called}{kernel}"
         sentence = f"{number}. {place}, {each.share:.0%} of the cost: {each.sentence}"
         yield from wrap(sentence, columns, subsequent_indent="   ")
 
