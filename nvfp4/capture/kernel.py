@@ -17,6 +17,9 @@ _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\((.*?)\))?", re.DOTALL)
 _DIRECTIVES = r"\.entry\s+{}\b\s*(?:\([^)]*\))?([^{{;]*)\{{"  # not of a declaration
 _MOST_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d\s,]+)")
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+([\d\s,]+)")
+_MOST_CTAS = re.compile(r"\.maxclusterrank\s+(\d+)")
+NO_CLUSTER = (0, 0, 0)
+"""What a launch asks for that does not say how large its clusters are."""
 _PARAMETER = re.compile(r"\s\.[busf](\d+)\b[^\[]*?[\w$%]+\s*(?:\[\s*(\d+)\s*\])?\s*$")
 _DEFAULT_SHARED = 8
 """cudaDevAttrMaxSharedMemoryPerBlock"""
@@ -49,15 +52,18 @@ class Kernel(Record, frozen=False):
     made_for: tuple[str, ...] = ()
     """The architectures that the module was compiled for."""
     cluster: Dim3 | None = None
-    """The cluster size that the kernel itself requires."""
+    """The cluster size that the kernel itself requires; NO_CLUSTER if it leaves that to launches,
+    which must ask for one."""
+    most_ctas: int | None = None
+    """The most thread blocks of a cluster, by the kernel's launch bounds."""
     shared_asked_for: int | None = None
     """Bytes of dynamic shared memory that host code has allowed; None for the default."""
     large_clusters: bool = False
     """Whether host code has allowed non-portable cluster sizes."""
 
     def clusters(self, asked: Dim3) -> Dim3:
-        """Return the clusters of a launch that asks for these; (1, 1, 1) if it asks for none."""
-        return asked if asked != (1, 1, 1) else self.cluster or asked
+        """Return the clusters of a launch that asks for these."""
+        return asked if asked != NO_CLUSTER else self.cluster or (1, 1, 1)
 
 
 def find_kernel(
@@ -69,8 +75,12 @@ def find_kernel(
         sizes = parameter_bytes(text, name)
         if sizes is not None:
             used = resources.get(name, Resources())
-            cluster = required_cluster(text, name)
-            return Kernel(text, name, sizes, most_threads(text, name), used, made_for, cluster)
+            directives = _directives(text, name)
+            most = _numbers(_MOST_CTAS, directives)
+            return Kernel(
+                text, name, sizes, _most_threads(directives), used, made_for,
+                _required_cluster(directives), most[0] if most else None
+            )  # fmt: skip
     return None
 
 
@@ -158,14 +168,20 @@ _PORTABLE_CLUSTER, _LARGEST_CLUSTER = 8, 16
 def refuse_clusters(kernel: Kernel, device: Device, grid: Dim3, asked: Dim3) -> None:
     """Raise CudaError for a launch with invalid clusters.
 
-    asked: the clusters of the launch; (1, 1, 1) if it asks for none. Source: cuLaunchKernelEx and
-    cuLaunchKernel on an H100, driver 580, 2026-11-23.
+    asked: the clusters of the launch, or NO_CLUSTER. Source: cuLaunchKernelEx and cuLaunchKernel on
+    an H100, driver 580, 2026-11-23, and cudaLaunchKernelEx on an H200, 2026-11-30.
     """
     cluster = kernel.clusters(asked)
     invalid, name = Code.INVALID_CLUSTER_SIZE, kernel.name
-    if kernel.cluster is not None and cluster != kernel.cluster:
+    if kernel.cluster not in (None, NO_CLUSTER, cluster):
         raise CudaError(invalid, f"{name}: clusters of {cluster}; it asks for {kernel.cluster}")
+    if cluster == NO_CLUSTER:
+        message = f"{name}: its __cluster_dims__ say no size, and the launch asks for none"
+        raise CudaError(invalid, message)
     size = cluster[0] * cluster[1] * cluster[2]
+    if kernel.most_ctas is not None and size > kernel.most_ctas:
+        message = f"{name}: clusters of {cluster}, but __launch_bounds__ says {kernel.most_ctas}"
+        raise CudaError(invalid, message)
     most = _LARGEST_CLUSTER if kernel.large_clusters else _PORTABLE_CLUSTER
     if size > most:
         message = f"{name}: clusters of {cluster}, {size} CTAs in all; {most} are the most"
@@ -254,29 +270,34 @@ def _size(parameter: str) -> int:
     return int(bits) // 8 * int(count or 1)
 
 
-def most_threads(ptx: str, kernel: str) -> int | None:
+def _most_threads(directives: str) -> int | None:
     """Return the threads a block of a kernel may have by its launch bounds; None if it has none.
 
     Source: PTX ISA, performance-tuning directives (.maxntid, .reqntid).
     """
-    bound = _directive(_MOST_THREADS, ptx, kernel)
+    bound = _numbers(_MOST_THREADS, directives)
     return math.prod(bound) if bound else None
 
 
-def required_cluster(ptx: str, kernel: str) -> Dim3 | None:
+def _required_cluster(directives: str) -> Dim3 | None:
     """Return the clusters that a kernel asks for, as by __cluster_dims__; None if it asks for none.
 
-    Source: PTX ISA, cluster dimension directives (.reqnctapercluster).
+    Source: PTX ISA, cluster dimension directives (.reqnctapercluster, .explicitcluster).
     """
-    asked = _directive(_CLUSTER, ptx, kernel)
+    asked = _numbers(_CLUSTER, directives)
     if asked is None:
-        return None
+        return NO_CLUSTER if ".explicitcluster" in directives else None
     x, y, z = (*asked, 1, 1)[:3]
     return x, y, z
 
 
-def _directive(name: re.Pattern[str], ptx: str, kernel: str) -> list[int] | None:
-    """Return the numbers after a directive of a kernel."""
+def _directives(ptx: str, kernel: str) -> str:
+    """Return what stands between a kernel's parameters and its body."""
     found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
-    numbers = name.search(found[1]) if found else None
-    return [int(each) for each in numbers[1].split(",")] if numbers else None
+    return found[1] if found else ""
+
+
+def _numbers(name: re.Pattern[str], directives: str) -> list[int] | None:
+    """Return the numbers after a directive; None without it."""
+    found = name.search(directives)
+    return [int(each) for each in found[1].split(",")] if found else None

@@ -119,6 +119,8 @@ __global__ void ranks(int* out) {
 __global__ void __cluster_dims__(2, 1, 1) pairs(int* out) {
   out[blockIdx.x] = cg::this_cluster().block_rank();
 }
+__global__ void __cluster_dims__() of_any_size(int* out) { out[blockIdx.x] = 1; }
+__global__ void __launch_bounds__(64, 1, 4) of_four(int* out) { out[blockIdx.x] = 1; }
 __global__ void large(int* out) { out[blockIdx.x] = cg::this_cluster().block_rank(); }
 __global__ void first(int* x) {
   cudaTriggerProgrammaticLaunchCompletion();
@@ -159,6 +161,14 @@ std::string in_pairs(torch::Tensor t, int grid, int cluster) {
   pairs<<<grid, 1>>>(ptr(t));
   return cudaGetErrorName(cudaGetLastError());
 }
+std::string in_clusters_of_launches(torch::Tensor t, int cluster) {
+  if (cluster) return launch(of_any_size, 8, 1, cluster, false, ptr(t));
+  of_any_size<<<8, 1>>>(ptr(t));
+  return cudaGetErrorName(cudaGetLastError());
+}
+std::string in_bounded_clusters(torch::Tensor t, int cluster) {
+  return launch(of_four, 8, 1, cluster, false, ptr(t));
+}
 std::string in_large_clusters(torch::Tensor t, int cluster) {
   cudaFuncSetAttribute(large, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   return launch(large, 32, 1, cluster, false, ptr(t));
@@ -198,6 +208,7 @@ void run(int which, torch::Tensor a, torch::Tensor b, torch::Tensor c) {
 NAMES = [
     *("profile", "in_a_stream", "fill_in", "copy_in", "moves", "zeros_in_new_memory"),
     *("texture", "channel", "cooperative", "misused"),
+    *("in_clusters_of_launches", "in_bounded_clusters"),
     *("run", "in_clusters", "in_pairs", "in_large_clusters", "begin", "end", "chain"),
 ]
 
@@ -317,7 +328,17 @@ def test_a_kernel_that_asks_for_clusters_itself(module: Any) -> None:
     assert module.in_pairs(out, 4, 0) == "cudaSuccess"
     assert out.tolist() == [0, 1, 0, 1]
     assert module.in_pairs(out, 3, 0) == "cudaErrorInvalidClusterSize"
-    assert module.in_pairs(out, 4, 4) == "cudaErrorInvalidClusterSize"
+    for cluster in (1, 4):
+        assert module.in_pairs(out, 4, cluster) == "cudaErrorInvalidClusterSize"
+
+
+def test_clusters_are_as_large_as_the_kernel_leaves_to_its_launch(module: Any) -> None:
+    """As on an H200, 2026-11-30."""
+    out, invalid = torch.zeros(8, dtype=torch.int32, device="cuda"), "cudaErrorInvalidClusterSize"
+    any_size = [module.in_clusters_of_launches(out, cluster) for cluster in (0, 1, 2)]
+    assert any_size == [invalid, "cudaSuccess", "cudaSuccess"]
+    bounded = [module.in_bounded_clusters(out, cluster) for cluster in (0, 4, 8)]
+    assert bounded == ["cudaSuccess", "cudaSuccess", invalid]
 
 
 def test_clusters_of_sixteen_where_they_are_allowed(module: Any) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nvfp4.capture.kernel import most_threads, parameter_bytes
+from nvfp4.capture.kernel import NO_CLUSTER, find_kernel, parameter_bytes
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,12 @@ def test_sizes_of_parameters(parameters: str, sizes: tuple[int, ...]) -> None:
 def test_launch_bounds_are_those_of_the_definition() -> None:
     ptx = """
 .visible .entry k(.param .u64 k_param_0);
-.visible .entry other() .maxntid 64 { ret; }
-.visible .entry k(.param .u64 k_param_0) .maxntid 2, 3 { ret; }
+.visible .entry other() .maxntid 64 .explicitcluster .maxclusterrank 4 { ret; }
+.visible .entry k(.param .u64 k_param_0) .maxntid 2, 3 .reqnctapercluster 2 { ret; }
+.visible .entry plain() { ret; }
 """
-    assert most_threads(ptx, "k") == 6
-    assert most_threads(ptx, "other") == 64
-    assert most_threads(ptx, "absent") is None
+    found = {name: find_kernel((ptx,), name, {}, ()) for name in ("k", "other", "plain", "absent")}
+    bounds = {name: (k.most_threads, k.cluster, k.most_ctas) for name, k in found.items() if k}
+    assert bounds == {
+        "k": (6, (2, 1, 1), None), "other": (64, NO_CLUSTER, 4), "plain": (None, None, None)
+    }  # fmt: skip

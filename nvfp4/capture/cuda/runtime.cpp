@@ -74,7 +74,7 @@ cudaError_t ask(const char *name, Arguments... arguments) {
 }
 
 cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
-                   const void *stream, bool cooperative = false, dim3 cluster = dim3(1, 1, 1),
+                   const void *stream, bool cooperative = false, dim3 cluster = dim3(0, 0, 0),
                    bool programmatic = false) {
   return ask("launch", function, &grid, &block, &cluster, arguments, shared, stream, programmatic,
              cooperative);
@@ -159,12 +159,13 @@ LAUNCH(cudaLaunchKernel, const void *, false)
 LAUNCH(cudaLaunchCooperativeKernel, const void *, true)
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function,
                                 void **arguments) {
-  dim3 grid = config->gridDim, block = config->blockDim, cluster(1, 1, 1);
+  dim3 grid = config->gridDim, block = config->blockDim, cluster(0, 0, 0);
   bool programmatic = false, cooperative = false;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute &each = config->attrs[i];
     if (each.id == cudaLaunchAttributeClusterDimension) {
-      cluster = dim3(each.val.clusterDim.x, each.val.clusterDim.y, each.val.clusterDim.z);
+      const auto &asked = each.val.clusterDim;  // which is invalid with a 0, not left out
+      cluster = asked.x ? dim3(asked.x, asked.y, asked.z) : dim3(0, 1, 1);
     } else if (each.id == cudaLaunchAttributeProgrammaticStreamSerialization) {
       programmatic = each.val.programmaticStreamSerializationAllowed;
     } else if (each.id == cudaLaunchAttributeCooperative) {

@@ -308,7 +308,7 @@ class CudaRuntime(Session):
         for name, value in registers.items():
             ptx = ptx.replace(f"{name};", f"{value};")
             with_suffix = with_suffix.replace(f"{name};", f"{value};")
-        given = ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self
+        given = ptx, kernel.name, grid, block, raw, shared_bytes, kernel.clusters(cluster), self
         self.hand_over(
             Launch(*given, stream=stream, programmatic=programmatic, with_suffix=with_suffix)
         )

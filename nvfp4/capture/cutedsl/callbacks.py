@@ -14,6 +14,7 @@ from nvfp4.capture import stream_order
 from nvfp4.capture.codes import CudaError
 from nvfp4.capture.cuda import calls
 from nvfp4.capture.cutedsl.host import HostRuntime
+from nvfp4.capture.kernel import NO_CLUSTER
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 from nvfp4.records.tensormap import encode_tensor_map
 
@@ -28,7 +29,7 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
 
     def launch(kernel: int, *rest: int) -> None:
         # rest: three words of the grid and of the block, arguments, bytes of shared memory, stream.
-        rt.launch(kernel, rest[0:3], rest[3:6], (1, 1, 1), *rest[6:9])  # type: ignore[arg-type]
+        rt.launch(kernel, rest[0:3], rest[3:6], NO_CLUSTER, *rest[6:9])  # type: ignore[arg-type]
 
     def assert_success(code: int) -> None:
         if code:

@@ -14,7 +14,7 @@ from nvfp4.capture.codes import Code
 from nvfp4.capture.cuda.calls import grid_barrier
 from nvfp4.capture.cuda.runtime import CudaRuntime, Module
 from nvfp4.capture.device import Device
-from nvfp4.capture.kernel import Kernel, refuse_clusters, refuse_too_much_shared
+from nvfp4.capture.kernel import NO_CLUSTER, Kernel, refuse_clusters, refuse_too_much_shared
 from nvfp4.records.launch import Dim3
 from nvfp4.records.launch_errors import UnsupportedCall
 
@@ -94,9 +94,10 @@ class HostRuntime(CudaRuntime):
             ctypes.c_uint32.from_address(entry).value: (ctypes.c_uint32 * 3).from_address(entry + 8)
             for entry in range(attributes, attributes + size, _LAUNCH_ATTRIBUTE_BYTES)
         }
-        i, j, k = asked.get(_CLUSTER_DIMENSION, (1, 1, 1))
+        cluster = asked.get(_CLUSTER_DIMENSION)
+        i, j, k = [max(1, size) for size in cluster] if cluster else NO_CLUSTER
         early, cooperative = (bool(asked.get(w, [0])[0]) for w in (_PROGRAMMATIC, _COOPERATIVE))
-        shape = (x, y, z), (a, b, c), (i or 1, j or 1, k or 1)
+        shape = (x, y, z), (a, b, c), (i, j, k)
         registers = grid_barrier(self, handle, *shape, shared_bytes, stream) if cooperative else {}
         self.launch(handle, *shape, args, shared_bytes, stream, registers, early)
 
