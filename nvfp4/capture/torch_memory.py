@@ -1,9 +1,7 @@
 """The memory of torch's CPU tensors, found while a kernel runs that was given only addresses."""
 
 import ctypes
-import functools
 import gc
-import random
 import sys
 import weakref
 from collections import deque
@@ -11,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from nvfp4.records.gpu_messages import noise
 from nvfp4.records.launch import Buffer, View
 
 _REMEMBERED = 64
@@ -149,13 +148,6 @@ used."""
 
 def put_noise(address: int, size: int) -> None:
     """Fill uninitialised memory with noise, so that code which expects zeros fails."""
-    noise = _noise()
     filled = min(size, _most_bytes)
-    for start in range(0, filled, len(noise)):
-        ctypes.memmove(address + start, noise, min(len(noise), filled - start))
-
-
-@functools.cache
-def _noise() -> bytes:
-    """Return 1 MiB of noise from a fixed seed, so that verdicts are reproducible."""
-    return random.Random(0).randbytes(1 << 20)
+    for start in range(0, filled, len(noise())):
+        ctypes.memmove(address + start, noise(), min(len(noise()), filled - start))

@@ -31,7 +31,7 @@ from nvfp4.model.prediction import GPUS, Counted, Host, no_prediction, predict
 from nvfp4.model.tools import assemble
 from nvfp4.records import gpu_messages, messages
 from nvfp4.records.failures import ADVICE, Finding
-from nvfp4.records.gpu_messages import Answer, Fault, Found, Started, longest_output
+from nvfp4.records.gpu_messages import Answer, Fault, Found, Started, longest_output, noise
 from nvfp4.records.launch import Buffer, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CodedError, MachineLimit
 from nvfp4.records.ranges import ADDRESSES
@@ -98,7 +98,7 @@ class _Call:
     """Names of buffers that host code has read."""
     host: Host = field(default_factory=Host)
     sent_bytes: int = 0
-    """Bytes that host code has sent, without those that repeat one value."""
+    """Bytes that host code has sent, without those that say nothing."""
     also: str = ""
     sampled: str = ""
     """Why only some CTAs ran; empty if all did."""
@@ -299,7 +299,7 @@ class Gpu:
             self._holder(address, nbytes)
             sent = self._window[offset : offset + nbytes]
             host_bytes(address, nbytes)[:] = sent
-            if self._call.request.results_bytes and not np.array_equal(sent[16:], sent[:-16]):
+            if self._call.request.results_bytes and not _says_nothing(sent):
                 self._call.sent_bytes += nbytes
             offset += nbytes
 
@@ -453,6 +453,15 @@ def _buffer(name: str, address: int, nbytes: int, writable: bool, view: Any) -> 
         raise Malformed("a region has no such elements")
     seen = View(tuple(view[0]), tuple(view[1]), view[2], dtype=view[3]) if view else None
     return Buffer(name, address, nbytes, writable, seen)
+
+
+def _says_nothing(sent: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
+    """Return whether bytes repeat one value, or are what uninitialised memory holds."""
+    if np.array_equal(sent[16:], sent[:-16]):
+        return True
+    unset = np.frombuffer(noise(), np.uint8)
+    at = noise().find(sent[:16].tobytes())
+    return at >= 0 and np.array_equal(sent, np.resize(np.roll(unset, -at), sent.size))
 
 
 def _bytes(parameter: str) -> bytes:

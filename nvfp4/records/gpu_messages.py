@@ -4,6 +4,8 @@ Bytes travel in a window of memory that both map. ``place`` is the line and colu
 that makes the request; empty if none does.
 """
 
+import functools
+import random
 from dataclasses import field
 from typing import Any
 
@@ -21,6 +23,13 @@ Told = tuple[str, str, str | None, str | None, int | None]
 
 longest_output = 1 << 16
 """Limit on the text that a kernel prints; its last characters are passed on."""
+
+
+@functools.cache
+def noise() -> bytes:
+    """Return 1 MiB of what uninitialised memory holds, from a fixed seed, so that verdicts are
+    reproducible. Larger memory repeats it."""
+    return random.Random(0).randbytes(1 << 20)
 
 
 class Window(Record):
