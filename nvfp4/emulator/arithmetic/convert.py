@@ -184,12 +184,7 @@ def _narrow_nan(word: Array, form: Format) -> Array:
     return sign | quiet | payload
 
 
-def _without_warnings(function: Callable[..., Array]) -> Callable[..., Array]:
-    def quiet(*words: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return function(*words)
-
-    return quiet
+_without_warnings = np.errstate(all="ignore")
 
 
 def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
