@@ -16,6 +16,7 @@ from nvfp4.gpu.timing import CallTimer, CudaTimer, Flush
 from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.judge.facts import driver_version
 from nvfp4.records.base import Record
+from nvfp4.records.channel import record
 from nvfp4.records.files import write_whole
 from nvfp4.sandbox.caches import cache_root
 
@@ -98,8 +99,8 @@ class _Measured(Record):
     at_s: float
     """Time of the measurement, by the system's clock."""
     read_gbps: float
-    floors: dict[int, tuple[Read, float]]
-    """By size in bytes, the fastest way to read and its time in nanoseconds."""
+    floors: list[tuple[int, Read, float]]
+    """Sizes in bytes, the fastest way to read each, and its time in nanoseconds."""
 
 
 def calibrate(
@@ -119,7 +120,8 @@ def calibrate(
         return Calibration(measure_limits(device, timing.flushes[flush], kept.read_gbps), floors_ns)
     limits = measure_limits(device, timing.flushes[flush])
     floors = Reads(device).fastest(sizes, CudaTimer(device, timing.flushes[flush]))
-    _keep(path, _Measured(time.time(), limits.read_gbps, dict(zip(sizes, floors, strict=True))))
+    listed = [(size, *floor) for size, floor in zip(sizes, floors, strict=True)]
+    _keep(path, _Measured(time.time(), limits.read_gbps, listed))
     torch.cuda.empty_cache()  # the submission's process needs memory too
     return Calibration(limits, [floor_ns for _, floor_ns in floors])
 
@@ -129,10 +131,11 @@ def _still_ns(
 ) -> list[float] | None:
     """Return the stored floors if new reads confirm each of them."""
     timer = CudaTimer(device, timing.flushes[flush])
-    reads = Reads(device, {way for way, _ in kept.floors.values()})
+    reads = Reads(device, {way for _, way, _ in kept.floors})
+    floors = {size: (way, ns) for size, way, ns in kept.floors}
     floors_ns = []
     for size in sizes:
-        way, kept_ns = kept.floors[size]
+        way, kept_ns = floors[size]
         if way not in reads.ways:
             return None
         seen_ns = reads.shortest_ns(size, way, timer, _reads_each)
@@ -152,19 +155,16 @@ def _path(device: torch.device, flush: str) -> Path:
 
 def _kept(path: Path, sizes: Sequence[int]) -> _Measured | None:
     """Return the stored measurement if it has all these sizes and is at most an hour old."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        floors = {int(size): (Read(**way), float(ns)) for size, way, ns in found["floors"]}
-        measured = _Measured(float(found["at_s"]), float(found["read_gbps"]), floors)
-        if 0 <= time.time() - measured.at_s < KEPT_S and floors.keys() >= set(sizes):
-            return measured
+    with suppress(OSError, ValueError):
+        kept = record(_Measured, json.loads(path.read_text(encoding="utf-8")))
+        has_all = {size for size, _, _ in kept.floors} >= set(sizes)
+        if has_all and 0 <= time.time() - kept.at_s < KEPT_S:
+            return kept
     return None
 
 
 def _keep(path: Path, measured: _Measured) -> None:
     """Replace the kept measurement in one step; do nothing if the file cannot be written."""
-    floors = [[size, asdict(way), ns] for size, (way, ns) in measured.floors.items()]
-    text = json.dumps({"at_s": measured.at_s, "read_gbps": measured.read_gbps, "floors": floors})
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text)
+        write_whole(path, json.dumps(asdict(measured)))
