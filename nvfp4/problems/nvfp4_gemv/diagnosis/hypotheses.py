@@ -34,13 +34,11 @@ def from_values(inputs: Inputs, mismatch: Mismatch, kept: bool) -> Iterator[Hypo
         with np.errstate(invalid="ignore"):
             yield Hypothesis(cause("output.added"), _table(want + before))
     if want.shape[1] > 1:
-        yield Hypothesis(cause("output.carried_batches"), _carried_batches(inputs))
-
-
-def _carried_batches(inputs: Inputs) -> Predict:
-    """Predict sums that are carried on from batch to batch. They are computed exactly, as rounded
-    ones may cancel."""
-    return lambda batch, rows: sum(inputs.operands(b, rows).exact() for b in range(batch + 1))
+        # Sums are carried on from batch to batch. They are exact here, as rounded ones may cancel.
+        yield Hypothesis(
+            cause("output.carried_batches"),
+            lambda batch, rows: sum(inputs.operands(b, rows).exact() for b in range(batch + 1)),
+        )
 
 
 def from_places(mismatch: Mismatch) -> Iterator[Hypothesis]:

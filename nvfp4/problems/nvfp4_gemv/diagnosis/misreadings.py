@@ -107,17 +107,13 @@ _operand_sets = (("a",), ("b",), ("a", "b"))
 _scale_sets = (("sfa",), ("sfb",), ("sfa", "sfb"))
 
 
-def _and(names: tuple[str, ...]) -> str:
-    return " and ".join(names)
-
-
 def _halves_of(k: int) -> Iterator[Misreading]:
     for elements in sorted({k, 4, 8, 16, 32, 64, 128, 256}):
         if k % elements:
             continue
         # Two pairs of elements exchange their middle ones, of a as of b with the same result.
         for names in _operand_sets if elements > 4 else (("a",),):
-            operand = _and(names) if elements > 4 else "a (or of b)"
+            operand = " and ".join(names) if elements > 4 else "a (or of b)"
             yield Misreading(
                 cause("nibbles.halves", operand=operand, elements=elements),
                 _with(**dict.fromkeys(names, _halves(elements))),
@@ -152,7 +148,7 @@ def _shifts() -> Iterator[Misreading]:
         count = "one block" if abs(offset) == 1 else f"{abs(offset)} blocks"
         what = f"{which} are read {count} {'early' if offset > 0 else 'late'}, block j takes that "
         what += f"of block {signed('j', offset)}"
-        why = cause("scales.shift", operand=_and(names), blocks=offset, what=what)
+        why = cause("scales.shift", operand=" and ".join(names), blocks=offset, what=what)
         for wraps in (False, True):
             yield Misreading(why, _shifted(names, offset, wraps))
 
@@ -165,7 +161,7 @@ def misreadings(k: int) -> list[Misreading]:
         ("scales.permuted_as_plain", _sfa_permuted_as_plain, _sfb_permuted_as_plain, "_permuted"),
     ):
         for names, read in zip(_scale_sets, (of_a, of_b, _both(of_a, of_b)), strict=True):
-            operand = _and(tuple(f"{name}{suffix}" for name in names))
+            operand = " and ".join(f"{name}{suffix}" for name in names)
             found.append(Misreading(cause(code, operand=operand), read))
     found.append(Misreading(cause("scales.other", operand="a", instead="b"), _scales_of_b))
     unsigned = _with(**dict.fromkeys(_scale_sets[-1], lambda scales: scales & 0x7F))
