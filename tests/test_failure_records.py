@@ -30,9 +30,8 @@ from nvfp4.records.messages import Call, Failed, Load
 from nvfp4.records.options import Options
 from nvfp4.records.source import SourceLine
 from nvfp4.records.unanswered import RequestState, StateWriter, last_state, stack_of_hang
-from nvfp4.worker.raised import failure_of
+from nvfp4.worker.raised import explained, failure_of, version_hint
 from nvfp4.worker.runner import Runner
-from nvfp4.worker.tracebacks import explained, version_hint
 
 submission = Path("/scratch/submission.py")
 

@@ -6,7 +6,6 @@ import difflib
 import importlib.util
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +25,9 @@ from nvfp4.records.refusals import packages
 from nvfp4.records.texts import plain
 from nvfp4.records.unanswered import HangWatch, StateWriter, longest_call_s, longest_on_gpu_s
 from nvfp4.worker.outputs import Refused, output_tree
-from nvfp4.worker.raised import failure_of
-from nvfp4.worker.tracebacks import explained, own_frames, version_hint
+from nvfp4.worker.raised import explained, failure_of, own_traceback, version_hint
 
 CustomKernel = Callable[[Any], Any]
-
-_longest_error = 4000
 
 _import_heading = "the import failed"
 
@@ -248,18 +244,6 @@ class Runner:
                 told = told if first_line in told else f"{told}\n{first_line}"
                 failure = replace(failure, code="cuda.error")
         return messages.Failed(told, failure.as_plain())
-
-
-def own_traceback(error: BaseException, submission: Path, name: str) -> str:
-    """Return the error and the frames of its traceback in the submission."""
-    frames = own_frames(error, submission, name)
-    with contextlib.suppress(AttributeError):
-        if getattr(error, "filename", None) == str(submission):
-            error.filename = name  # type: ignore[attr-defined]
-    heading = ["Traceback, the submission's frames:\n"] if frames else []
-    lines = heading + traceback.format_list(frames) + traceback.format_exception_only(error)
-    text = "".join(lines).strip()
-    return text if len(text) <= _longest_error else f"{text[:_longest_error]} ... (cut)"
 
 
 def _about_entry_point(module: ModuleType) -> str:

@@ -19,8 +19,8 @@ from nvfp4.records.options import Options
 from nvfp4.retarget import extensions
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.worker.fitting import Fitting, RetargetedCalls, names_an_architecture
+from nvfp4.worker.raised import explained
 from nvfp4.worker.runner import Refused
-from nvfp4.worker.tracebacks import explained
 
 KERNEL = {"kernel": "gemv_kernel", "source": "sm_100a", "target": "sm_90a", "instructions": 218}
 KERNEL |= {"rewritten": {"cvt.rn.f16x2.e2m1x2": 64, "add.rn.f32x2": 2}, "added": 476}
