@@ -36,6 +36,7 @@ class Emulation(Interception, AbstractContextManager["Emulation"]):
 
     def __init__(self, arch: str, check: bool) -> None:
         super().__init__(arch)
+        self._variable, self._examine = emulator.variable, emulator.examine
         self.launches: list[LaunchReport] = []
         self.costs: list[KernelCost] = []
         self._check = check
@@ -44,12 +45,6 @@ class Emulation(Interception, AbstractContextManager["Emulation"]):
         self._worlds: Worlds | None = None
         self._under_way = UnderWay()
         self._deadline: float | None = None
-
-    def _variable(self, ptx: str, name: str) -> Buffer:
-        return emulator.variable(ptx, name)
-
-    def _examine(self, ptx: str, kernel: str) -> None:
-        emulator.examine(ptx, kernel)
 
     def __exit__(self, *error: object) -> None:
         self.uninstall()
@@ -152,9 +147,5 @@ def install_stand_in(
     emulation = Emulation(arch, check)
     if submission:
         show_as(str(submission), submission.name)
-    emulation._stop.callback(standin.install(arch).uninstall)
-    host_access.belongs_to(_Differences(emulation))
-    emulation._stop.callback(host_access.belongs_to, None)
-    emulation.capture_python()
-    emulation.capture_cuda()
+    emulation.stand_in(_Differences(emulation))
     return emulation

@@ -3,16 +3,21 @@
 from contextlib import ExitStack
 from dataclasses import replace
 
-from nvfp4.capture import cutedsl, graphs, stream_order
+from nvfp4.capture import cutedsl, graphs, standin, stream_order
 from nvfp4.capture.cuda import hooks as cuda
+from nvfp4.capture.cuda.runtime import FindVariable
+from nvfp4.capture.host_access import Owner, belongs_to
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.records.launch import Buffer, Launch, Note
+from nvfp4.records.launch import Examine, Launch, Note
 from nvfp4.records.texts import short_name
 
 
 class Interception:
     """Takes launches until `uninstall`; a subclass says what becomes of them."""
+
+    _variable: FindVariable
+    _examine: Examine
 
     def __init__(self, arch: str) -> None:
         self.arch = arch
@@ -23,22 +28,9 @@ class Interception:
         """Run a launch whose turn has come."""
         raise NotImplementedError
 
-    def _variable(self, ptx: str, name: str) -> Buffer:
-        """Return the memory of a variable of a module."""
-        raise NotImplementedError
-
-    def _examine(self, ptx: str, kernel: str) -> None:
-        """See `records.launch.Examine`."""
-        raise NotImplementedError
-
     def capture_cute_dsl(self) -> None:
         """Take CuTe DSL's launches from now on."""
         self._stop.callback(cutedsl.start(self._take, self.arch, self._memory, self._examine))
-
-    def capture_cuda(self) -> None:
-        """Take the launches of CUDA C++ extensions from now on."""
-        asked = self._take, self._variable, self.arch, self._memory, self._examine
-        self._stop.callback(cuda.start(*asked))
 
     def capture_triton(self) -> None:
         """Take Triton's launches from now on."""
@@ -46,13 +38,17 @@ class Interception:
 
         self._stop.callback(triton.start(self._take, self.arch, self._memory))
 
-    def capture_python(self) -> None:
-        """Take the launches of CuTe DSL and Triton once a submission imports them.
-
-        Importing them takes a second, which a submission in plain torch is spared.
-        """
+    def stand_in(self, owner: Owner) -> None:
+        """Give torch a CUDA device whose memory has this owner, and take the launches of all front
+        ends from now on."""
+        self._stop.callback(standin.install(self.arch).uninstall)
+        belongs_to(owner)
+        self._stop.callback(belongs_to, None)
+        # Importing CuTe DSL and Triton takes a second, which a submission in plain torch is spared.
         self._stop.callback(when_imported("cutlass", self.capture_cute_dsl))
         self._stop.callback(when_imported("triton", self.capture_triton))
+        asked = self._take, self._variable, self.arch, self._memory, self._examine
+        self._stop.callback(cuda.start(*asked))
 
     def uninstall(self) -> None:
         """Leave CuTe DSL, Triton, and torch where a stand-in was installed, as they were."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nvfp4.capture import activity, host_access, standin, stream_order
+from nvfp4.capture import activity, standin, stream_order
 from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, Link
 from nvfp4.capture.interception import Interception, unordered_notes
@@ -33,12 +33,8 @@ class ForwardedLaunches(Interception):
         super().__init__(options.arch)
         show_as(str(submission), options.name or submission.name)
         self.gpu = EmulatedGpu(link, RUNTIME, str(submission))
-        self._stop.callback(standin.install(options.arch).uninstall)
-        host_access.belongs_to(self.gpu)
-        self._stop.callback(host_access.belongs_to, None)
-        self._variable, self._examine = self.gpu.variable, self.gpu.examine  # type: ignore[method-assign]
-        self.capture_python()
-        self.capture_cuda()
+        self._variable, self._examine = self.gpu.variable, self.gpu.examine
+        self.stand_in(self.gpu)
 
     @activity.busy("emulating")
     def _run(self, launch: Launch) -> None:
