@@ -12,15 +12,7 @@ from typing import Any
 import torch
 
 from nvfp4.capture import graphs, stream_order
-from nvfp4.capture.standin.memory import (
-    as_cpu,
-    as_cuda,
-    is_pinned,
-    operator,
-    strided_view,
-    tell_written,
-    tensors_in,
-)
+from nvfp4.capture.standin import memory
 from nvfp4.capture.standin.streams import Stream, current_stream
 
 UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
@@ -66,9 +58,9 @@ class CUDAGraph:
         that takes part is not joined."""
         self._steps = graphs.end()
         while _made:  # nothing has been computed before a replay
-            result = as_cpu(_made.pop())
+            result = memory.as_cpu(_made.pop())
             result.fill_(math.nan)
-            tell_written(result)
+            memory.tell_written(result)
 
     def instantiate(self) -> None:
         """Do nothing: a captured graph can be replayed as it is."""
@@ -121,16 +113,16 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         if not stream_order.captures(stream):
             results = kernel(*args, **kwargs)
             if getattr(kernel, "computes", base not in UNSET):
-                reads = any(each.is_cuda for each in tensors_in(args[base in OVERWRITING :]))
+                reads = any(each.is_cuda for each in memory.tensors_in(args[base in OVERWRITING :]))
                 stream_order.launched(stream, f"torch's {base}", reads)
                 stream_order.interrupt()
             if waits:
                 stream_order.synchronize(stream)
             return results
-        on_host = [each for each in tensors_in(args[:2]) if not each.is_cuda]
-        if waits or (base == "copy_" and not all(map(is_pinned, on_host))):
+        on_host = [each for each in memory.tensors_in(args[:2]) if not each.is_cuda]
+        if waits or (base == "copy_" and not all(map(memory.is_pinned, on_host))):
             raise stream_order.forbidden(f"{name} waits for the device")
-        if torch.Tag.inplace_view in operator(name).tags:  # the host's work
+        if torch.Tag.inplace_view in memory.operator(name).tags:  # the host's work
             return kernel(*args, **kwargs)
         # Such as __irshift__, unlike __rshift__.
         in_place = base.startswith("__i") if base.startswith("__") else base.endswith("_")
@@ -138,19 +130,20 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
             graphs.keep(stream, partial(kernel, *_as_they_are(args), **kwargs))
             return None if base.startswith("_foreach") else args[0]
         results = _shaped(kernel, args, kwargs)
-        given, targets = _as_they_are(args), [*map(as_cpu, tensors_in(results))]
+        given, targets = _as_they_are(args), [*map(memory.as_cpu, memory.tensors_in(results))]
 
         def again() -> None:
             if base in UNSET:
                 return
-            fresh = tensors_in(kernel(*given, **kwargs))
+            fresh = memory.tensors_in(kernel(*given, **kwargs))
             for target, new in zip(targets, fresh, strict=True):
                 if target.data_ptr() != new.data_ptr():
-                    target.copy_(as_cpu(new) if new.is_cuda else new)
-                    tell_written(target)
+                    target.copy_(memory.as_cpu(new) if new.is_cuda else new)
+                    memory.tell_written(target)
 
-        held = {each.untyped_storage().data_ptr() for each in tensors_in([args, *kwargs.values()])}
-        fresh = (e for e in tensors_in(results) if e.untyped_storage().data_ptr() not in held)
+        taken, made = (memory.tensors_in(each) for each in ([args, *kwargs.values()], results))
+        held = {each.untyped_storage().data_ptr() for each in taken}
+        fresh = (each for each in made if each.untyped_storage().data_ptr() not in held)
         _made.extend(e for e in fresh if e.is_cuda and e.is_floating_point() and e.itemsize > 1)
         graphs.keep(stream, again)  # and with it the memory of the results
         return results
@@ -175,7 +168,7 @@ def _as_they_are(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_as_they_are(each) for each in value]
     if isinstance(value, torch.Tensor) and value.is_cuda:
-        return strided_view(value, value.size(), value.stride(), value.storage_offset())
+        return memory.strided_view(value, value.size(), value.stride(), value.storage_offset())
     return value
 
 
@@ -183,7 +176,7 @@ def _zeros(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_zeros(each) for each in value]
     if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64):
-        return as_cuda(torch.zeros(value.shape, dtype=value.dtype))
+        return memory.as_cuda(torch.zeros(value.shape, dtype=value.dtype))
     return value
 
 
@@ -194,14 +187,14 @@ def _waits(base: str, args: Any, kwargs: Any) -> bool:
         non_blocking = kwargs.get("non_blocking", len(args) > 2 and args[2])
         return not non_blocking and not all(each.is_cuda for each in args[:2])
     if base in _INDEXING:
-        indices, values = tensors_in(args[1]), tensors_in(args[2:3])
+        indices, values = memory.tensors_in(args[1]), memory.tensors_in(args[2:3])
         on_host = not all(each.is_cuda for each in (*indices, *values))
         if any(each.dtype in (torch.bool, torch.uint8) for each in indices):
             # A number where a mask says so is filled in.
             return len(indices) > 1 or not indices[0].is_cuda or not on_host
         return on_host
     if base == "where":
-        return not all(each.is_cuda for each in tensors_in(args))
+        return not all(each.is_cuda for each in memory.tensors_in(args))
     if base == "histc":
         return bool(args[2:3] == args[3:4])  # from the least to the greatest
     repeats = base == "repeat_interleave" and kwargs.get("output_size") is None

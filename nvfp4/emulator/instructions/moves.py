@@ -9,14 +9,8 @@ from nvfp4.emulator.instructions.access_shape import spaces_of
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, class_of, instruction
 from nvfp4.emulator.ptx.syntax import OperandList
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, split, type_bits
+from nvfp4.emulator.state import memory
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.memory import (
-    LOCAL_WINDOW,
-    RANK_SHIFT,
-    SHARED_WINDOW,
-    WINDOW_SHIFT,
-    rank_of,
-)
 
 
 @instruction("mov", operands="_ _")
@@ -62,7 +56,8 @@ def _unpack(whole: Array, bits: int, width: int) -> tuple[Array, ...]:
     return tuple(parts[..., number].copy() for number in range(bits // width))
 
 
-_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0, "param": 0}
+_WINDOWS = dict.fromkeys(("global", "const", "param"), 0)
+_WINDOWS |= {"shared": memory.SHARED_WINDOW, "local": memory.LOCAL_WINDOW}
 
 
 def _space(site: Site) -> str:
@@ -79,7 +74,7 @@ def cvta(site: Site) -> Action:
     window = np.uint64(_WINDOWS[space])
     if class_of(site) != "b64":
         raise site.unsupported(f"{site.opcode}: generic addresses have 64 bits")
-    low = np.uint64((1 << WINDOW_SHIFT) - 1)
+    low = np.uint64((1 << memory.WINDOW_SHIFT) - 1)
 
     def run(address: Array) -> tuple[Array, ...]:
         if window == 0:
@@ -100,14 +95,14 @@ def isspacep(site: Site) -> Action:
     space = _space(site)
     if space in ("const", "param"):
         raise site.unsupported(f"{site.opcode}: only global, shared and local are told apart")
-    number = _WINDOWS[space] >> WINDOW_SHIFT
+    number = _WINDOWS[space] >> memory.WINDOW_SHIFT
     of_cta = space == "shared" and "shared::cluster" not in site.parts
 
     def run(ex: Execution, address: Array) -> tuple[Array, ...]:
-        there = (address >> np.uint64(WINDOW_SHIFT)) == number
+        there = (address >> np.uint64(memory.WINDOW_SHIFT)) == number
         if of_cta and ex.batch.cluster_size > 1:
             group = ex.group
-            own = rank_of(group.spread(address)) == group.cta % ex.batch.cluster_size
+            own = memory.rank_of(group.spread(address)) == group.cta % ex.batch.cluster_size
             return (group.fold(group.spread(there) & own),)
         return (there,)
 
@@ -121,8 +116,8 @@ def mapa(site: Site) -> Action:
 
     def run(value: Array, number: Array) -> tuple[Array, ...]:
         kind = value.dtype.type
-        ranks = np.minimum(number, 255).astype(value.dtype) << kind(RANK_SHIFT)
-        return (value & ~kind(0xFF << RANK_SHIFT) | ranks,)
+        ranks = np.minimum(number, 255).astype(value.dtype) << kind(memory.RANK_SHIFT)
+        return (value & ~kind(0xFF << memory.RANK_SHIFT) | ranks,)
 
     return site.action("integer", run, pure=True)
 
@@ -130,4 +125,4 @@ def mapa(site: Site) -> Action:
 @instruction("getctarank", operands="=b32 type")
 def getctarank(site: Site) -> Action:
     """Rank in the cluster of the CTA that owns a shared address."""
-    return site.action("integer", lambda a: (rank_of(a).astype(np.uint32),), pure=True)
+    return site.action("integer", lambda a: (memory.rank_of(a).astype(np.uint32),), pure=True)
