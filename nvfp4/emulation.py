@@ -21,7 +21,6 @@ from nvfp4.capture import activity, host_access, standin, stream_order
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.interception import Interception
 from nvfp4.capture.standin.memory import byte_runs
-from nvfp4.emulator import KernelCost, LaunchReport, UnderWay, Worlds
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.emulator.state.memory import contents
 from nvfp4.records.launch import Buffer, Launch, ListedMemory
@@ -37,13 +36,13 @@ class Emulation(Interception, AbstractContextManager["Emulation"]):
     def __init__(self, arch: str, check: bool) -> None:
         super().__init__(arch)
         self._variable, self._examine = emulator.variable, emulator.examine
-        self.launches: list[LaunchReport] = []
-        self.costs: list[KernelCost] = []
+        self.launches: list[emulator.LaunchReport] = []
+        self.costs: list[emulator.KernelCost] = []
         self._check = check
         self._searched: list[int] = []
         self._most_instructions: int | None = None
-        self._worlds: Worlds | None = None
-        self._under_way = UnderWay()
+        self._worlds: emulator.Worlds | None = None
+        self._under_way = emulator.UnderWay()
         self._deadline: float | None = None
 
     def __exit__(self, *error: object) -> None:
@@ -86,7 +85,7 @@ class Emulation(Interception, AbstractContextManager["Emulation"]):
         stream_order.begin()
         self._deadline = deadline
         if self._worlds is None:
-            self._worlds = Worlds()
+            self._worlds = emulator.Worlds()
         # What the submission has kept may be used in this call.
         self._worlds.forget_all_but(self._memory.known())
 

@@ -13,7 +13,6 @@ import torch
 from nvfp4.contract.referee import CasePlan, Checked, Drawn, Output, Published
 from nvfp4.contract.tree import Tree, TreeError, parts, places, room_for, tree_of
 from nvfp4.gpu import buffers as shared
-from nvfp4.gpu.buffers import SharedBuffers, Sizes
 from nvfp4.gpu.device_memory import default_device
 from nvfp4.gpu.timing import wait_until_idle
 from nvfp4.judge.opened_case import OutOfTime
@@ -72,7 +71,7 @@ class FolderReferee:
         for name, content in files.items():
             (self._scratch / name).write_bytes(content)
         self.draws_full_range = b"def generate_second_input" in files.get("extras.py", b"")
-        self._kept: dict[tuple[bool, str], tuple[Sizes, SharedBuffers]] = {}
+        self._kept: dict[tuple[bool, str], tuple[shared.Sizes, shared.SharedBuffers]] = {}
         """The memory shared last, by whether it is for an output and by its device."""
         self._options = options
         self._preparation: messages.Prepare | None = None
@@ -203,14 +202,14 @@ class FolderReferee:
             self._repeats[key] = digest == before and any(map(len, set_ones))
         return self._repeats[key]
 
-    def _shared(self, sizes: Sizes, device: torch.device) -> SharedBuffers:
+    def _shared(self, sizes: shared.Sizes, device: torch.device) -> shared.SharedBuffers:
         """Return memory that the referee's process opens, the same one for the same sizes.
 
         It is not freed between calls: the driver clears what is freed, for milliseconds, which
         slows down a timed call.
         """
         kind = shared.output_name in sizes, device.type
-        known, buffers = self._kept.pop(kind, ({}, SharedBuffers({})))
+        known, buffers = self._kept.pop(kind, ({}, shared.SharedBuffers({})))
         if known != sizes:
             buffers.close()
             buffers = shared.create_buffers(sizes, device)

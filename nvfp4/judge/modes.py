@@ -23,7 +23,6 @@ from nvfp4.judge.ahead import Ahead
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.calibration import Calibration
 from nvfp4.judge.clock.gated_clock import GatedClock
-from nvfp4.judge.clock.timing_checks import Stats, summarise
 from nvfp4.judge.fresh_process import Repetition
 from nvfp4.judge.later_calls import LaterCalls, make_all, refuse_state
 from nvfp4.judge.observing import Hooks
@@ -309,7 +308,7 @@ class Judge(Record, frozen=False):
 
     def _time(
         self, opened: OpenedCase, data: Drawn, index: int, measured: "_Measured", attempts: int = 3
-    ) -> Stats:
+    ) -> timing_checks.Stats:
         """Time calls, after a first one on ``data``; again if a busy CPU delays answers."""
         fresh_contents = measured.fresh_contents
         schedule = schedules[self._device.type]
@@ -328,7 +327,7 @@ class Judge(Record, frozen=False):
         opened.check_again()
         times = samples.times
         opened.times_ns = [each.call_ns for each in times]
-        stats = summarise(opened.times_ns)
+        stats = timing_checks.summarise(opened.times_ns)
         try:
             timing_checks.refuse_unfinished(stats, times, measured.calibrated().limits)
             if self._device.type == "cpu":

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nvfp4 import emulator
-from nvfp4.emulator import Launch, LaunchReport
+from nvfp4.emulator import Launch, LaunchReport, cost_of
 from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import NoArrivals
 from nvfp4.emulator.software import CODE, software_lines
@@ -74,7 +73,7 @@ def counted_with_suffix(
     other = replace(launch, ptx=launch.with_suffix, with_suffix="", deadline=latest)
     try:
         admit(other)
-        return sampled(emulator.cost_of(other, _MOST_INSTRUCTIONS, tries=True))
+        return sampled(cost_of(other, _MOST_INSTRUCTIONS, tries=True))
     except Exception:  # it is advice: whatever is wrong with it, the launch itself is judged
         return None
 

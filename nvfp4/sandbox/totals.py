@@ -17,7 +17,6 @@ from pathlib import Path
 from nvfp4.records.options import options_of_environment
 from nvfp4.sandbox import machine
 from nvfp4.sandbox.isolation import data_share, descendants, own_threads
-from nvfp4.sandbox.machine import unlimited
 
 look_s = 0.2
 
@@ -54,7 +53,7 @@ class Totals:
         self._short_since: float | None = None
         self._threads = min(own_threads, machine.left_threads() * 3 // 4)
         self._room_bytes = [machine.free_bytes(folder, True) for folder in writable]
-        self._most_bytes = (options_of_environment().limit_gib << 30) or unlimited
+        self._most_bytes = (options_of_environment().limit_gib << 30) or machine.unlimited
         spare = (machine.free_bytes(folder) // 2 for folder in writable)
         self._disk_bytes = min(disk_bytes, self._most_bytes, *spare)
 

@@ -1,7 +1,6 @@
 """Judges submissions by `nvfp4 eval --json`, each in its own process, on behalf of any thread or
 machine."""
 
-import contextlib
 import json
 import os
 import subprocess
@@ -10,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import field, fields
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol
@@ -253,7 +252,7 @@ def _content(file: IO[bytes]) -> bytes:
 
 def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
     """Return the object that was printed, or one with an error if it is missing or incomplete."""
-    with contextlib.suppress(ValueError, RecursionError):
+    with suppress(ValueError, RecursionError):
         found = json.loads(output)
         said = exits.passed, exits.failed, exits.setup, exits.unclear
         if exit_code in said and isinstance(found, dict) and found.get("schema") == json_schema:

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from nvfp4.cli import errors as exits
 from nvfp4.cli.batch.eval_process import BatchOptions, Candidate, EvalProcesses, Told, crashed
-from nvfp4.cli.errors import SetupError
+from nvfp4.cli.errors import SetupError, listen
 
 _retries = 3
 """Number of further attempts with a submission whose node or Ray worker dies."""
@@ -87,7 +86,7 @@ def _connected(address: str) -> Any:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         hint = "ray start --head starts one; docs/cluster.md shows how."
         raise SetupError(f"there is no Ray cluster at {address}: {reason}", hint) from None
-    exits.listen()  # Ray takes SIGTERM for itself
+    listen()  # Ray takes SIGTERM for itself
     return ray
 
 

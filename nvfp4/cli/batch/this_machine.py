@@ -1,12 +1,11 @@
 """Judges the submissions of a batch on this machine: one at a time on each place."""
 
-import contextlib
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -238,7 +237,7 @@ def judge_on(
             free.put(place)
 
     def ready(job: J) -> None:
-        with contextlib.suppress(RuntimeError):  # nothing is judged any more
+        with suppress(RuntimeError):  # nothing is judged any more
             future = pool.submit(on_a_free_place, job)
             futures[future] = job
             future.add_done_callback(judged.put)

@@ -1,6 +1,5 @@
 """Plays the bot: a flat folder, one run of the submission, then eval.py with a pipe for results."""
 
-import contextlib
 import math
 import os
 import re
@@ -12,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -293,7 +292,7 @@ def read_activity(folder: Path) -> str | None:
     """Return the activity that was written last in any of the judge's folders below this one."""
     found: dict[int, str] = {}  # by the time of writing
     for scratch in folder.glob("nvfp4-*"):
-        with contextlib.suppress(OSError), open_plain_file(scratch, "activity") as file:
+        with suppress(OSError), open_plain_file(scratch, "activity") as file:
             word = file.read(_longest_activity_bytes).decode("ascii", "replace").strip()
             if _activity.fullmatch(word):
                 found[os.fstat(file.fileno()).st_mtime_ns] = word
@@ -370,7 +369,7 @@ def _run(
                         end([process], stop_s)  # it may clear away
         finally:
             os.close(read_fd)
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             _running.discard(process)

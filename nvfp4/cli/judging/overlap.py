@@ -4,12 +4,11 @@ Emulated kernels are not timed, so nothing is disturbed. On a GPU the judge of b
 started then, and waits until the tests are over.
 """
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from nvfp4.cli.judging.bot import stop_running
@@ -110,7 +109,7 @@ class BesideTests(AbstractContextManager["BesideTests"]):
         if self._future is not None:
             stop_running()
             self._may_judge.set()
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._future.result()
 
     def finish(self, verdict: Verdict) -> None:

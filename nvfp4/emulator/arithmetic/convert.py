@@ -6,7 +6,6 @@ from functools import cache
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
-from nvfp4.emulator.arithmetic.compiled import lookup, rounding
 from nvfp4.emulator.arithmetic.floats import flush, rectify, saturate, widen
 from nvfp4.emulator.arithmetic.formats import (
     F16,
@@ -107,7 +106,7 @@ def integer_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Arra
     if target.name in ("f32", "f64"):
 
         def direct(a: Array) -> Array:
-            with rounding(rules.float_mode):
+            with compiled.rounding(rules.float_mode):
                 result = a.view(source.value).astype(target.value).view(target.raw)
             return saturate(result, F32) if rules.sat and target.name == "f32" else result
 
@@ -201,7 +200,7 @@ def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array
     if target.name == "f32":
         # The host, like the device, keeps a NaN's sign and upper payload.
         def to_f32(a: Array) -> Array:
-            with rounding(mode):
+            with compiled.rounding(mode):
                 return to_float64(a, source).astype(np.float32).view(np.uint32)
 
         return to_f32
@@ -305,10 +304,10 @@ def table_conversion(name: str) -> Callable[[Array], Array]:
     if name == "e2m1x2":
         byte = np.arange(256, dtype=np.int64)
         low, high = (encode(decode(nibble, form), F16) for nibble in (byte & 15, byte >> 4))
-        return lookup((low | (high << np.uint64(16))).astype(np.uint32))
+        return compiled.lookup((low | (high << np.uint64(16))).astype(np.uint32))
     # The upper two bits of a 6-bit code's byte are zero by the ISA; they are ignored here.
     code = np.arange(256) & (2 * form.sign - 1)
-    one = lookup(encode(decode(code, form), F16).astype(np.uint16))
+    one = compiled.lookup(encode(decode(code, form), F16).astype(np.uint16))
 
     def function(pair: Array) -> Array:
         shape = common_shape((pair,))

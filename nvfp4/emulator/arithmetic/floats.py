@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled, formats
-from nvfp4.emulator.arithmetic.compiled import rounding
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import TYPES, Array, Type, on_each_lane
 
@@ -147,7 +146,7 @@ def finish(
     def lane(*words: Array) -> Array:
         if ftz:
             words = tuple(flush(word, form) for word in words)
-        with rounding(mode):
+        with compiled.rounding(mode):
             result = function(*words)
         if ftz:
             exact = partial(_exact, name, words, form) if name in EXACT else None

@@ -13,7 +13,6 @@ from nvfp4.emulator.instructions import undefined
 from nvfp4.emulator.instructions.action import Action, Site, Source
 from nvfp4.emulator.ptx import syntax
 from nvfp4.emulator.ptx.parser import real_bits
-from nvfp4.emulator.ptx.syntax import Integer, Real
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES
 from nvfp4.emulator.state.batch import CLOCK_REGISTERS
 
@@ -58,9 +57,9 @@ class Values:
             return self.cast(f"r{operand.index}", self.classes[operand.index], cls)
         if isinstance(operand, syntax.Not):
             return f"~{self.read(Source(operand.operand, 'pred'))}"
-        if isinstance(operand, Integer):
+        if isinstance(operand, syntax.Integer):
             return self.integer(operand.value, cls)
-        if isinstance(operand, Real):
+        if isinstance(operand, syntax.Real):
             # A predicate is not a float: real_bits refuses a width of 0.
             return self.integer(real_bits(operand, 0 if cls == "pred" else 8 * _bytes(cls)), cls)
         if isinstance(operand, syntax.LocalAddress):
@@ -91,7 +90,7 @@ class Values:
     def address(self, memory: syntax.Memory) -> str:
         """Return the expression for a uint64 array; an address held in 32 bits wraps at 32 bits."""
         base = memory.base
-        if isinstance(base, Integer):
+        if isinstance(base, syntax.Integer):
             return self.integer(base.value + memory.offset, "b64")
         if isinstance(base, syntax.LocalAddress):
             return self.integer(base.offset + memory.offset, "b64")

@@ -17,7 +17,6 @@ import numpy as np
 
 from nvfp4.emulator import errors
 from nvfp4.emulator.compiler.codegen import CompiledKernel
-from nvfp4.emulator.errors import EmulatorError, Related
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.syntax import Instruction, tells
 from nvfp4.emulator.ptx.types import Array
@@ -38,7 +37,7 @@ class Difference(Record):
     """Contents that the first order left, uint8[nbytes]."""
     other: Array
     """Contents that another order left, uint8[nbytes]."""
-    cause: EmulatorError
+    cause: errors.EmulatorError
     """The finding that explains the difference."""
 
 
@@ -50,9 +49,9 @@ class Worlds:
 
     def __init__(self) -> None:
         self.differences: list[Difference] = []
-        self.named: dict[Origin, list[Related]] = {}
+        self.named: dict[Origin, list[errors.Related]] = {}
 
-    def cause_in(self, order: Order, span: Buffer) -> EmulatorError | None:
+    def cause_in(self, order: Order, span: Buffer) -> errors.EmulatorError | None:
         """Return why something in a range of addresses may differ in the world of an order; None if
         nothing does."""
         differing = (d for d in self.differences if d.order == order and _overlap(d.buffer, span))
@@ -96,7 +95,7 @@ class Worlds:
             d for d in self.differences if (d.buffer.address, d.buffer.nbytes) in ranges
         ]
 
-    def cause_of(self, span: Buffer, read: Callable[[], Array]) -> EmulatorError | None:
+    def cause_of(self, span: Buffer, read: Callable[[], Array]) -> errors.EmulatorError | None:
         """Return the finding that the result of `read` depends on, or None. span: the range that it
         reads."""
         for order in dict.fromkeys(d.order for d in self.differences):

@@ -11,7 +11,6 @@ import numpy as np
 from nvfp4.emulator import errors
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.execution import experiment
-from nvfp4.emulator.execution.experiment import Worlds
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
@@ -78,7 +77,7 @@ def launch(
     module: LoadedModule,
     asked: Launch,
     check: bool,
-    worlds: Worlds,
+    worlds: experiment.Worlds,
     suspects: bool,
     under_way: UnderWay,
 ) -> LaunchReport:

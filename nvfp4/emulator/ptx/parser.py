@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.ptx import constants, syntax
-from nvfp4.emulator.ptx.constants import Constant
 from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, WARP_SIZE, Cursor
 from nvfp4.emulator.ptx.types import is_type, type_bytes
 from nvfp4.records.source import SourceLines
@@ -82,7 +81,7 @@ class OperandParser(Cursor):
         except constants.NoConstant as refusal:
             raise self.error(str(refusal)) from None
 
-    def _conditional(self) -> Constant:
+    def _conditional(self) -> constants.Constant:
         condition = self._binary(1)
         if not self.accept("?"):
             return condition
@@ -90,14 +89,14 @@ class OperandParser(Cursor):
         self.expect(":")
         return constants.chosen(condition, first, self._conditional())
 
-    def _binary(self, level: int) -> Constant:
+    def _binary(self, level: int) -> constants.Constant:
         """Take operators that bind at least as tightly as `level`, from left to right."""
         left = self._unary()
         while (own := constants.LEVELS.get(self.now.text, 0)) >= level:
             left = constants.binary(self.take().text, left, self._binary(own + 1))
         return left
 
-    def _unary(self) -> Constant:
+    def _unary(self) -> constants.Constant:
         if self.now.kind == "number":
             return self._literal()
         if self.now.text in ("+", "-", "!", "~"):
@@ -114,7 +113,7 @@ class OperandParser(Cursor):
         self.expect(")")
         return inside
 
-    def _literal(self) -> Constant:
+    def _literal(self) -> constants.Constant:
         text = self.now.text
         if text[:2] in _WIDTHS:
             self.at += 1

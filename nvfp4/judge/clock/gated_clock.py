@@ -14,7 +14,6 @@ import torch
 
 from nvfp4.contract.referee import CasePlan
 from nvfp4.gpu import buffers as shared
-from nvfp4.gpu.buffers import SharedBuffers
 from nvfp4.gpu.device_memory import Gate, free_memory_bytes
 from nvfp4.gpu.timing import CudaTimer, clean_flush, wait_until_idle
 from nvfp4.judge.clock.timing_checks import Estimate, Stats, is_longer, refuse_longer
@@ -134,7 +133,7 @@ class GatedClock:
         return max(0.0, min(alone) - self._empty_alone_ns)
 
     def _judged(
-        self, opened: OpenedCase, sets: list[SharedBuffers], seeds: list[int], fd: int | None
+        self, opened: OpenedCase, sets: list[shared.SharedBuffers], seeds: list[int], fd: int | None
     ) -> _Clocked:
         """Clock calls on the contents of every seed. Raises SubmissionFailed unless all outputs are
         correct.
@@ -160,7 +159,7 @@ class GatedClock:
 
     def _clock(
         self,
-        sets: list[SharedBuffers],
+        sets: list[shared.SharedBuffers],
         late: list[tuple[torch.Tensor, torch.Tensor]],
         wait_s: float,
         alone: bool,

@@ -7,7 +7,6 @@ import numpy as np
 from nvfp4.emulator.arrays import Array, distinct
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.action import Action, Site, instruction
-from nvfp4.emulator.instructions.shared_access import note_thread_fence
 from nvfp4.emulator.instructions.tensor.issue import ONE_GROUP, Team, group_of, issuing_teams, join
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
@@ -83,6 +82,6 @@ def fence(site: Site) -> Action:
         for place in zip(clusters.tolist(), warps.tolist(), strict=True):
             (fences.before if before else fences.after)(*place)
         if before:
-            note_thread_fence(ex.batch, lanes)  # for relaxed arrivals
+            shared_access.note_thread_fence(ex.batch, lanes)  # for relaxed arrivals
 
     return Action("special", [], [], run)
