@@ -29,7 +29,7 @@ from typing import Any
 
 from nvfp4.capture.cuda.architectures import fits, names, split_architectures
 from nvfp4.capture.cuda.compilers import by_source
-from nvfp4.capture.cuda.flags import device_linking, options
+from nvfp4.capture.cuda.flags import OF_NVCC, device_linking, options
 from nvfp4.records.base import Record
 from nvfp4.records.launch_errors import CaptureError
 from nvfp4.retarget.extensions import REPORT
@@ -179,8 +179,6 @@ def _value(words: Sequence[str], names: tuple[str, ...]) -> Path | None:
     return Path(values[-1]) if values else None
 
 
-_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-
 _error = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 _of_an_architecture = re.compile(
     r"\.target\b|\bsm_\d+|\bcompute_\d+|\barch|__CUDA_ARCH|blackwell|is undefined|no instance of"
@@ -206,7 +204,7 @@ def build_translated(
     linked = device_linking(words)
     if linked:
         raise BuildFailed(f"{linked}: device code that is linked later cannot be retargeted")
-    before, after = (shlex.split(os.environ.get(name, "")) for name in _FLAGS)
+    before, after = (shlex.split(os.environ.get(name, "")) for name in OF_NVCC)
     others, _ = split_architectures([*before, *words, *after])
     virtual = arch.replace("sm_", "compute_")
     # Lines of the source, for what cannot be translated.
@@ -223,7 +221,7 @@ def build_translated(
             assembled = True
         return arch_of.sub(rf"\g<1>{own}", step) if tool in ("ptxas", "fatbinary") else step
 
-    said = run_steps(nvcc, others, dict.fromkeys(_FLAGS, ""), prepare)
+    said = run_steps(nvcc, others, dict.fromkeys(OF_NVCC, ""), prepare)
     if not assembled:
         raise BuildFailed("nvcc's steps are not those that are known: it calls no ptxas")
     return said

@@ -91,9 +91,10 @@ def linked(flags: Iterable[str] | str | None) -> list[str]:
 _DEVICE_LINKING = re.compile(
     r"-dc|--device-c|-rdc(=true)?|--relocatable-device-code(=true)?|-dlto|-dw|--device-w"
 )
-_OF_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+OF_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables whose words nvcc puts before and after its own arguments."""
 _HEADERS = ("CPATH", "CPLUS_INCLUDE_PATH")
-OF_COMPILERS = (*_OF_NVCC, *_HEADERS)
+OF_COMPILERS = (*OF_NVCC, *_HEADERS)
 """Variables of the environment that change what compilers make."""
 # This is loaded before a submission is.
 inherited = dict(os.environ)
@@ -107,7 +108,7 @@ def own_variable(name: str) -> str | None:
 
 def with_own_flags(words: Iterable[str]) -> tuple[str, ...]:
     """Return nvcc's arguments with those that the submission sets in the environment."""
-    before, after = (shlex.split(own_variable(name) or "") for name in _OF_NVCC)
+    before, after = (shlex.split(own_variable(name) or "") for name in OF_NVCC)
     return (*before, *words, *after)
 
 
