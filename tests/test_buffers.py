@@ -1,11 +1,14 @@
 """Buffers that two processes share: the same bytes, each tensor between unused pages."""
 
+import ast
 import mmap
 import os
 import random
 import subprocess
 import time
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +22,7 @@ from nvfp4.problems.nvfp4_gemv.layout import layouts
 from nvfp4.records.ranges import Ranges
 
 cpu = torch.device("cpu")
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_there_is_a_buffer_for_every_tensor_and_for_the_output() -> None:
@@ -160,3 +164,21 @@ def test_ranges_are_what_sets_of_numbers_would_be() -> None:
         outside = {n for a, b in ranges.outside(start, start + 15) for n in range(a, b)}
         assert inside == asked & numbers
         assert outside == asked - numbers
+
+
+def test_a_python_that_lies_at_one_address_has_no_heap_where_its_workers_have_theirs() -> None:
+    """As Debian's and Ubuntu's. Its own program is left out, as no tensor lies in it."""
+    python = "/usr/bin/python3"
+    if not Path(python).exists() or Path(python).read_bytes()[16] != 2:  # ET_EXEC
+        pytest.skip("there is no such Python")
+    script = "from nvfp4.records.ranges import *; print([fixed_loader(), taken_ranges()])"
+
+    def said(*loader: str) -> Any:
+        command = [*loader, python, "-c", script]
+        return ast.literal_eval(subprocess.check_output(command, text=True, cwd=ROOT))
+
+    loader, worker = said()
+    _, executor = said(*loader)
+    assert loader
+    assert not [(a, b) for a, b in worker for c, d in executor if a < 1 << 32 and a < d and c < b]
+    assert any(start < 1 << 32 for start, _ in worker)

@@ -1,5 +1,8 @@
 """Where a process's memory lies (Linux), and sets of addresses."""
 
+import os
+import re
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +15,32 @@ _chosen_apart = ("[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]")
 """Mappings that the system puts near the end of every process's addresses."""
 
 
+_pie = 1 << 32
+"""Where a program that can lie anywhere never does."""
+
+
+def fixed_loader() -> list[str]:
+    """Return what starts a second Python with its heap elsewhere where Python itself, as Debian's,
+    always lies at one address, with its heap behind it: its loader. Else an empty list."""
+    maps = Path("/proc/self/maps").read_text()
+    loader = re.search(r"/\S*/ld-\S*\.so\S*", maps)
+    return [loader[0]] if loader and int(maps.partition("-")[0], 16) < _pie else []
+
+
 def taken_ranges() -> list[list[int]]:
-    """Return ranges [start, end] that hold all memory of this process; near mappings share a
-    range."""
+    """Return ranges [start, end] that hold all memory of this process in which a tensor may lie,
+    which is not in the program itself; near mappings share a range."""
     ranges: list[list[int]] = []
+    program, end_of_program = os.path.realpath(sys.executable), 0
     for line in Path("/proc/self/maps").read_text().splitlines():
-        span, *_, name = line.split(maxsplit=5)
+        span, *words = line.split(maxsplit=5)
+        name = words[4] if words[4:] else ""
+        start, end = (int(each, 16) for each in span.split("-"))
+        if name == program or (not name and start == end_of_program):
+            end_of_program = end
+            continue
         if name in _chosen_apart:
             continue
-        start, end = (int(each, 16) for each in span.split("-"))
         if ranges and start < ranges[-1][1] + _near_bytes:
             ranges[-1][1] = max(ranges[-1][1], end)
         else:

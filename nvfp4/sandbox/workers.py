@@ -10,10 +10,12 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from nvfp4.records.options import Options
 from nvfp4.records.processes import ForkedProcess, ForkServer, Process, passed_on, start_session
+from nvfp4.records.ranges import fixed_loader
 from nvfp4.sandbox import caches, isolation
 from nvfp4.sandbox.namespaces import uses_gpu
 
@@ -86,7 +88,8 @@ def use(connection: socket.socket, executors: socket.socket | None = None) -> No
 
 def start_server_of_executors() -> socket.socket:
     """Return the socket of a new server of executors."""
-    return _started(["nvfp4.executor", "server"], {**passed_on(), **caches.trusted_variables()})
+    environment = {**passed_on(), **caches.trusted_variables()}
+    return _started(["nvfp4.executor", "server"], environment, fixed_loader())
 
 
 def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process:
@@ -107,7 +110,7 @@ def start_executor(fd: int, folder: Path, predicts: bool, anew: bool) -> Process
             if not _executors:
                 _executors.append(ForkServer(start_server_of_executors()))
             return _executors[0].fork(json.dumps(request).encode(), [fd])
-    command = [*_python, "-m", "nvfp4.executor", str(fd)]
+    command = [*fixed_loader(), *_python, "-m", "nvfp4.executor", str(fd)]
     return start_session(command, folder, environment | caches.trusted_variables(), [fd])
 
 
@@ -119,11 +122,13 @@ def _forked(
     return _servers[0].fork(json.dumps(request).encode(), fds)
 
 
-def _started(words: list[str], environment: dict[str, str]) -> socket.socket:
+def _started(
+    words: list[str], environment: dict[str, str], loader: Sequence[str] = ()
+) -> socket.socket:
     """Return the socket of a new server, given its module and arguments, in an environment without
-    secrets."""
+    secrets. loader: what starts Python."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         fd = theirs.fileno()
-        start_session([sys.executable, "-m", *words, str(fd)], "/", environment, [fd])
+        start_session([*loader, sys.executable, "-m", *words, str(fd)], "/", environment, [fd])
     return ours
