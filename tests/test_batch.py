@@ -233,8 +233,14 @@ def test_resume_drops_an_incomplete_last_line(fake: Fake) -> None:
     run("--jobs", "1")
     whole = Path("out.jsonl").read_bytes()
     kept = whole.splitlines(keepends=True)
-    Path("out.jsonl").write_bytes(b"".join(kept[:-1]) + kept[-1][:-1])
+    Path("out.jsonl").write_bytes(whole[:-1] + b"\n\n")  # as editors do
     fake.judged.clear()
+    run("--resume")
+    Path("out.jsonl").write_bytes(whole[:-1])
+    run("--resume")
+    assert fake.judged == []
+    assert Path("out.jsonl").read_bytes() == whole
+    Path("out.jsonl").write_bytes(b"".join(kept[:-1]) + kept[-1][:-2])
     run("--resume")
     assert fake.judged == ["c.py"]
     assert Path("out.jsonl").read_bytes().splitlines()[:3] == whole.splitlines()[:3]
@@ -301,7 +307,10 @@ def test_a_file_with_results_is_not_written_to_unless_they_are_to_go_on() -> Non
     assert Path("out.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "null", "\0", named])
+foreign = '{"schema":"https://json-schema.org","title":"my settings"}'
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", "\0", named, foreign, foreign[:-1]])
 @pytest.mark.parametrize("end", ["\n", ""], ids=["a line", "an incomplete line"])
 def test_a_file_of_something_else_is_refused(text: str, end: str) -> None:
     Path("out.jsonl").write_text(text + end)

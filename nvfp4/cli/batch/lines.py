@@ -15,7 +15,7 @@ from nvfp4.cli.history.judgements import verdict_of
 from nvfp4.records.channel import read
 from nvfp4.records.failures import BY_SUBMISSION
 
-_FIRST = b'{"schema":'
+_FIRST = f'{{"schema":{json_schema},"passed":'.encode()
 """The beginning of each line; the last line may be cut off anywhere."""
 
 batch_codes = {
@@ -86,10 +86,17 @@ class BatchFile:
         if not resume and content:
             hint = "If a batch has written it, --resume goes on from it; or name another file."
             raise SetupError(f"{path} is not empty", hint)
-        if rest and not _FIRST.startswith(rest[: len(_FIRST)]):
+        whole = rest.endswith(b"}") and _is_object(rest)  # an editor may drop the last line break
+        if whole:
+            lines.append(rest)
+        elif not _FIRST.startswith(rest[: len(_FIRST)]):
             self._refuse(len(lines) + 1)
-        self.found = [self._read(number, text) for number, text in enumerate(lines, 1)]
-        os.ftruncate(self._fd, len(content) - len(rest))
+        texts = enumerate(lines, 1)
+        self.found = [self._read(number, text) for number, text in texts if text.strip()]
+        if whole:
+            _write(self._fd, b"\n")
+        else:
+            os.ftruncate(self._fd, len(content) - len(rest))
 
     def _read(self, number: int, text: bytes) -> Line:
         try:
@@ -126,6 +133,13 @@ class BatchFile:
             message = f"cannot write {self._path}: {error.strerror}"
             hint = "Name a file that can be written; --resume goes on from one that has lines."
         raise SetupError(message, hint, "setup.unwritable") from None
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _locked(path: Path) -> int:
