@@ -32,13 +32,16 @@ _COPIED_A_CYCLE = 80
 """Bytes that the copy engine of an SM moves at most, about."""
 ANYWHERE = -5
 """The same, for what has parted lanes of a warp."""
-_LOADS = re.compile(r"(?!.*\.(shared|param|local))(ld|ldu|atom)\b")
+_LOADS = re.compile(
+    r"(?!.*\.(shared|param|local))(ld|ldu|atom)\b|(fence|membar)(?!\.proxy).*\.(gpu|gl|sys|cluster)\b"
+)
 _L1_SECTORS = (256 << 10) // SECTOR_BYTES
 """The sectors that a thread block's L1 holds at most: it is emptied after so many new ones."""
 
 
 def is_load(opcode: str) -> bool:
-    """Return whether a statement may make its warp wait for memory beyond shared memory."""
+    """Return whether a statement may make its warp wait for memory beyond shared memory, as a fence
+    does, too."""
     return _LOADS.match(opcode) is not None
 
 

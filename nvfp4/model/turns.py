@@ -29,7 +29,7 @@ class Turns:
 
     def are_unlike_simulated(self) -> bool:
         """Return whether a thread block executes far more instructions one after the other."""
-        if not self._in_loops:
+        if not self._meet:
             return False
         clusters_meet = self.work.runs("barrier.cluster.wait") + self.work.runs("mapa") > 0
         everyone = {warp for cta in self.work.ctas for warp in cta}
@@ -43,19 +43,21 @@ class Turns:
 
     def loads(self) -> float:
         """Return how many loads more than in the simulation a warp waits for in its turn."""
-        if not self._in_loops:
+        if not self._meet:
             return 0
         loads = {at for at, opcode in self.work.opcodes.items() if is_load(opcode)}
         most = max(sum(n for at, n in row.items() if at in loads) for row in self.executed)
-        simulated = max(1.0, *(self._simulated(cta, GLOBAL_LOADS) for cta in self.work.ctas))
+        names = GLOBAL_LOADS | {"MEMBAR"}
+        simulated = max(1.0, *(self._simulated(cta, names) for cta in self.work.ctas))
         return max(self.work.chained_loads.values()) - _TIMES_AS_MANY * simulated * most
 
     @cached_property
-    def _in_loops(self) -> bool:
-        """Whether a warp comes to a barrier again."""
-        meets = "bar", "mbarrier.t"
-        bars = [at for at, opcode in self.work.opcodes.items() if opcode.startswith(meets)]
-        return any(row.get(at, 0) > 1 for at in bars for row in self.executed)
+    def _meet(self) -> bool:
+        """Whether warps wait at mbarriers, or come to another barrier again."""
+        opcodes = self.work.opcodes.items()
+        bars = [at for at, opcode in opcodes if opcode.startswith("bar")]
+        again = any(row.get(at, 0) > 1 for at in bars for row in self.executed)
+        return again or any(opcode.startswith("mbarrier.t") for _, opcode in opcodes)
 
     def _simulated(self, cta: Sequence[int], names: frozenset[str] = frozenset()) -> float:
         """Return how many instructions the simulated warps of a thread block execute one after the
