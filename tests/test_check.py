@@ -8,7 +8,7 @@ from queue import Queue
 
 import pytest
 from click.testing import Result
-from conftest import start_python, torch_source
+from conftest import run_python, start_python, torch_source, with_the_judge
 from kept import Judge, invoke, judged
 from problem_folder import make_problem
 from recorded_verdicts import recorded_verdict
@@ -147,6 +147,17 @@ def test_what_every_test_fails_with_is_told_once(judge: Judge) -> None:
     assert "all 2 tests failed alike, the first at 128 x 256 x 2 with contest inputs" in done.output
     assert done.output.count("returned None") == 1
     assert "full-range inputs\n─" not in done.output
+
+
+def test_a_home_whose_name_is_no_text_and_files_without_rights_change_nothing(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "h\udcff"
+    home.mkdir()
+    command = "-m", "nvfp4", "check", str(write(tmp_path, torch_source))
+    done = run_python(*command, env={**with_the_judge, "HOME": str(home)}, umask=0o777)
+    said = "passed at 512 x 512 x 2 with the contest's inputs\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
 def test_x_stops_at_the_first_failure(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class Commands(click.Group):
         for size in ("COLUMNS", "LINES"):  # for rich, which prints nothing where it is 0
             if not os.environ.get(size, "").strip("0").isdecimal():
                 os.environ.pop(size, None)
+        os.umask(os.umask(0o077) & 0o077)  # our own folders must be ours
         for stream in (sys.stdout, sys.stderr):
             # What an encoding lacks, or a file name holds that is no text, becomes an escape.
             if hasattr(stream, "reconfigure"):

@@ -243,7 +243,7 @@ def kernel_time(
     traces = [found.trace(each) for each in executed]
     turns = Turns(work, executed, traces, code)
     if turns.are_unlike_simulated():
-        raise NoPrediction("warps take turns between barriers of a loop")
+        raise NoPrediction("warps take turns at barriers")
     accesses = _accesses(asked)
     times = _executed(work, traces)
     executions = _memory_executions(code, times)

@@ -170,7 +170,7 @@ def _set_read_only(target: str, value: bool, recursive: bool = False) -> None:
     """Set whether a mount, and those below it if recursive, is read-only. Raises MountError."""
     attributes = (ctypes.c_uint64 * 4)(_read_only * value, _read_only * (not value), 0, 0)
     flags = ctypes.c_long(_at_recursive if recursive else 0)
-    place = ctypes.c_long(_at_fdcwd), target.encode(), flags
+    place = ctypes.c_long(_at_fdcwd), os.fsencode(target), flags
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     arguments = (ctypes.c_long(_mount_setattr), *place, attributes, size)
     call_libc(lambda libc: libc.syscall(*arguments), f"mount_setattr {target}")

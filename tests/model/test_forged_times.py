@@ -663,9 +663,9 @@ cvt.u64.u32 %d2, %r10;
 add.u64 %d3, %d0, %d2; ld.global.u32 %r11, [%d3];
 """
 MUCH = 300 * "mad.lo.u32 %r100, %r100, %r98, 7;\n"
-LOADED = f"""shr.u32 %r8, %r0, 5; mov.u32 %r100, 1; mov.u32 %r98, 0; mov.u32 %r7, 4190208;
+IN_TURN = """shr.u32 %r8, %r0, 5; mov.u32 %r100, 1; mov.u32 %r98, 0; mov.u32 %r7, 4190208;
 mov.u32 %r11, %r0; NEXT: .pragma "nounroll"; setp.ne.u32 %p1, %r8, %r98; @%p1 bra MEET;
-{8 * CHAIN.format("%r98")} MEET: {MUCH} bar.sync 0; add.u32 %r98, %r98, 1;
+{} MEET: {} bar.sync 0; add.u32 %r98, %r98, 1;
 setp.lt.u32 %p2, %r98, 8; @%p2 bra NEXT; add.u32 %r100, %r100, %r11;
 """
 DILUTED = f"""setp.eq.u32 %p1, %r1, 3; selp.u32 %r7, 4190208, 0, %p1; mov.u32 %r11, 0; {WORK}
@@ -686,11 +686,11 @@ HANDED = f"""and.b32 %r13, %r99, 1;
 W: mbarrier.try_wait.parity.shared.b64 %p3, [%r10], %r13; @!%p3 bra W;
 {MUCH} mbarrier.arrive.shared.b64 _, [%r11];
 """
-HANDED_ON = f"""shr.u32 %r8, %r0, 5; mov.u32 %r9, room; mad.lo.u32 %r10, %r8, 8, %r9;
+HANDED_ON = """shr.u32 %r8, %r0, 5; mov.u32 %r9, room; mad.lo.u32 %r10, %r8, 8, %r9;
 add.u32 %r11, %r8, 1; and.b32 %r11, %r11, 7; mad.lo.u32 %r11, %r11, 8, %r9; and.b32 %r12, %r0, 31;
 mov.u32 %r100, 1; mov.u32 %r98, 3; setp.eq.u32 %p1, %r12, 0; setp.eq.u32 %p2, %r8, 7;
 @%p1 mbarrier.init.shared.b64 [%r10], 32; bar.sync 0; @%p2 mbarrier.arrive.shared.b64 _, [%r11];
-{loop(4, HANDED)}
+{}
 """
 FEW = "few thread blocks read from memory what the others find in L1"
 UNTIMED = {
@@ -710,14 +710,17 @@ UNTIMED = {
     "async": [kernel(ASYNCHRONOUS, ".reqnctapercluster 2, 1, 1", ROOM)],
     "generic": [kernel(GENERIC, before=ROOM)],
     "reads a clock": [kernel(SPINNING)],
-    "turns between barriers of a loop": [
+    "turns at barriers": [
         kernel(ROLLED),
         kernel(ROLLED.replace("bar.sync 0;", "bar.sync 1, 256;")),
         kernel(ROLLED.replace("bar.sync 0;", MEET)),
-        kernel(HANDED_ON, before=ROOM),
+        *(kernel(HANDED_ON.format(loop(turns, HANDED)), before=ROOM) for turns in (4, 1)),
     ],
     "how the warps of a thread block wait": [kernel(WAITED_AGAIN, before=ROOM)],
-    "turns to wait for memory": [kernel(LOADED)],
+    "turns to wait for memory": [
+        kernel(IN_TURN.format(8 * each, MUCH))
+        for each in (CHAIN.format("%r98"), "fence.acq_rel.gpu;\n", "membar.gl;\n")
+    ],
     FEW: [kernel(DILUTED)],
     "one by one": [kernel(FALLING)],
 }

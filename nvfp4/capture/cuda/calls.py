@@ -21,6 +21,7 @@ from nvfp4.records.tensormap import encode_tensor_map
 
 _ADDRESS, _INT = ctypes.c_uint64, ctypes.c_int32
 _DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
+_CARVEOUT = 9  # cudaFuncAttributePreferredSharedMemoryCarveout, in percent or -1
 _CLUSTER_SIZES = (11, 12, 13)  # cudaFuncAttributeRequiredClusterWidth, ...Height, ...Depth
 _NON_BLOCKING = 1
 
@@ -93,6 +94,8 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
     if which == _DYNAMIC_SHARED:
         with kernels.examined(kernel, runtime.examine):
             kernels.allow_dynamic_shared(kernel, runtime.device, ctypes.c_int64(value).value)
+    elif which == _CARVEOUT and not -1 <= ctypes.c_int32(value).value <= 100:
+        raise CudaError(Code.INVALID_VALUE, f"{kernel.name}: a carveout of this size")
     elif which == kernels.LARGE_CLUSTERS:
         kernel.large_clusters = bool(value)
     elif which in _CLUSTER_SIZES:
