@@ -20,7 +20,7 @@ from nvfp4.emulator.errors import EmulatorFailed, RunawayKernel, TooSlow
 from nvfp4.emulator.loops import COMPILED
 from nvfp4.emulator.report import noted
 from nvfp4.emulator.software import software_conversions
-from nvfp4.emulator.state.memory import EARLIER, host_bytes
+from nvfp4.emulator.state.memory import host_bytes
 from nvfp4.executor.faults import Admission, fault_of
 from nvfp4.executor.machine_code import compiled_since
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, NotShareable
@@ -186,8 +186,8 @@ class Gpu:
             for name, offset, nbytes, writable, shape, strides, at, words, dtype in request.buffers
         ]
         kept = {each.address for each in self._case}
-        gone = (each for each in before if each.address not in kept)
-        self._earlier.extendleft(replace(each, name=f"{EARLIER} {each.name}") for each in gone)
+        for gone in (each for each in before if each.address not in kept):
+            self._earlier.appendleft(replace(gone, name=f"an earlier call's {gone.name}"))
         self._place_of_output = request.base + request.place
         self._room_for_output = min(request.room_bytes, request.mapped_bytes - request.place)
         self._call = _Call(request)

@@ -14,14 +14,7 @@ from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import FENCES, Found, Who, who_left
 from nvfp4.emulator.state.group import Group
-from nvfp4.emulator.state.memory import (
-    EARLIER,
-    NULL_PAGE_BYTES,
-    READ,
-    READ_LATE,
-    WINDOW_SHIFT,
-    WRITTEN,
-)
+from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, READ_LATE, WINDOW_SHIFT, WRITTEN
 from nvfp4.emulator.state.tally import Requests
 from nvfp4.emulator.work import DrawnCtas
 from nvfp4.records.launch import Buffer, View
@@ -296,14 +289,12 @@ def _fault(batch: Batch, access: Access, address: int, lane: int, flag: int) -> 
         # The first byte that is outside.
         why, hint = overrun(at, buffer, max(offset, buffer.nbytes) if offset >= 0 else offset)
     if place.endswith("freed"):
-        why, hint = "", _OTHERS_HINT if EARLIER in place else _FREED_HINT
+        why, hint = "", "keep it until the kernel has run; another call's tensors lie elsewhere"
     if why:
         place = f"{batch.memory.describe(address, element=False)}: {why}"
     at.fault(errors.OutOfBounds, f"{what} outside every tensor, {place}", hint, arguments)
 
 
-_FREED_HINT = "keep it until the kernel has run, as by a reference to the tensor"
-_OTHERS_HINT = "each call may have its tensors elsewhere: take their addresses anew"
 _NULL_HINT = "the pointer was never set: look at what the launch passes"
 
 

@@ -22,8 +22,6 @@ NULL_PAGE_BYTES = 1 << 16
 """Addresses below this are never mapped."""
 _NEAR_BYTES = 1 << 20
 PARAMETERS = "the kernel's parameters"
-EARLIER = "an earlier call's"
-"""What stands before the name of a buffer that is gone since."""
 # Accesses to a sector. READ_LATE: read when the next launch might have begun.
 READ, WRITTEN, READ_LATE = 1, 2, 4
 
