@@ -2,7 +2,6 @@
 has them side by side: in it each turn of a loop is like the next."""
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -26,6 +25,9 @@ class Turns:
         self, work: Work, executed: list[dict[int, int]], traces: list[Trace], code: Code
     ) -> None:
         self.work, self.executed, self.traces, self.code = work, executed, traces, code
+        bars = [at for at, opcode in work.opcodes.items() if opcode.startswith("bar")]
+        again = any(row.get(at, 0) > 1 for at in bars for row in executed)
+        self._meet = again or work.runs("mbarrier.t") > 0  # once at a barrier is no turn
 
     def are_unlike_simulated(self) -> bool:
         """Return whether a thread block executes far more instructions one after the other."""
@@ -50,14 +52,6 @@ class Turns:
         names = GLOBAL_LOADS | {"MEMBAR"}
         simulated = max(1.0, *(self._simulated(cta, names) for cta in self.work.ctas))
         return max(self.work.chained_loads.values()) - _TIMES_AS_MANY * simulated * most
-
-    @cached_property
-    def _meet(self) -> bool:
-        """Whether warps wait at mbarriers, or come to another barrier again."""
-        opcodes = self.work.opcodes.items()
-        bars = [at for at, opcode in opcodes if opcode.startswith("bar")]
-        again = any(row.get(at, 0) > 1 for at in bars for row in self.executed)
-        return again or any(opcode.startswith("mbarrier.t") for _, opcode in opcodes)
 
     def _simulated(self, cta: Sequence[int], names: frozenset[str] = frozenset()) -> float:
         """Return how many instructions the simulated warps of a thread block execute one after the

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -86,17 +87,18 @@ class BatchFile:
         if not resume and content:
             hint = "If a batch has written it, --resume goes on from it; or name another file."
             raise SetupError(f"{path} is not empty", hint)
-        whole = rest.endswith(b"}") and _is_object(rest)  # an editor may drop the last line break
-        if whole:
+        cut_bytes = len(rest)
+        with suppress(ValueError, RecursionError):  # an editor may have dropped its line break
+            json.loads(rest)
             lines.append(rest)
-        elif not _FIRST.startswith(rest[: len(_FIRST)]):
+            cut_bytes = 0
+        if cut_bytes and not _FIRST.startswith(rest[: len(_FIRST)]):
             self._refuse(len(lines) + 1)
         texts = enumerate(lines, 1)
         self.found = [self._read(number, text) for number, text in texts if text.strip()]
-        if whole:
+        os.ftruncate(self._fd, len(content) - cut_bytes)
+        if rest and not cut_bytes:
             _write(self._fd, b"\n")
-        else:
-            os.ftruncate(self._fd, len(content) - len(rest))
 
     def _read(self, number: int, text: bytes) -> Line:
         try:
@@ -133,13 +135,6 @@ class BatchFile:
             message = f"cannot write {self._path}: {error.strerror}"
             hint = "Name a file that can be written; --resume goes on from one that has lines."
         raise SetupError(message, hint, "setup.unwritable") from None
-
-
-def _is_object(text: bytes) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _locked(path: Path) -> int:
