@@ -160,6 +160,20 @@ def test_a_home_whose_name_is_no_text_and_files_without_rights_change_nothing(
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
+def test_a_module_of_the_user_s_own_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "helpers.py").touch()
+    own = {"PYTHONPATH": f"{with_the_judge['PYTHONPATH']}:{tmp_path}"}
+    path = write(tmp_path, f"import helpers\n{torch_source}")
+    done = run_python("-m", "nvfp4", "check", str(path), env={**with_the_judge, **own})
+    assert "a submission is one file, and helpers is not installed" in done.stdout
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user without a name
+    assert (run("log").exit_code, run("log").output.partition("\n")[0]) == (
+        2, "error: no home folder is known"
+    )  # fmt: skip
+
+
 def test_x_stops_at_the_first_failure(tmp_path: Path) -> None:
     done = judged(tmp_path, wrong_for_two_batches, "test", "-x", "--case", "512x1536x2")
     assert done.exit_code == 1

@@ -180,7 +180,7 @@ def test_an_interrupt_ends_it(on_gpu: Fake) -> None:
 
 def test_counts_are_side_by_side_without_a_gpu(emulated: Fake) -> None:
     done = compare(["1", "1.5 unverified", "1 torch high"])
-    assert "C is not always right" in done.output
+    assert "C: not always right" in done.output
     assert done.exit_code == 0
     assert emulated.asked == [(f"{name}.py", 10, 3) for name in "abc"]
     lines = [" ".join(line.split()) for line in done.output.splitlines()]

@@ -91,7 +91,7 @@ print(json.dumps({
 """
 
 kept_back = {"SECRET_TOKEN", "PYTHONOPTIMIZE", "TRITON_INTERPRET", "TRITON_INSTRUMENTATION_MODE"}
-kept_back |= {"CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR"}
+kept_back |= {"CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR", "CUTE_DSL_KEEP", "PYTHONWARNINGS"}
 
 
 @pytest.fixture(scope="module")

@@ -58,6 +58,8 @@ class Commands(click.Group):
         """Runs a command and turns its end into an exit code and at most one sentence."""
         exits.listen()
         try:
+            if os.path.expanduser("~") == "~":
+                raise SetupError("no home folder is known", "Set HOME to a folder of yours.")
             return super().invoke(ctx)
         except (SetupError, click.UsageError) as error:
             print_error(error, as_json=ctx.meta[__name__])

@@ -128,8 +128,11 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
                 continue
             cubin.write_bytes(made)
             for nvdisasm in programs[1]:
-                listing = ran([str(nvdisasm), "-g", "-c", "-hex", "-ndf", str(cubin)])
-                code = read(listing or "", entry)
+                words = [str(nvdisasm), "-g", "-c", "-hex", str(cubin)]
+                listing = ran([*words, "-ndf"]) or ""
+                if "BRX" in listing:  # what follows the flow of data knows their tables, slowly
+                    listing = ran(words) or listing
+                code = read(listing, entry)
                 if code.instructions:
                     used = of_entry(said, entry)
                     code.registers, code.stack_bytes = used.registers or 0, used.stack_bytes

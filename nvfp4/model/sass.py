@@ -19,6 +19,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(\S.*?)\s*;\s*/\*\s*0x([0
 _CONTROL = re.compile(r"^\s*/\*\s*0x([0-9a-f]{16})\s*\*/\s*$")
 _LABEL = re.compile(r"^(\.L_\w+|\$\S+):$")
 _TARGET = re.compile(r"`\(([^)]+)\)")
+_TABLE = re.compile(r'BRANCH_TARGETS ([^"]+)"')
 _GUARD = re.compile(r"^@!?U?P\w+\s+")
 _NEVER = ("@!PT ", "@!UPT ")
 _CONDITION = re.compile(r"^\S+\s+!?U?P\d")
@@ -45,6 +46,8 @@ class Instruction(Record):
     """Whether a predicate decides if it is executed, or where it branches."""
     label: str | None = None
     """The target of a branch."""
+    table: tuple[str, ...] = ()
+    """The targets of an indirect branch, where nvdisasm tells."""
 
     @property
     def name(self) -> str:
@@ -123,7 +126,7 @@ def read(text: str, entry: str) -> Code:
 
 def _decoded(text: str, statement: int, high: int) -> Instruction:
     bare = _GUARD.sub("", text)
-    target = _TARGET.search(text)
+    target, table = _TARGET.search(text), _TABLE.search(text)
     return Instruction(
         # ptxas puts loads that are never executed before LDGSTS: they are issued, and that is all.
         opcode="NOP" if text.startswith(_NEVER) else bare.split(None, 1)[0],
@@ -135,6 +138,7 @@ def _decoded(text: str, statement: int, high: int) -> Instruction:
         waits=high >> 52 & 63,
         guarded=bare != text or bool(_CONDITION.match(bare) and bare.startswith("BRA")),
         label=target[1] if target else None,
+        table=tuple(table[1].split(",")) if table else (),
     )
 
 
@@ -144,7 +148,7 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
     starts = sorted(start for start in leaders if start < len(code))
     number = {start: index for index, start in enumerate(starts)}
     direct = {each.label for each in code if each.label is not None}
-    # nvdisasm does not say where an indirect branch goes: to labels that nothing else leads to.
+    # An indirect branch without a table goes to labels that nothing else leads to.
     free = {at for name, at in labels.items() if name not in direct and at in number}
     indirect = tuple(sorted(number[at] for at in free))
     found = [Block(index, *ends) for index, ends in enumerate(pairwise([*starts, len(code)]))]
@@ -163,7 +167,8 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
         elif last.name == "EXIT":
             block.exits = True
         elif last.name in _INDIRECT:
-            block.branches = indirect
+            told = {number[labels[name]] for name in last.table if name in labels}
+            block.branches = tuple(sorted(told)) or indirect
         elif last.name in _ENDS and target is not None:
             skipped = code[block.end : starts[target]] if last.statement in scans else []
             # Where a whole warp comes to an atomic, its lanes add theirs up in a scan.

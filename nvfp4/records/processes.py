@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,15 +25,15 @@ FOLDER_VARIABLE = "XDG_CACHE_HOME"
 """The variable with the folder that holds compilers' caches."""
 
 KEPT_BACK = (
-    *("NUMBA_DISABLE_JIT", "PYTHONINSPECT", "PYTHONOPTIMIZE", "TORCH_ALLOW_TF32", "TORCH_LOGS"),
-    *("CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR"),
+    *("PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "TORCH_ALLOW_TF32", "TORCH_LOGS"),
+    *("CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR", "CUTE_DSL_KEEP"),
     *(f"TRITON_{each}" for each in ("ALLOW", "CACHE_MANAGER", "DEFAULT", "ENABLE", "F")),
     *(f"TRITON_{each}" for each in ("INSTRUMENTATION", "INTERPRET", "KERNEL", "OVERRIDE")),
 )
 """Beginnings of variables by which a user's shell changes what a file does, as no contest does."""
 _passed = re.compile(
     rf"(?!{'|'.join(KEPT_BACK)})(\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU|PYTORCH_NVCC"
-    r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*)"
+    r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|OMP|PYTHON|TORCH|TRITON)\w*)"
 )
 
 
@@ -50,6 +51,17 @@ def passed_on(
     submission may know; with_caches: also the one that names the folder of caches."""
     caches = FOLDER_VARIABLE if with_caches else None
     return {k: v for k, v in environment.items() if k == caches or _passed.fullmatch(k)}
+
+
+def import_packages_only() -> None:
+    """Let this process import from its folder and what is installed: other folders of PYTHONPATH
+    are the user's own, which no contest has."""
+    named = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    own = {
+        str(each) for each in named
+        if not any(next(at.glob("*.dist-info"), None) for at in (each, *each.parents))
+    }  # fmt: skip
+    sys.path[:] = [os.getcwd(), *(each for each in sys.path if each.rstrip("/") not in own)]
 
 
 def start_session(

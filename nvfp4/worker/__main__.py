@@ -5,7 +5,6 @@
 The current folder is the submission's.
 """
 
-import os
 import socket
 import sys
 import traceback
@@ -14,6 +13,7 @@ from pathlib import Path
 from nvfp4.records.channel import Channel
 from nvfp4.records.messages import NOT_STARTED, Greeting, pack, serve
 from nvfp4.records.options import options_of_environment
+from nvfp4.records.processes import import_packages_only
 from nvfp4.sandbox.confinement import confine
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     except Exception:  # a GPU without memory, say
         traceback.print_exc(limit=0)
         sys.exit(NOT_STARTED)
-    sys.path[:0] = [os.getcwd()]  # where task.py is
+    import_packages_only()  # and task.py
     serve(channel, runner.answer, *runner.operations)
 
 

@@ -3,12 +3,12 @@
 The current folder is the script's.
 """
 
-import os
 import runpy
 import sys
 from pathlib import Path
 
 from nvfp4.records.options import options_of_environment
+from nvfp4.records.processes import import_packages_only
 from nvfp4.records.refusals import is_refusal
 from nvfp4.sandbox.confinement import confine
 
@@ -19,7 +19,7 @@ def run_inside(script: Path) -> None:
     import torch  # which starts threads: not before they are confined
 
     options = options_of_environment()
-    sys.path[:0] = [os.getcwd()]  # where task.py is
+    import_packages_only()  # and task.py
 
     def run() -> None:
         sys.argv = [str(script)]

@@ -33,6 +33,31 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
     return run
 
 
+TABLE = f"""{HEADER}.visible .entry k(.param .u64 p, .param .u32 n) {{
+.reg .b64 %d0; .reg .b32 %r<9>;
+ld.param.u64 %d0, [p]; ld.param.u32 %r1, [n];
+cases: .branchtargets A, B, C, D;
+brx.idx %r1, cases;
+A: ld.global.u32 %r2, [%d0]; mul.lo.u32 %r2, %r2, %r2; bra.uni END;
+B: ld.global.u32 %r3, [%d0+4]; st.global.u32 [%d0+8], %r3; bra.uni D;
+C: st.global.u32 [%d0+12], %r1; ret;
+D: popc.b32 %r2, %r1; st.global.u32 [%d0+16], %r2;
+END: st.global.u32 [%d0], %r1; ret;
+}}
+"""
+"""B goes on to D, and A to the end."""
+
+
+@pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
+def test_an_indirect_branch_leads_to_its_table_and_nowhere_else(programs: Programs) -> None:
+    code = assembled(TABLE, "k", "sm_100a")
+    (table,) = (each for each in code.blocks if "BRX" in code.instructions[each.end - 1].opcode)
+    last = [code.instructions[code.blocks[at].end - 1] for at in table.branches]
+    stored = {TABLE[each.statement :].partition("%d0")[2].partition("]")[0] for each in last}
+    assert stored == {"", "+8", "+12", "+16"}
+    assert programs == ["ptxas", "nvdisasm", "nvdisasm"]
+
+
 @pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 def test_what_was_started_is_waited_for_and_made_once(programs: Programs) -> None:
     start_assembling(PTX, "k", "sm_100a")

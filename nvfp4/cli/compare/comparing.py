@@ -222,8 +222,8 @@ class _Comparing:
             if not verdict.passed:
                 raise _Wrong(label, verdict)
             for warning in verdict.warnings:
-                if warning.code == "full_range":
-                    say(self.console, f"{label} is {warning.message}", "yellow")
+                if warning.code in ("full_range", "other_leaderboard"):
+                    say(self.console, f"{label}: {warning.message}", "yellow")
             verdicts.append(verdict)
         return verdicts
 
