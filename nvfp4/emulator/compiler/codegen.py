@@ -22,7 +22,7 @@ from nvfp4.emulator.instructions.action import Action, Site
 from nvfp4.emulator.ptx import flow
 from nvfp4.emulator.ptx.syntax import Instruction, Program, Register, Sink
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
-from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.batch import Batch, Execution, special_register
 from nvfp4.emulator.state.group import register_numbers, select
 from nvfp4.emulator.work import is_load
 
@@ -100,7 +100,7 @@ class CompiledKernel:
         for index in self.lowered.shadows.values():
             values[index] = np.array([-1]).astype(REGISTER_DTYPES[classes[index]])
         for name, index in self.lowered.specials.items():
-            value = batch.special(name)
+            value = special_register(name, batch)
             if value is None:
                 raise UnsupportedInstruction(f"the special register %{name} is not emulated")
             values[index] = value
@@ -142,10 +142,7 @@ class _Writer:
     def load(self) -> CompiledKernel:
         lines: list[str] = []
         for block in self.lowered.blocks:
-            try:
-                lines += self.block(block)
-            except EmulatorError as error:
-                raise error.at(self.site(block.code[0]).location()) from None
+            lines += self.block(block)
         exec(compile("\n".join(lines), f"<{self.program.kernel}>", "exec"), self.values.names)
         blocks = [self.compiled(block) for block in self.lowered.blocks]
         return CompiledKernel(self.program, blocks, self.lowered, self.memory)

@@ -377,7 +377,6 @@ class Batch:
         the other, int64[3, warps]."""
         self.barriers: dict[int, CtaBarrier] = {}
         self.cluster_barrier = ClusterBarrier(self.clusters, self.shared.clocks)
-        self._special: dict[str, Array | None] = {}
         self._kept: dict[type, Any] = {}
 
     @property
@@ -444,13 +443,6 @@ class Batch:
         """CTA and thread (x, y, z) of linear numbers in the grid and in the block."""
         asked = self.launch.asked
         return _unravel(cta, asked.grid), _unravel(thread, asked.block)
-
-    def special(self, name: str) -> Array | None:
-        """Return a special register of the whole batch, as the smallest array that broadcasts to
-        it."""
-        if name not in self._special:
-            self._special[name] = special_register(name, self.launch, self.grid, self.numbers)
-        return self._special[name]
 
     def kept(self, kind: type[T]) -> T:
         """Return the batch's one object of a class, made from the batch when first asked for.
@@ -564,8 +556,10 @@ class Execution(NamedTuple):
         return self.group.lanes if chosen is None else self.group.lanes[chosen]
 
 
-def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array) -> Array | None:
-    """Return a special register of the CTAs `numbers`; None if it is not emulated."""
+def special_register(name: str, batch: Batch) -> Array | None:
+    """Return a special register of a batch, as the smallest array that broadcasts to it; None if it
+    is not emulated."""
+    launch, grid, numbers = batch.launch, batch.grid, batch.numbers
     ctas, block = launch.asked.grid, launch.asked.block
     thread = np.arange(grid.threads)
     lane = thread & 31
