@@ -185,7 +185,7 @@ class Scheduler:
         run first."""
         number = place % len(self.kernel.blocks)
         in_vain = self._last_run.get(place, -1) > self._changed_at and self._is_long(number)
-        polls = place == self._left or self._standstill.polls(number)
+        polls = place == self._left or self._standstill.polls[number]
         if in_vain and polls:
             self._waiting.add(number)
         return in_vain and polls
@@ -223,7 +223,7 @@ class Scheduler:
             if type(following) is not int:
                 break
             changed = self._changed_at == now
-            polled = bool(self.groups) and not changed and self._standstill.polls(number)
+            polled = bool(self.groups) and not changed and self._standstill.polls[number]
             self._vain_polls = self._vain_polls + polled if not changed else 0
             polled = polled and self._is_long(number)
             number = following
@@ -283,7 +283,7 @@ class Scheduler:
         signals = self.batch.signals
         if signals.arrived or signals.met:
             self._follow_barriers()
-        if self._standstill.polls(number):
+        if self._standstill.polls[number]:
             self._polls[self._turn(place)] += 1
         if self._standstill.tells[number] or (signals.changed and not signals.released):
             self._told_at = now

@@ -36,7 +36,11 @@ _MOST_SHOWN = 3
 
 
 class Standstill:
-    """Watches the threads of a batch while memory does not change."""
+    """Watches the threads of a batch while memory does not change.
+
+    tells, changes, reads, polls: whether each block may write what other CTAs see, changes memory,
+    reads it, and reads what other threads may change.
+    """
 
     def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
         self.kernel = kernel
@@ -44,6 +48,7 @@ class Standstill:
         self.tells = [any(map(_leaves_the_cta, block.code)) for block in kernel.blocks]
         self.changes = [not _CHANGING.isdisjoint(block.kinds) for block in kernel.blocks]
         self.reads = [any(each.parts[0] in _READING for each in b.code) for b in kernel.blocks]
+        self.polls = [any(map(_is_poll, block.code)) for block in kernel.blocks]
         self._since = -1
         self._looks = 0
         self._kept: _State | None = None
@@ -51,7 +56,6 @@ class Standstill:
         self._most_looks = 1
         self._before: Array = np.zeros(len(kernel.blocks), np.int64)
         self._polled: Array = np.zeros(0, np.int64)
-        self._polls: dict[int, bool] = {}
 
     def look(
         self, since: int, steps: int, runs: Array, place: int, group: Group,
@@ -67,7 +71,7 @@ class Standstill:
             self._kept, self._kept_looks, self._most_looks = None, 0, 1
             self._before = runs.copy()
             self._polled = np.zeros(self.batch.alive.size // 32, np.int64)
-        if self.polls(place % len(self.kernel.blocks)):
+        if self.polls[place % len(self.kernel.blocks)]:
             self._polled[group.warp if not group.full else slice(None)] = steps
         self._looks += 1
         if self._looks % _LOOK_EVERY:
@@ -207,12 +211,6 @@ class Standstill:
             if len({each.instruction.line for each, _, _ in waits}) > 1:
                 error.hint += ", the same one for all of them"
         return error
-
-    def polls(self, number: int) -> bool:
-        """Whether a block reads what other threads may change."""
-        if number not in self._polls:
-            self._polls[number] = any(map(_is_poll, self.kernel.blocks[number].code))
-        return self._polls[number]
 
 
 def _is_poll(instruction: Instruction) -> bool:
