@@ -72,16 +72,11 @@ def mma(site: Site) -> Action:
         words = np.stack([warp.by_warp(ex.group, value)[warps] for value in values[:-1]])
         return np.split(words, (a_count, a_count + b_count))
 
-    def given_back(ex: Execution, found: Array, warps: Array) -> tuple[Array, ...]:
-        out = np.zeros((len(found), ex.batch.grid.lane.size // 32, 32), found.dtype)
-        out[:, warps] = found
-        return tuple(warp.back(ex.group, each) for each in out)
-
     def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
         warps = warp.whole_warps(site, ex)
         sums = _sums(form, *parts(ex, values, warps))
         warp.synchronised(ex.batch, warp.present_lanes(ex))
-        return given_back(ex, sums, warps)
+        return warp.registers_of(ex, warps, sums)
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         warps = warp.whole_warps(site, ex)
@@ -90,7 +85,8 @@ def mma(site: Site) -> Action:
         bad = _products(form, one, np.ones_like(other)) + _products(form, np.ones_like(one), other)
         mask = (bad != 0) | (_elements(form, c) != 0)
         size = np.dtype(_SUM_DTYPES[form.sum]).itemsize
-        return given_back(ex, _registers(spread(mask, np.dtype(f"u{size}"))), warps)
+        found = _registers(spread(mask, np.dtype(f"u{size}")))
+        return warp.registers_of(ex, warps, found)
 
     sources = [Source(each, "b32") for each in (*a, *b, *c, warp.ALL_LANES)]
     results = [Result(target, "b32") for target in d]

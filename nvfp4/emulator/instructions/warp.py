@@ -52,6 +52,14 @@ def back(group: Group, rows: Array) -> Array:
     return group.fold(rows.reshape(-1) if group.full else rows.reshape(-1)[group.lanes])
 
 
+def registers_of(ex: Execution, warps: Array, values: Array) -> tuple[Array, ...]:
+    """Return the group's registers from those of some warps of the batch, [registers, warps,
+    lanes]."""
+    out = np.zeros((len(values), ex.batch.grid.lane.size // 32, 32), values.dtype)
+    out[:, warps] = values
+    return tuple(back(ex.group, rows) for rows in out)
+
+
 def member_gate(mask_source: int) -> action.Gate:
     """Return a gate that waits for the threads in the member mask. mask_source: index of the source
     with the mask."""
@@ -362,12 +370,12 @@ def ldmatrix(site: action.Site) -> action.Action:
         warps, lanes, flat = _addressed(site, ex, count, address)
         data = access.read(ex.batch, what, "shared", flat, lanes)
         synchronised(ex.batch, present_lanes(ex))
-        return _spread(ex, warps, _fragments(data, count, transposed))
+        return registers_of(ex, warps, _fragments(data, count, transposed))
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         warps, lanes, flat = _addressed(site, ex, count, values[0])
         data = undefined_memory.fetch(ex.batch, what, "shared", lanes, flat)
-        return _spread(ex, warps, _fragments(data, count, transposed))
+        return registers_of(ex, warps, _fragments(data, count, transposed))
 
     site.sources.append(action.Source(ALL_LANES, "b32"))
     site.results.extend(action.Result(target, "b32") for target in targets)
@@ -423,11 +431,12 @@ def _addressed(
 
 
 def _fragments(data: Array, count: int, transposed: bool) -> Array:
-    """Convert rows, uint64[2, rows], to registers, uint32[warps, matrices, lanes]."""
+    """Convert rows, uint64[2, rows], to registers, uint32[matrices, warps, lanes]."""
     elements = np.ascontiguousarray(data.T).view(np.uint16).reshape(-1, count, _ROWS, 8)
     if transposed:
         elements = elements.swapaxes(2, 3)
-    return np.ascontiguousarray(elements).view(np.uint32).reshape(-1, count, 32)
+    words = np.ascontiguousarray(elements).view(np.uint32)
+    return words.reshape(-1, count, 32).swapaxes(0, 1)
 
 
 def _rows(registers: Arrays, transposed: bool) -> Array:
@@ -439,10 +448,3 @@ def _rows(registers: Arrays, transposed: bool) -> Array:
         elements = elements.swapaxes(2, 3)
     words = np.ascontiguousarray(elements).view(np.uint64).reshape(-1, 2)
     return np.ascontiguousarray(words.T)
-
-
-def _spread(ex: Execution, warps: Array, fragments: Array) -> tuple[Array, ...]:
-    """Return the group's registers, one for each matrix."""
-    out = np.zeros((fragments.shape[1], ex.batch.grid.lane.size // 32, 32), np.uint32)
-    out[:, warps] = fragments.swapaxes(0, 1)
-    return tuple(back(ex.group, rows) for rows in out)
