@@ -104,17 +104,16 @@ class CtaTensorMemory:
 
 
 class TensorMemory:
-    """The tensor memory of a batch's CTAs, each made when it is first asked for.
+    """The tensor memory of a batch's CTAs.
 
-    defined: whether something meaningful was written to a word, bool[CTA, column, lane]. whole:
-    columns all of whose words are known to be defined, bool[CTA, column]. owners:
-    int32[CTA, column], the first column of the allocation that a column belongs to, -1 where it was
-    never allocated, -2 where it was freed.
+    rows: that of each CTA of the batch. defined: whether something meaningful was written to a
+    word, bool[CTA, column, lane]. whole: columns all of whose words are known to be defined,
+    bool[CTA, column]. owners: int32[CTA, column], the first column of the allocation that a column
+    belongs to, -1 where it was never allocated, -2 where it was freed.
     """
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.rows: dict[int, CtaTensorMemory] = {}
         ctas = batch.grid.ctas
         cells = (ctas, COLUMNS, LANES)
         self._words = batch.launch.lend("tensor words", cells, np.uint32)[:ctas]
@@ -122,6 +121,7 @@ class TensorMemory:
         self.defined = batch.launch.lend("tensor flags", cells, np.bool_)
         self.whole = np.zeros((ctas, COLUMNS), np.bool_)
         self.owners = np.full((ctas, COLUMNS), -1, np.int32)
+        self.rows = [CtaTensorMemory(self, row) for row in range(ctas)]
         self.noise = batch.launch.order.bytes(4 * LANES * COLUMNS, salt=4).view(np.uint32)
 
     def words(self, columns: slice = slice(COLUMNS)) -> Array:
@@ -158,17 +158,10 @@ class TensorMemory:
 
         self.change_later(rows, slice(first, first + count), change)
 
-    def of(self, row: int) -> CtaTensorMemory:
-        """Return the tensor memory of a CTA, given its place in the batch."""
-        found = self.rows.get(row)
-        if found is None:
-            found = self.rows[row] = CtaTensorMemory(self, row)
-        return found
-
     def room_for(self, rows: Sequence[int], count: int) -> int | None:
         """The first of `count` adjacent columns that are free in these CTAs, one or a pair; None
         while there are none."""
-        free = np.logical_and.reduce([self.of(row).owners < 0 for row in rows])
+        free = np.logical_and.reduce([self.rows[row].owners < 0 for row in rows])
         starts = range(0, COLUMNS - count + 1, LEAST_COLUMNS)
         shares = self.batch.shared.size < _SHARED_OF_TWO
         # As if another CTA of the multiprocessor held the first columns.

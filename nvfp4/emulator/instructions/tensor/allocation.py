@@ -43,7 +43,7 @@ class _Allocations:
         if any(self.asked[each] < number for each in rows):
             return False
         tensors = self.batch.kept(TensorMemory)
-        if (rows[0], number) in self.granted or count > COLUMNS or not tensors.of(row).permitted:
+        if (rows[0], number) in self.granted or count > COLUMNS or not tensors.rows[row].permitted:
             return True
         return tensors.room_for(rows, count) is not None
 
@@ -184,7 +184,7 @@ def require_freed(batch: Batch) -> None:
         return
     memory.words()
     for (row, first), at in batch.kept(_Allocations).places.items():
-        count = memory.of(row).allocated[first]
+        count = memory.rows[row].allocated[first]
         at.fault(
             TensorMemoryFault,
             f"the CTA ends with {count} columns of tensor memory allocated here: the next CTA of "

@@ -99,7 +99,7 @@ def _issue(
                 defined = source.defined[which]
                 for row in own[which][~defined.all(axis=1)].tolist():
                     line = team.site.instruction.line
-                    memory.of(row).put_undefined(range(column, columns.stop), line)
+                    memory.rows[row].put_undefined(range(column, columns.stop), line)
             all_words = memory.words(columns)
             _spread(words, defined, own[which], all_words, memory.defined, column, lanes)
 

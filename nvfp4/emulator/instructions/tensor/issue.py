@@ -105,7 +105,7 @@ def row_of(at: LaneSite) -> int:
 
 def memory_of(at: LaneSite) -> tensor_memory.CtaTensorMemory:
     """The tensor memory of a lane's CTA."""
-    return at.batch.kept(tensor_memory.TensorMemory).of(row_of(at))
+    return at.batch.kept(tensor_memory.TensorMemory).rows[row_of(at)]
 
 
 def pipes_of(at: LaneSite) -> TensorPipe:
@@ -144,7 +144,7 @@ def require_columns(
 ) -> None:  # fmt: skip
     """Fault unless these columns are allocated in these CTAs."""
     memory = at.batch.kept(tensor_memory.TensorMemory)
-    troubles = (memory.of(row).trouble(column, count) for row in rows)
+    troubles = (memory.rows[row].trouble(column, count) for row in rows)
     trouble = next((each for each in troubles if each is not None), None)
     if trouble is not None:
         at.fault(

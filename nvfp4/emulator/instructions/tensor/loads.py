@@ -13,7 +13,7 @@ from nvfp4.emulator.arrays import Array, Arrays
 from nvfp4.emulator.errors import TensorMemoryFault, UninitialisedRegister, UnwrittenTensor
 from nvfp4.emulator.instructions.action import Action, LaneSite, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.tensor import issue
-from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate, whole_warps
+from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate
 from nvfp4.emulator.state.batch import Execution, Origin
 from nvfp4.emulator.state.tensor_memory import CtaTensorMemory, split_address
 from nvfp4.records.base import Record
@@ -207,11 +207,9 @@ def _keep_undefined(
     """Mark words that were stored from undefined registers as undefined."""
     launch, line = ex.batch.launch, site.instruction.line
     rows = np.stack([by_warp(ex.group, each) for each in shadows])
-    addresses = by_warp(ex.group, given[0])
-    for warp in whole_warps(site, ex).tolist():
-        at = site.lane(ex.batch, 32 * warp)
-        lane, column = _reach(at, int(addresses[warp, 0]), fragment, "write")
-        bad = rows[:, warp] != 0
+    for at, (where,) in issue.issuing_warps(site, ex, (given[0],)):
+        lane, column = _reach(at, where, fragment, "write")
+        bad = rows[:, at.lane // 32] != 0
         memory = issue.memory_of(at)
         columns = (fragment.column + column)[bad]
         memory.defined[columns, (fragment.lane + lane)[bad]] = False

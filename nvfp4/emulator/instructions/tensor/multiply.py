@@ -356,7 +356,7 @@ class _Product:
 
     def _define_in(self, row: int, of_rows: Array | None, of_columns: Array | None) -> None:
         """Note which words of d are defined in one CTA, where some operand may be undefined."""
-        memory, plan = self.memory.of(row), self.plan
+        memory, plan = self.memory.rows[row], self.plan
         origin: Origin | None = None
         by_row, by_column = [of_rows], [of_columns]
         for what, first, count in plan.columns[len(plan.spans) :]:
