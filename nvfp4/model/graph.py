@@ -6,6 +6,7 @@ where one way of a branch ends to where the other begins.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from nvfp4.model.gpu import NoPrediction
@@ -109,16 +110,26 @@ def _between_ways(graph: Graph) -> list[tuple[int, int, int]]:
         if len(sides) < 2:
             continue
         for side in sides:
-            reached, todo = {side}, [side]
-            while todo:
-                for each in successors[todo.pop()]:
-                    if each != meeting and each not in reached:
-                        reached.add(each)
-                        todo.append(each)
+            reached = reachable(side, successors, {meeting})
             ends = [each for each in reached if meeting in successors[each]]
             later = [other for other in sides if other > side and other not in reached]
             found += [(end, other, PARTED) for end in ends for other in later]
     return found
+
+
+def reachable(
+    first: int, ways: Mapping[int, list[int]], without: Set[int] = frozenset()
+) -> Set[int]:
+    """Return all nodes that one leads to, itself first, by ways through none of `without`, in the
+    order in which a search finds them."""
+    found: dict[int, None] = {}
+    todo = [first]
+    while todo:
+        node = todo.pop()
+        if node not in found and node not in without:
+            found[node] = None
+            todo += ways.get(node, ())
+    return found.keys()
 
 
 def _immediate_postdominators(graph: Graph, successors: dict[int, list[int]]) -> dict[int, int]:
@@ -128,13 +139,8 @@ def _immediate_postdominators(graph: Graph, successors: dict[int, list[int]]) ->
     for start, stops in successors.items():
         for stop in stops:
             before[stop].append(start)
-    order = [graph.end]
-    place = {graph.end: 0}
-    for node in order:
-        for each in before[node]:
-            if each not in place:
-                place[each] = len(order)
-                order.append(each)
+    order = [*reachable(graph.end, before)]
+    place = {node: number for number, node in enumerate(order)}
     # For each node, a bit for every node that no way to the end avoids, by its place.
     always = {graph.end: 1}
     changed = True

@@ -5,6 +5,7 @@ from collections import defaultdict
 from itertools import chain
 
 from nvfp4.emulator.work import ANYWHERE
+from nvfp4.model.graph import reachable
 from nvfp4.model.paths import COMPILERS_OWN
 from nvfp4.model.sass import Block, Code
 
@@ -24,6 +25,11 @@ class Meetings:
             or (each.name == "BAR" and _OF_WHOLE_WARPS.match(ptx, each.statement))
         }
         """Instructions at which all lanes of a warp meet."""
+        self._block_of = {n: block.index for block in code.blocks for n in block.numbers}
+        self._ways = {
+            block.index: [each for each in (*block.branches, block.following) if each is not None]
+            for block in code.blocks
+        }
         self._parting: dict[int, list[Block]] = defaultdict(list)
         """By branch of the PTX, the blocks at whose ends lanes part for it in machine code."""
         for block in code.blocks:
@@ -47,16 +53,8 @@ class Meetings:
         for parting in chain(*self._parting.values()) if any_ else self._parting[branch]:
             last = parting.end - 1
             waits = (to for at, to in code.meeting.items() if any_ or at < last < to)
-            meeting = self._of_all.union(waits)
-            reached: set[int] = set()
-            todo = [*parting.branches, parting.following]
-            while todo:
-                number = todo.pop()
-                if number is not None and number not in reached:
-                    block = code.blocks[number]
-                    if meeting.isdisjoint(block.numbers):
-                        reached.add(number)
-                        todo += [*block.branches, block.following]
-            found |= reached
+            meeting = {self._block_of.get(number, -1) for number in self._of_all.union(waits)}
+            for way in self._ways[parting.index]:
+                found |= reachable(way, self._ways, meeting)
         executed = (code.instructions[n] for number in found for n in code.blocks[number].numbers)
         return {each.statement for each in executed if each.name not in COMPILERS_OWN}

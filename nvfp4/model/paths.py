@@ -19,7 +19,7 @@ import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.model.gpu import NoPrediction
-from nvfp4.model.graph import DIVERGING, PARTED, PLAIN, UNKNOWN, Graph, graph_of
+from nvfp4.model.graph import DIVERGING, PARTED, PLAIN, UNKNOWN, Graph, graph_of, reachable
 from nvfp4.model.sass import Code, Instruction
 from nvfp4.records.base import Record
 
@@ -381,15 +381,11 @@ class _Flow:
 
     def _island(self, taken: list[int]) -> set[int]:
         """Return the nodes of taken edges that cannot be reached from the first node."""
-        reached, todo = {0}, [0]
-        while todo:
-            for edge in self._leaving[todo.pop()]:
-                stop = self._graph.edges[edge][1]
-                if taken[edge] and stop not in reached:
-                    reached.add(stop)
-                    todo.append(stop)
-        others = (self._graph.edges[edge][0] for edge, times in enumerate(taken) if times)
-        return {node for node in others if node not in reached}
+        ways: dict[int, list[int]] = defaultdict(list)
+        for (start, stop, _), times in zip(self._graph.edges, taken, strict=True):
+            if times:
+                ways[start].append(stop)
+        return ways.keys() - reachable(0, ways)
 
 
 def _trail(graph: Graph, taken: list[int], copying: set[int]) -> list[int]:
