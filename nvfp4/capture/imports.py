@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
@@ -35,25 +35,16 @@ class _Finder(MetaPathFinder):
         self.remove()
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self.action)
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self.action()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
     def remove(self) -> None:
         """Stop waiting for the import."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-
-
-class _Loader(Loader):
-    def __init__(self, loader: Loader, action: Callable[[], None]) -> None:
-        self.loader = loader
-        self.action = action
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self.loader
-        self.loader.exec_module(module)
-        self.action()
