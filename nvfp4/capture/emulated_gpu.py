@@ -168,7 +168,7 @@ class EmulatedGpu(Owner):
 
     def variable(self, ptx: str, name: str) -> Buffer:
         """Return a variable of a module. It has no memory in this process."""
-        found = self._ask_of_text(ptx, lambda text: gpu_messages.FindVariable(text, name))
+        found = self._ask(gpu_messages.FindVariable(self._text(ptx), name))
         assert isinstance(found, gpu_messages.Found)
         buffer = Buffer(name, found.address, found.nbytes)
         if buffer not in self._variables:
@@ -177,7 +177,7 @@ class EmulatedGpu(Owner):
 
     def examine(self, ptx: str, kernel: str) -> None:
         """Raise KernelFault if a kernel cannot be emulated."""
-        self._ask_of_text(ptx, lambda text: gpu_messages.Examine(text, kernel))
+        self._ask(gpu_messages.Examine(self._text(ptx), kernel))
 
     def hand_over(self, tensor: torch.Tensor, at: int, waited: int, operators: int | None) -> None:
         """Make a tensor a part of the output, at an offset in its memory. waited, operators: see
@@ -287,21 +287,18 @@ class EmulatedGpu(Owner):
         with self._turn:
             return self._link.ask(request, fd)
 
-    def _ask_of_text(self, ptx: str, request: Any) -> Any:
-        with self._turn:
-            return self._link.ask(request(self._text(ptx)))
-
     def _text(self, ptx: str) -> int:
         """Return the number of a PTX text; send the text the first time."""
-        if ptx not in self._texts:
-            data = np.frombuffer(ptx.encode(), np.uint8)
-            if data.size > window_bytes:
-                message = f"a module has more than {window_bytes >> 20} MiB of PTX"
-                raise launch_errors.UnsupportedCall(message)
-            self._link.window[: data.size] = data
-            self._link.ask(gpu_messages.AddText(data.size))
-            self._texts[ptx] = len(self._texts)
-        return self._texts[ptx]
+        with self._turn:
+            if ptx not in self._texts:
+                data = np.frombuffer(ptx.encode(), np.uint8)
+                if data.size > window_bytes:
+                    message = f"a module has more than {window_bytes >> 20} MiB of PTX"
+                    raise launch_errors.UnsupportedCall(message)
+                self._link.window[: data.size] = data
+                self._link.ask(gpu_messages.AddText(data.size))
+                self._texts[ptx] = len(self._texts)
+            return self._texts[ptx]
 
     def _send_what_was_set(self, regions: list[Buffer]) -> None:
         listed = [[_described(each) for each in of] for of in (regions, self._memory.freed())]
