@@ -136,14 +136,11 @@ class Prediction(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, as `records.prediction` reads them."""
-        return {
-            "gpu": self.gpu,
-            **{name: _short(getattr(self, name)) for name in ("us", "low_us", "high_us")},
-            "bound": self.bound,
-            "parts": {reason: _short(us) for reason, us in self.parts.items()},
-            "kernels": [_plain(each) for each in self.kernels[:_MOST_KERNELS]],
-            "missing": None,
-        }
+        us, low_us, high_us = map(_short, (self.us, self.low_us, self.high_us))
+        parts = {reason: _short(us) for reason, us in self.parts.items()}
+        kernels = [_plain(each) for each in self.kernels[:_MOST_KERNELS]]
+        found = records.Prediction(self.gpu, us, low_us, high_us, self.bound, parts, kernels)
+        return asdict(found)
 
 
 def no_prediction(gpu: str, why: str) -> dict[str, Any]:
