@@ -23,15 +23,13 @@ from nvfp4.model.graph import DIVERGING, PARTED, PLAIN, UNKNOWN, Graph, graph_of
 from nvfp4.model.sass import Code, Instruction
 from nvfp4.records.base import Record
 
-_ANCHORS = frozenset(
-    ("LDG", "STG", "LDS", "STS", "SHFL", "BAR", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDGSTS",
-     "LDSM", "STSM", "VOTE", "LD", "ST", "UBLKCP", "UTMALDG", "UTMASTG", "UTMACMDFLUSH")
-)  # fmt: skip
 MEMORY = frozenset(
     ("LDG", "STG", "LDS", "STS", "LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDGSTS",
      "LDSM", "STSM", "UBLKCP", "UTMALDG", "UTMASTG", "UTMAREDG", "UBLKPF")
 )  # fmt: skip
 """Instructions that access memory which the emulator has counted."""
+_ANCHORS = MEMORY - {"UTMAREDG", "UBLKPF"} | {"SHFL", "BAR", "VOTE", "UTMACMDFLUSH"}
+"""Instructions that a compiler neither invents nor joins."""
 COPIES = frozenset(("UBLKCP", "UTMALDG"))
 """Instructions that start a copy whose arrival an mbarrier tells."""
 COMPILERS_OWN = frozenset(("LDL", "STL", "MOV", "BRA", "BSSY", "BSYNC", "NOP", "WARPSYNC"))
