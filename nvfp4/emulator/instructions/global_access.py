@@ -116,9 +116,8 @@ def _note_reads(batch: Batch, access: Access, address: Array, lanes: Array) -> N
 
 
 def _note(
-    batch: Batch, site: Site, flag: int, nbytes: int, address: Array, lanes: Array,
-    found: Found,
-) -> None:  # fmt: skip
+    batch: Batch, site: Site, flag: int, nbytes: int, address: Array, lanes: Array, found: Found
+) -> None:
     """Note the findings of GlobalRaces."""
     if found.early >= 0:
         _note_unpublished(batch, site, nbytes, address, lanes, found)

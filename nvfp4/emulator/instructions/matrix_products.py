@@ -25,13 +25,8 @@ from nvfp4.emulator.state.batch import Execution
 from nvfp4.records.base import Record
 
 _INTEGERS = ("u8", "s8")
-_ELEMENT_BITS = {
-    "u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8,
-    "f16": 16, "bf16": 16, "tf32": 32,
-}  # fmt: skip
-_SUM_DTYPES: dict[str, Any] = {
-    "s32": np.int32, "f16": np.float16, "f32": np.float32,
-}  # fmt: skip
+_ELEMENT_BITS = {"u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8, "f16": 16, "bf16": 16, "tf32": 32}
+_SUM_DTYPES: dict[str, Any] = {"s32": np.int32, "f16": np.float16, "f32": np.float32}
 
 
 class Product(Record):

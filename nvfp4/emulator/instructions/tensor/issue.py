@@ -139,9 +139,7 @@ def require_columns_of(team: Team, rows: Array, what: str, column: int, count: i
             require_columns(team.at(i), rows[i].tolist(), what, column, count)
 
 
-def require_columns(
-    at: LaneSite, rows: Iterable[int], what: str, column: int, count: int
-) -> None:  # fmt: skip
+def require_columns(at: LaneSite, rows: Iterable[int], what: str, column: int, count: int) -> None:
     """Fault unless these columns are allocated in these CTAs."""
     memory = at.batch.kept(tensor_memory.TensorMemory)
     troubles = (memory.rows[row].trouble(column, count) for row in rows)

@@ -113,7 +113,7 @@ def source_of(
 
 def _defined(
     team: Team, plan: Plan, starts: Array, numbers: Array, name: str, data_bytes: int
-) -> Array | None:  # fmt: skip
+) -> Array | None:
     """Note misuse by reads of matrices. Returns which of their rows are defined, None for all."""
     batch, shared, threads = team.batch, team.batch.shared, team.batch.clusters.threads
     clusters, agents = np.divmod(team.lanes, threads)
