@@ -14,7 +14,7 @@ from nvfp4.emulator.ptx.link import statements
 from nvfp4.emulator.ptx.syntax import Instruction
 from nvfp4.model.gpu import NoPrediction
 from nvfp4.model.sass import Code, read
-from nvfp4.model.tools import BROUGHT_BY, MachineCode, of_entry, ran, target_of, tools
+from nvfp4.model.tools import BROUGHT_BY, MachineCode, ended, of_entry, target_of, tools
 from nvfp4.records.launch import PTXAS_OPTIONS
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.rewrite import rewrite
@@ -129,10 +129,10 @@ def _assemble(ptx: str, entry: str, arch: str) -> Code:
             cubin.write_bytes(made)
             for nvdisasm in programs[1]:
                 words = [str(nvdisasm), "-g", "-c", "-hex", str(cubin)]
-                listing = ran([*words, "-ndf"]) or ""
+                listed, listing = ended([*words, "-ndf"])
                 if "BRX" in listing:  # what follows the flow of data knows their tables, slowly
-                    listing = ran(words) or listing
-                code = read(listing, entry)
+                    listed, listing = ended(words)
+                code = read(listing if listed else "", entry)
                 if code.instructions:
                     used = of_entry(said, entry)
                     code.registers, code.stack_bytes = used.registers or 0, used.stack_bytes
@@ -172,8 +172,8 @@ def _cubin(ptxas: Path, text: str, entry: str, arch: str, *options: str) -> tupl
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text, encoding="utf-8")
         words = [str(ptxas), "-v", "-lineinfo", f"-arch={arch}", "-e", entry, *options]
-        said = ran([*words, "-o", str(cubin), str(source)])
-        return (said, cubin.read_bytes()) if said is not None and cubin.is_file() else ("", b"")
+        taken, said = ended([*words, "-o", str(cubin), str(source)])
+        return (said, cubin.read_bytes()) if taken and cubin.is_file() else ("", b"")
 
 
 def _takes(arch: str, target: str | None) -> bool:

@@ -89,12 +89,6 @@ def ended(words: list[str]) -> tuple[bool, str]:
     return not done.returncode, done.stdout + done.stderr
 
 
-def ran(words: list[str]) -> str | None:
-    """Run a program and return its output; None if it fails."""
-    succeeded, said = ended(words)
-    return said if succeeded else None
-
-
 def of_entry(said: str, entry: str) -> MachineCode:
     """Return what the output of `ptxas -v` says of a kernel."""
     after = said.partition(f"'{entry}' for")[2]

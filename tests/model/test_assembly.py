@@ -21,13 +21,13 @@ Programs = list[str]
 def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
     """The programs that are run, in order."""
     run: Programs = []
-    ran = tools.ran
+    ended = tools.ended
 
-    def noted(words: list[str]) -> str | None:
+    def noted(words: list[str]) -> tuple[bool, str]:
         run.append(Path(words[0]).name)
-        return ran(words)
+        return ended(words)
 
-    monkeypatch.setattr(assembly, "ran", noted)
+    monkeypatch.setattr(assembly, "ended", noted)
     assembly._outcome.cache_clear()
     assembly._cubin.cache_clear()
     return run
