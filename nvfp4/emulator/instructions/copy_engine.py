@@ -328,16 +328,13 @@ class BulkGroups:
                 known[warp, engine] = max(known[warp, engine], done[-1][0])
 
     def _repeat(self, copies: list[Callable[[], object]]) -> None:
-        """Perform copies once more, of what their sources hold now."""
-        if not copies:
-            return
-        shared, traffic = self._batch.shared, self._batch.traffic
-        kept = shared.checked, traffic.shared_bytes_read
-        shared.checked = False
-        with uncounted(self._batch):
-            for copy in copies:
-                copy()
-        shared.checked, traffic.shared_bytes_read = kept
+        """Perform copies once more, of what their sources hold now. Nothing reports what is counted
+        in the orders that have such copies."""
+        shared = self._batch.shared
+        checked, shared.checked = shared.checked, False
+        for copy in copies:
+            copy()
+        shared.checked = checked
 
     def _clocks(self, lane: int) -> tuple[Array, int]:
         """Return the clocks of a lane's cluster, and the warp that stands for its CTA's engine."""
