@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_stack
 from typing import Any, Protocol
 
 import numpy as np
@@ -348,16 +349,14 @@ class EmulatedGpu(Owner):
 
     def _place(self) -> list[int]:
         """Return the line and column of the submission's innermost frame."""
-        frame: Any = sys._getframe(1)
-        while frame is not None:
+        for frame, line in walk_stack(sys._getframe(1)):
             code = frame.f_code
             if code.co_filename == self._path:
                 column = None
                 if sys.version_info >= (3, 11):
                     positions = itertools.islice(code.co_positions(), frame.f_lasti // 2, None)
                     _, _, column, _ = next(positions)
-                return [frame.f_lineno or 0, 0 if column is None else column + 1]
-            frame = frame.f_back
+                return [line or 0, 0 if column is None else column + 1]
         return []
 
 

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType
 
 _PACKAGES = {"site-packages", "dist-packages"}
@@ -18,13 +19,11 @@ def is_installed(path: str | Path) -> bool:
 def users_frames() -> Iterator[FrameType]:
     """Yield the frames that are neither ours nor of a package or Python's library, the innermost
     first."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in walk_stack(sys._getframe(1)):
         path = frame.f_code.co_filename
         own = frame.f_globals.get("__name__", "").startswith("nvfp4.") or path.startswith(_LIBRARY)
         if not own and not is_installed(path):
             yield frame
-        frame = frame.f_back
 
 
 def users_line() -> tuple[str | None, int | None]:

@@ -10,7 +10,6 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
-from types import MappingProxyType
 from typing import Any
 
 from nvfp4.capture import host_access
@@ -293,7 +292,7 @@ class CudaRuntime(Session):
         arguments: int,
         shared_bytes: int,
         stream: int = 0,
-        registers: Mapping[str, int] = MappingProxyType({}),
+        registers: Mapping[str, int] | None = None,
         programmatic: bool = False,
     ) -> None:
         """Run a kernel. registers: special registers that the driver sets. programmatic: as in
@@ -305,7 +304,7 @@ class CudaRuntime(Session):
         pointers = (ctypes.c_void_p * len(sizes)).from_address(arguments) if sizes else ()
         raw = [ctypes.string_at(each, size) for each, size in zip(pointers, sizes, strict=True)]
         ptx, with_suffix = kernel.ptx, self._with_suffix.get(kernel.ptx, "")
-        for name, value in registers.items():
+        for name, value in (registers or {}).items():
             ptx = ptx.replace(f"{name};", f"{value};")
             with_suffix = with_suffix.replace(f"{name};", f"{value};")
         given = ptx, kernel.name, grid, block, raw, shared_bytes, kernel.clusters(cluster), self
