@@ -13,7 +13,8 @@ class Session:
     """A session of a front end, which serves all its interceptions, one after the other.
 
     There is one, because compiled code lives as long as the process; `start` and `end` turn it on
-    and off. memory: what launches may touch. examine: see `records.launch`.
+    and off. memory: what launches may touch. examine: see `records.launch`. trial: whether launches
+    are only trials of a configuration.
     """
 
     def __init__(self, front_end: str) -> None:
@@ -22,7 +23,7 @@ class Session:
         self._device: Device | None = None
         self._run: Callable[[Launch], None] | None = None
         self._notes: list[Note] = []
-        self._trials = 0
+        self.trial = False
         self.memory: Memory = ListedMemory()
         self.examine: Examine = anything_goes
 
@@ -74,19 +75,14 @@ class Session:
             self._notes.clear()
         self._run(launch)
 
-    @property
-    def trial(self) -> bool:
-        """Whether launches are only trials of a configuration."""
-        return self._trials > 0
-
     @contextmanager
     def trying(self) -> Iterator[None]:
         """Mark the launches of the with block as trials."""
-        self._trials += 1
+        before, self.trial = self.trial, True
         try:
             yield
         finally:
-            self._trials -= 1
+            self.trial = before
 
     def note(self, note: Note) -> None:
         """Attach a note once, to the next launch that is not a trial."""

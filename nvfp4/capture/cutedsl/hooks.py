@@ -111,7 +111,7 @@ def _install(patches: Patches, runtime: HostRuntime) -> None:
         return make_callbacks(runtime, texts, declared)
 
     def defined(made: dict[str, Any]) -> None:
-        runtime.hold(made)
+        runtime.held.append(made)
         for function in versions.tvm_ffi_functions():
             patches.override(function, "__call__", raising)
 

@@ -27,12 +27,13 @@ _PROGRAMMATIC = 6  # cudaLaunchAttributeProgrammaticStreamSerialization
 
 class HostRuntime(CudaRuntime):
     """The session of CuTe DSL. An exception waits for the caller of the host code in this thread;
-    later calls do not fail because of it."""
+    later calls do not fail because of it. held: what compiled code refers to, kept alive until the
+    process ends."""
 
     def __init__(self) -> None:
         super().__init__("CuTe DSL")
         self._pending = threading.local()
-        self._held: list[object] = []
+        self.held: list[object] = []
 
     def forget(self) -> None:
         """Discard the state of an earlier interception."""
@@ -53,10 +54,6 @@ class HostRuntime(CudaRuntime):
         self._pending.error = None
         if error is not None:
             raise error
-
-    def hold(self, thing: object) -> None:
-        """Keep an object that compiled code refers to alive until the process ends."""
-        self._held.append(thing)
 
     def load_library(self, texts: tuple[str, ...]) -> int:
         """Return a handle for the PTX of one compiled function, which on a GPU would be compiled
