@@ -5,6 +5,7 @@ import subprocess
 import threading
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -149,9 +150,7 @@ def test_what_every_test_fails_with_is_told_once(judge: Judge) -> None:
     assert "full-range inputs\n─" not in done.output
 
 
-def test_a_home_whose_name_is_no_text_and_files_without_rights_change_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_home_that_is_no_text_and_files_without_rights_change_nothing(tmp_path: Path) -> None:
     home = tmp_path / "h\udcff"
     home.mkdir()
     command = "-m", "nvfp4", "check", str(write(tmp_path, torch_source))
@@ -160,18 +159,14 @@ def test_a_home_whose_name_is_no_text_and_files_without_rights_change_nothing(
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
-def test_a_module_of_the_user_s_own_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_of_the_user_s_own_is_not_there(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "helpers.py").touch()
     own = {"PYTHONPATH": f"{with_the_judge['PYTHONPATH']}:{tmp_path}"}
     path = write(tmp_path, f"import helpers\n{torch_source}")
     done = run_python("-m", "nvfp4", "check", str(path), env={**with_the_judge, **own})
     assert "a submission is one file, and helpers is not installed" in done.stdout
     monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user without a name
-    assert (run("log").exit_code, run("log").output.partition("\n")[0]) == (
-        2, "error: no home folder is known"
-    )  # fmt: skip
+    assert run("log").output.startswith("error: no home folder is known")
 
 
 def test_x_stops_at_the_first_failure(tmp_path: Path) -> None:

@@ -163,13 +163,8 @@ std::string in_pairs(torch::Tensor t, int grid, int cluster) {
   pairs<<<grid, 1>>>(ptr(t));
   return cudaGetErrorName(cudaGetLastError());
 }
-std::string in_clusters_of_launches(torch::Tensor t, int cluster) {
-  if (cluster) return launch(of_any_size, 8, 1, cluster, false, ptr(t));
-  of_any_size<<<8, 1>>>(ptr(t));
-  return cudaGetErrorName(cudaGetLastError());
-}
-std::string in_bounded_clusters(torch::Tensor t, int cluster) {
-  return launch(of_four, 8, 1, cluster, false, ptr(t));
+std::string in_clusters_of_launches(torch::Tensor t, bool any, int cluster) {
+  return launch(any ? of_any_size : of_four, 8, 1, cluster, false, ptr(t));
 }
 std::string in_large_clusters(torch::Tensor t, int cluster) {
   cudaFuncSetAttribute(large, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
@@ -210,8 +205,16 @@ void run(int which, torch::Tensor a, torch::Tensor b, torch::Tensor c) {
 NAMES = [
     *("profile", "in_a_stream", "fill_in", "copy_in", "moves", "zeros_in_new_memory"),
     *("texture", "channel", "cooperative", "misused"),
-    *("in_clusters_of_launches", "in_bounded_clusters"),
-    *("run", "in_clusters", "in_pairs", "in_large_clusters", "begin", "end", "chain"),
+    *(
+        "run",
+        "in_clusters",
+        "in_clusters_of_launches",
+        "in_pairs",
+        "in_large_clusters",
+        "begin",
+        "end",
+        "chain",
+    ),
 ]
 
 
@@ -337,10 +340,9 @@ def test_a_kernel_that_asks_for_clusters_itself(module: Any) -> None:
 def test_clusters_are_as_large_as_the_kernel_leaves_to_its_launch(module: Any) -> None:
     """As on an H200, 2026-11-30."""
     out, invalid = torch.zeros(8, dtype=torch.int32, device="cuda"), "cudaErrorInvalidClusterSize"
-    any_size = [module.in_clusters_of_launches(out, cluster) for cluster in (0, 1, 2)]
-    assert any_size == [invalid, "cudaSuccess", "cudaSuccess"]
-    bounded = [module.in_bounded_clusters(out, cluster) for cluster in (0, 4, 8)]
-    assert bounded == ["cudaSuccess", "cudaSuccess", invalid]
+    asked = ((True, 0), (True, 1), (True, 2), (False, 0), (False, 4), (False, 8))
+    codes = [module.in_clusters_of_launches(out, any_size, cluster) for any_size, cluster in asked]
+    assert codes == [invalid, *["cudaSuccess"] * 4, invalid]
 
 
 def test_clusters_of_sixteen_where_they_are_allowed(module: Any) -> None:

@@ -12,6 +12,7 @@ from nvfp4.model import assembly, tools
 from nvfp4.model.assembly import assembled, located, start_assembling, usage
 from nvfp4.model.gpu import NoPrediction
 
+pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 PTX = f"{HEADER}.visible .entry k(.param .u64 p) {{ ret; }}\n"
 Programs = list[str]
@@ -33,32 +34,19 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
     return run
 
 
-TABLE = f"""{HEADER}.visible .entry k(.param .u64 p, .param .u32 n) {{
-.reg .b64 %d0; .reg .b32 %r<9>;
-ld.param.u64 %d0, [p]; ld.param.u32 %r1, [n];
-cases: .branchtargets A, B, C, D;
-brx.idx %r1, cases;
-A: ld.global.u32 %r2, [%d0]; mul.lo.u32 %r2, %r2, %r2; bra.uni END;
-B: ld.global.u32 %r3, [%d0+4]; st.global.u32 [%d0+8], %r3; bra.uni D;
-C: st.global.u32 [%d0+12], %r1; ret;
-D: popc.b32 %r2, %r1; st.global.u32 [%d0+16], %r2;
-END: st.global.u32 [%d0], %r1; ret;
-}}
-"""
+TABLE = Path(__file__).with_name("indirect_branch.ptx").read_text()
 """B goes on to D, and A to the end."""
 
 
-@pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 def test_an_indirect_branch_leads_to_its_table_and_nowhere_else(programs: Programs) -> None:
     code = assembled(TABLE, "k", "sm_100a")
     (table,) = (each for each in code.blocks if "BRX" in code.instructions[each.end - 1].opcode)
-    last = [code.instructions[code.blocks[at].end - 1] for at in table.branches]
-    stored = {TABLE[each.statement :].partition("%d0")[2].partition("]")[0] for each in last}
+    last = [code.instructions[code.blocks[at].end - 1].statement for at in table.branches]
+    stored = {TABLE[at:].partition("%d0")[2].partition("]")[0] for at in last}
     assert stored == {"", "+8", "+12", "+16"}
     assert programs == ["ptxas", "nvdisasm", "nvdisasm"]
 
 
-@pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 def test_what_was_started_is_waited_for_and_made_once(programs: Programs) -> None:
     start_assembling(PTX, "k", "sm_100a")
     start_assembling(PTX, "k", "sm_100a")
@@ -67,7 +55,6 @@ def test_what_was_started_is_waited_for_and_made_once(programs: Programs) -> Non
     assert programs == ["ptxas", "nvdisasm"]
 
 
-@pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 def test_a_kernel_is_admitted_by_the_run_that_makes_its_machine_code(programs: Programs) -> None:
     assert usage(PTX, "k", "sm_100a") == tools.assemble(PTX, "k")
     named = f'{PTX}.file 1 "/of \u00fc"q/k.py", 7, 8\n'
@@ -107,7 +94,6 @@ def test_text_that_is_no_ptx_has_no_machine_code(programs: Programs) -> None:
     assert programs == []
 
 
-@pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 def test_many_kernels_are_assembled_one_at_a_time(programs: Programs) -> None:
     texts = [f"{PTX}.global .u32 v{number};\n" for number in range(6)]
     before = threading.active_count()
@@ -118,7 +104,6 @@ def test_many_kernels_are_assembled_one_at_a_time(programs: Programs) -> None:
     assert len(programs) == 2 * len(texts)
 
 
-@pytest.mark.skipif(not tools.tools("ptxas"), reason="there is no ptxas")
 def test_the_machine_code_of_each_statement_has_its_place(tmp_path: Path) -> None:
     ptx = f"""{HEADER}.file 1 "x.cu"
 .section .debug_x {{ .b8 1 }}
