@@ -133,8 +133,8 @@ def batch(names: tuple[Path, ...], **options: Any) -> None:
 def check(submission: Path, case: str | None, watch: bool, **options: Any) -> None:
     """Checks SUBMISSION in seconds: parses, imports and compiles it, then tests one shape.
 
-    A shape of the contest with its inputs decides. Full-range inputs and an awkward shape, 384 x
-    640 x 2, are a second look, which only warns.
+    A shape of the contest with its inputs decides. Full-range inputs and, unless a case is named,
+    an awkward shape, 384 x 640 x 2, are a second look, which only warns.
     """
     from nvfp4.cli.check import check_and_show
     from nvfp4.cli.invocation import Invocation

@@ -346,7 +346,7 @@ def known_problems() -> dict[str, Path]:
 def add_problems(folder: Path) -> dict[str, Path]:
     """Remember the problems of a checkout; returns those that were found. Raises SetupError."""
     if not os.path.isdir(folder):
-        raise SetupError(f"{folder} is no folder", "Name a checkout of problems.")
+        raise SetupError(f"{folder} is no folder", "Name a folder: git clone makes a checkout.")
     try:
         # The leaderboards of a checkout: every folder with a task.yml that names a reference.
         found: dict[str, Path] = {}
