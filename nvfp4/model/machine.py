@@ -56,6 +56,8 @@ _GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
 _WARP = 32
 _WORD_BYTES = 4
 _WIDTH = re.compile(r"\.(256|128|64)\b")
+_MIXED = 0.05
+"""Largest share of the requests of a generic access that goes to another memory than the rest."""
 _BULK = frozenset(("UBLKCP", "UTMALDG", "UTMASTG", "UBLKPF"))
 _DEFAULT_LATENCY = 24
 """Cycles of a shuffle, a special register or a conversion: 20 to 30 in every measurement (Jia et
@@ -215,6 +217,9 @@ def _words(each: Instruction) -> float:
 def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, resident: int) -> Use:
     name = each.name
     words = _words(each)
+    asked = access.shared_requests, access.requests
+    if name in ("LD", "ST") and min(asked) > _MIXED * sum(asked):
+        raise NoPrediction("a generic access goes to shared memory here and elsewhere there")
     generic = name in ("LD", "ST") and access.shared_requests > access.requests
     if name == "QSPC" and access.shared_requests:
         raise NoPrediction("atomics on shared memory have generic addresses")
@@ -249,8 +254,9 @@ def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, residen
     if name == "DEPBAR" and ".LE" in each.opcode:
         groups = _GROUPS.search(each.text)
         return Use(AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0)
-    if name == "STAS":
-        raise NoPrediction("how long st.async takes was not measured")
+    if name == "STAS" or each.opcode == "UBLKCP.S.S":
+        what = "st.async" if name == "STAS" else "a copy between shared memories"
+        raise NoPrediction(f"how long {what} takes was not measured")
     if name in _BULK:
         busy = gpu.bulk * access.requests / executions
         fresh = access.copied_fresh / executions

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -642,18 +643,9 @@ def test_warps_take_turns_at_barriers_of_two_as_at_those_of_all() -> None:
 
 
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
-ASYNCHRONOUS = """
-mov.u32 %r8, room; add.u32 %r9, %r8, 16; mbarrier.init.shared.b64 [%r8], 1; mov.u32 %r100, 1;
-mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r8], 4;
-st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r9], %r0, [%r8];
-"""
 GENERIC = MEETING.replace("red.shared.add.f32 [%r8]", "atom.add.f32 %f2, [%d3]").replace(
     "bar.sync 0;", "cvt.u64.u32 %d2, %r8; cvta.shared.u64 %d3, %d2; bar.sync 0;"
 )
-SPINNING = """
-mov.u64 %d5, %clock64; A: mov.u64 %d6, %clock64; sub.u64 %d6, %d6, %d5;
-setp.lt.u64 %p1, %d6, 9999; @%p1 bra A; mov.u32 %r100, 1;
-"""
 ROLLED = f"""shr.u32 %r8, %r0, 5; mov.u32 %r100, 1; mov.u32 %r98, 0;
 NEXT: .pragma "nounroll"; setp.ne.u32 %p1, %r8, %r98; @%p1 bra MEET; {SHORT}
 MEET: bar.sync 0; add.u32 %r98, %r98, 1; setp.lt.u32 %p2, %r98, 8; @%p2 bra NEXT;
@@ -663,11 +655,6 @@ cvt.u64.u32 %d2, %r10;
 add.u64 %d3, %d0, %d2; ld.global.u32 %r11, [%d3];
 """
 MUCH = 300 * "mad.lo.u32 %r100, %r100, %r98, 7;\n"
-IN_TURN = """shr.u32 %r8, %r0, 5; mov.u32 %r100, 1; mov.u32 %r98, 0; mov.u32 %r7, 4190208;
-mov.u32 %r11, %r0; NEXT: .pragma "nounroll"; setp.ne.u32 %p1, %r8, %r98; @%p1 bra MEET;
-{} MEET: {} bar.sync 0; add.u32 %r98, %r98, 1;
-setp.lt.u32 %p2, %r98, 8; @%p2 bra NEXT; add.u32 %r100, %r100, %r11;
-"""
 DILUTED = f"""setp.eq.u32 %p1, %r1, 3; selp.u32 %r7, 4190208, 0, %p1; mov.u32 %r11, 0; {WORK}
 {loop(400, CHAIN.format("%r99")).replace("AGAIN", "MORE")} add.u32 %r100, %r100, %r11;
 """
@@ -686,12 +673,13 @@ HANDED = f"""and.b32 %r13, %r99, 1;
 W: mbarrier.try_wait.parity.shared.b64 %p3, [%r10], %r13; @!%p3 bra W;
 {MUCH} mbarrier.arrive.shared.b64 _, [%r11];
 """
-HANDED_ON = """shr.u32 %r8, %r0, 5; mov.u32 %r9, room; mad.lo.u32 %r10, %r8, 8, %r9;
-add.u32 %r11, %r8, 1; and.b32 %r11, %r11, 7; mad.lo.u32 %r11, %r11, 8, %r9; and.b32 %r12, %r0, 31;
-mov.u32 %r100, 1; mov.u32 %r98, 3; setp.eq.u32 %p1, %r12, 0; setp.eq.u32 %p2, %r8, 7;
-@%p1 mbarrier.init.shared.b64 [%r10], 32; bar.sync 0; @%p2 mbarrier.arrive.shared.b64 _, [%r11];
-{}
-"""
+
+
+def body(name: str) -> str:
+    """The statements of a file."""
+    return Path(__file__).parent.joinpath("bodies", f"{name}.ptx").read_text()
+
+
 FEW = "few thread blocks read from memory what the others find in L1"
 UNTIMED = {
     "wait for each other by flags": [
@@ -707,18 +695,19 @@ UNTIMED = {
             ".reqnctapercluster 8, 1, 1",
         )
     ],
-    "async": [kernel(ASYNCHRONOUS, ".reqnctapercluster 2, 1, 1", ROOM)],
-    "generic": [kernel(GENERIC, before=ROOM)],
-    "reads a clock": [kernel(SPINNING)],
+    "async": [kernel(body("st_async"), ".reqnctapercluster 2, 1, 1", ROOM)],
+    "between shared": [kernel(body("between_shared"), ".reqnctapercluster 2, 1, 1", ROOM)],
+    "generic": [kernel(each, before=ROOM) for each in (GENERIC, body("mixed"))],
+    "reads a clock": [kernel(body("spinning"))],
     "turns at barriers": [
         kernel(ROLLED),
         kernel(ROLLED.replace("bar.sync 0;", "bar.sync 1, 256;")),
         kernel(ROLLED.replace("bar.sync 0;", MEET)),
-        *(kernel(HANDED_ON.format(loop(turns, HANDED)), before=ROOM) for turns in (4, 1)),
+        *(kernel(body("handed_on").format(loop(turns, HANDED)), before=ROOM) for turns in (4, 1)),
     ],
     "how the warps of a thread block wait": [kernel(WAITED_AGAIN, before=ROOM)],
     "turns to wait for memory": [
-        kernel(IN_TURN.format(8 * each, MUCH))
+        kernel(body("in_turn").format(8 * each, MUCH))
         for each in (CHAIN.format("%r98"), "fence.acq_rel.gpu;\n", "membar.gl;\n")
     ],
     FEW: [kernel(DILUTED)],
@@ -729,7 +718,7 @@ UNTIMED = {
 @pytest.mark.parametrize(("why", "text"), [(why, each) for why in UNTIMED for each in UNTIMED[why]])
 def test_there_is_no_time_for_what_cannot_be_foreseen(why: str, text: str) -> None:
     with pytest.raises(NoPrediction, match=why):
-        us(count(text, 8, {"async": 1, FEW: 32}.get(why, 256)))
+        us(count(text, 8, {"async": 1, "between shared": 1, FEW: 32}.get(why, 256)))
 
 
 @pytest.mark.parametrize(
