@@ -12,6 +12,7 @@ import pytest
 from bot import root
 from conftest import alone, cache_below, run_python, with_the_judge
 
+from nvfp4.cli.history.database import History, HistoryError
 from nvfp4.emulator.loops import LOOPS
 from nvfp4.executor import machine_code
 from nvfp4.judge.submission_process import SubmissionProcess
@@ -310,3 +311,14 @@ def test_a_relative_name_of_the_folder_of_caches_counts_for_nothing(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert caches_home() == Path.home() / ".cache"
+
+
+def test_nobody_waits_for_pipes_in_the_place_of_files(tmp_path: Path) -> None:
+    for name in ("lock", sandbox_caches.MISSED_LOOPS, "history.sqlite3-journal"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "history.sqlite3").touch()
+    with pytest.raises(OSError, match="No such device"), sandbox_caches.locked(tmp_path / "lock"):
+        pass
+    machine_code.compile_missed(tmp_path)
+    with pytest.raises(HistoryError, match="journal is no file"):
+        History(tmp_path / "history.sqlite3").entries()

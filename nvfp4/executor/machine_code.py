@@ -20,7 +20,8 @@ from numba import types
 
 from nvfp4 import emulator, model
 from nvfp4.emulator.loops import COMPILED, LOOPS
-from nvfp4.sandbox.caches import MISSED_LOOPS, locked
+from nvfp4.records.files import read_whole
+from nvfp4.sandbox.caches import MISSED_LOOPS, locked, most_missed_bytes
 
 _SCALARS = {str(each): each for each in (types.boolean, *types.real_domain, *types.integer_domain)}
 _ARRAYS = {
@@ -99,7 +100,8 @@ def compile_missed(folder: Path) -> None:
     """Load or compile the loops that executors were missing, and forget lines that name none, as
     those that an earlier version has left."""
     with contextlib.suppress(OSError):
-        lines = (folder / MISSED_LOOPS).read_text("utf-8", "replace").splitlines(keepends=True)
+        text = read_whole(folder / MISSED_LOOPS, most_missed_bytes).decode("utf-8", "replace")
+        lines = text.splitlines(keepends=True)
         if wrong := _compile(folder, lines):
             kept = [each for each in lines if each not in wrong]
             (folder / MISSED_LOOPS).write_text("".join(kept), "utf-8")

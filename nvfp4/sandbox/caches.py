@@ -37,7 +37,7 @@ kept_trusted_bytes = 64 << 20
 MISSED_LOOPS = "missed.txt"
 """File of that cache: the loops that the next executor compiles, see `executor.machine_code`."""
 
-_most_missed_bytes = 1 << 16
+most_missed_bytes = 1 << 16
 
 lock_s = 90.0
 """Seconds to wait for another judgement, which may be building the files of all extensions."""
@@ -102,10 +102,10 @@ def keep_missed(lines: list[str]) -> None:
     if folder is not None:
         with contextlib.suppress(OSError), Path(folder, MISSED_LOOPS).open("a+") as file:
             file.seek(0)
-            known = file.read(_most_missed_bytes)
+            known = file.read(most_missed_bytes)
             told = [line.encode("ascii", "replace").decode() for line in lines]
             text = "".join(f"{line}\n" for line in told if f"{line}\n" not in known)
-            if len(known) + len(text) < _most_missed_bytes:
+            if len(known) + len(text) < most_missed_bytes:
                 file.write(text)
 
 
@@ -239,7 +239,9 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock on this file in the with block. Raises TimeoutError."""
     deadline = time.monotonic() + lock_s
-    with open(path, "w") as lock:
+    # A pipe in its place is refused: to open it would wait for its other end.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "w") as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -232,6 +232,10 @@ class History:
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for suffix in ("", "-journal", "-wal", "-shm"):  # SQLite would wait for a pipe
+                each = self.path.with_name(f"{self.path.name}{suffix}")
+                if each.exists() and not each.is_file():
+                    raise OSError(f"{each.name} is no file")
             opened = sqlite3.connect(self.path, timeout=busy_s, isolation_level=None)
             with closing(opened) as database:
                 self._prepare(database)

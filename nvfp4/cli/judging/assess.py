@@ -351,6 +351,9 @@ def _why_unjudged(process: ProcessResult) -> Failure:
     if "check" in process.values:
         return verdicts.no_result
     if process.killed:
+        if not any(name.startswith("confined.") for name in process.values):  # as its worker says
+            what = "not judged: nothing of the submission had begun at the time limit"
+            return replace(verdicts.judge_ended, message=what)
         return Failure("timeout.mode", "not judged: the judge was stopped at the time limit")
     last = process.stderr.splitlines()[-1:]
     return replace(verdicts.judge_ended, message=": ".join([verdicts.judge_ended.message, *last]))
