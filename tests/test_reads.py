@@ -237,7 +237,7 @@ def test_no_read_is_faster_than_the_floor_whoever_measures_it(flush: str) -> Non
     sizes = [each["bytes"] for each in shown]
     for size, floor_us, each in zip(sizes, clock.floors_us(sizes), shown, strict=True):
         plain_us = clock.medians_us({"plain read": clock.plain_read(size)}, 50)["plain read"]
-        latest_us = plain_us + 0.05  # events tell 0.03 us
+        latest_us = 1.01 * plain_us  # medians of two processes on an H200 differ by as much
         assert floor_us <= latest_us
         assert each["floor_us"] <= latest_us
         assert each["floor_us"] == pytest.approx(floor_us, rel=0.05)
