@@ -91,7 +91,8 @@ print(json.dumps({
 """
 
 kept_back = {"SECRET_TOKEN", "PYTHONOPTIMIZE", "TRITON_INTERPRET", "TRITON_INSTRUMENTATION_MODE"}
-kept_back |= {"CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR", "CUTE_DSL_KEEP", "PYTHONWARNINGS"}
+kept_back |= {"CUTE_DSL_DRYRUN", "CUTE_DSL_DUMP_DIR", "CUTE_DSL_KEEP", "NUMBA_CPU_NAME"}
+kept_back |= {"PYTHONWARNINGS"}
 
 
 @pytest.fixture(scope="module")

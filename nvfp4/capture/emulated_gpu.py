@@ -135,7 +135,7 @@ class EmulatedGpu(Owner):
         self._shared: list[tuple[int, int, mmap.mmap]] = []
         self._variables: list[Buffer] = []
         self._set, self._fresh = Ranges(), Ranges()
-        self._searched = -1
+        self._collections = -1
         self.spaces: list[AddressSpace] = []
 
     def begin_call(self) -> None:
@@ -144,7 +144,7 @@ class EmulatedGpu(Owner):
             each.close()
             self._set.remove(each.address, each.end)
         self._fresh.clear()
-        self._searched = -1
+        self._collections = -1
 
     def launch(self, launch: Launch) -> None:
         """Run a kernel. Raises KernelFault."""
@@ -338,11 +338,11 @@ class EmulatedGpu(Owner):
     def _look_for_regions(self) -> list[Buffer]:
         """Look for this process's own memory that a launch may touch."""
         # Young objects are looked at each time, old ones once in a call and after collections.
-        found, collections = self._memory.known(), sum(e["collections"] for e in gc.get_stats())
-        young = collections == self._searched
-        for each in itertools.islice(self._memory.search(), 1 if young else None):
+        before, self._collections = self._collections, sum(e["collections"] for e in gc.get_stats())
+        generations = 1 if self._collections == before else None
+        found = self._memory.known()
+        for each in itertools.islice(self._memory.search(), generations):
             found = each
-        self._searched = collections
         return self._outside_cases(found)
 
     def _outside_cases(self, found: list[Buffer]) -> list[Buffer]:

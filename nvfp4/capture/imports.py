@@ -35,13 +35,14 @@ class _Finder(MetaPathFinder):
         self.remove()
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
+            loader = spec.loader
 
             def exec_module(module: ModuleType) -> None:
-                execute(module)
+                del loader.exec_module  # which lets the loader's own be seen, for a reload, too
+                loader.exec_module(module)
                 self.action()
 
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+            loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
     def remove(self) -> None:

@@ -19,7 +19,7 @@ _MOST_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d\s,]+)")
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+([\d\s,]+)")
 _MOST_CTAS = re.compile(r"\.maxclusterrank\s+(\d+)")
 NO_CLUSTER = (0, 0, 0)
-"""What a launch asks for that does not say how large its clusters are."""
+"""The clusters of a launch that gives no size of them."""
 _PARAMETER = re.compile(r"\s\.[busf](\d+)\b[^\[]*?[\w$%]+\s*(?:\[\s*(\d+)\s*\])?\s*$")
 _DEFAULT_SHARED = 8
 """cudaDevAttrMaxSharedMemoryPerBlock"""

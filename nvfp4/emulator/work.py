@@ -39,9 +39,9 @@ _L1_SECTORS = (256 << 10) // SECTOR_BYTES
 """The sectors that a thread block's L1 holds at most: it is emptied after so many new ones."""
 
 
-def is_load(opcode: str) -> bool:
-    """Return whether a statement may make its warp wait for memory beyond shared memory, as a fence
-    does, too."""
+def waits_for_memory(opcode: str) -> bool:
+    """Return whether a load, an atomic or a fence may make its warp wait for memory beyond shared
+    memory."""
     return _LOADS.match(opcode) is not None
 
 

@@ -82,7 +82,7 @@ class LaterCalls:
     made: int = 0
     """The number of calls so far."""
     busy_s: float = 0.0
-    """What the last one of them kept a processor busy for, which other work does not lengthen."""
+    """Processor seconds of the last one; other work on the machine does not lengthen them."""
     ended: bool = False
     """Whether there are no more calls, because the case has failed or a call takes too long."""
 

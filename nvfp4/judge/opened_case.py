@@ -134,7 +134,8 @@ class OpenedCase:
         self.last_call_s = 0.0
         """The duration of the last call."""
         self.busy_s = 0.0
-        """What the executor needed of it; all of it if that ran nothing."""
+        """The executor's processor seconds in the last call, or the call's duration if that is less
+        or no kernel ran."""
         self.times_ns: list[float] = []
         """The times of the timed calls."""
         self._output_tree = self.plan.expected

@@ -1,11 +1,12 @@
-"""Whether warps that meet at barriers in loops execute one after the other, where the simulation
-has them side by side: in it each turn of a loop is like the next."""
+"""Whether warps that wait for each other execute one after the other, where the simulation has them
+side by side: there each turn of a loop is like the next, and only copies are waited for at
+mbarriers."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from nvfp4.emulator.work import Work, is_load
+from nvfp4.emulator.work import Work, waits_for_memory
 from nvfp4.model.machine import GLOBAL_LOADS
 from nvfp4.model.paths import Trace
 from nvfp4.model.sass import Code
@@ -47,7 +48,7 @@ class Turns:
         """Return how many loads more than in the simulation a warp waits for in its turn."""
         if not self._meet:
             return 0
-        loads = {at for at, opcode in self.work.opcodes.items() if is_load(opcode)}
+        loads = {at for at, opcode in self.work.opcodes.items() if waits_for_memory(opcode)}
         most = max(sum(n for at, n in row.items() if at in loads) for row in self.executed)
         names = GLOBAL_LOADS | {"MEMBAR"}
         simulated = max(1.0, *(self._simulated(cta, names) for cta in self.work.ctas))

@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,17 +50,6 @@ def passed_on(
     submission may know; with_caches: also the one that names the folder of caches."""
     caches = FOLDER_VARIABLE if with_caches else None
     return {k: v for k, v in environment.items() if k == caches or _passed.fullmatch(k)}
-
-
-def import_packages_only() -> None:
-    """Let this process import from its folder and what is installed: other folders of PYTHONPATH
-    are the user's own, which no contest has."""
-    named = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-    own = {
-        str(each) for each in named
-        if not any(next(at.glob("*.dist-info"), None) for at in (each, *each.parents))
-    }  # fmt: skip
-    sys.path[:] = [os.getcwd(), *(each for each in sys.path if each.rstrip("/") not in own)]
 
 
 def start_session(

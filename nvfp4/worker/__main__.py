@@ -13,8 +13,8 @@ from pathlib import Path
 from nvfp4.records.channel import Channel
 from nvfp4.records.messages import NOT_STARTED, Greeting, pack, serve
 from nvfp4.records.options import options_of_environment
-from nvfp4.records.processes import import_packages_only
 from nvfp4.sandbox.confinement import confine
+from nvfp4.worker.imports import import_packages_only
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     except Exception:  # a GPU without memory, say
         traceback.print_exc(limit=0)
         sys.exit(NOT_STARTED)
-    import_packages_only()  # and task.py
+    import_packages_only()
     serve(channel, runner.answer, *runner.operations)
 
 

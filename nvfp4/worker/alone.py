@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from nvfp4.records.options import options_of_environment
-from nvfp4.records.processes import import_packages_only
 from nvfp4.records.refusals import is_refusal
 from nvfp4.sandbox.confinement import confine
+from nvfp4.worker.imports import import_packages_only
 
 
 def run_inside(script: Path) -> None:
@@ -19,7 +19,7 @@ def run_inside(script: Path) -> None:
     import torch  # which starts threads: not before they are confined
 
     options = options_of_environment()
-    import_packages_only()  # and task.py
+    import_packages_only()
 
     def run() -> None:
         sys.argv = [str(script)]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.records.options import options_of_environment
-from nvfp4.records.processes import import_packages_only
 from nvfp4.sandbox.confinement import confine
+from nvfp4.worker.imports import import_packages_only
 
 _NICEST = 19
 """The lowest priority, because a call may be timed at the same time."""
@@ -39,7 +39,7 @@ def build_inside(script: Path, capability: tuple[int, int]) -> None:
     torch.cuda.current_device = lambda: 0
     torch.cuda.get_device_capability = lambda device=None: capability
     extensions.start(options.retarget, options.arch, lambda: capability)
-    import_packages_only()  # and task.py
+    import_packages_only()
     with contextlib.suppress(Exception, SystemExit):  # which its judgement tells
         names = runpy.run_path(str(script), run_name="submission")
         builder = sys.modules.get("torch.utils.cpp_extension")

@@ -1,4 +1,4 @@
-"""What is told of a submission's exception: a text for the participant, and a failure for programs.
+"""A submission's exception as a text for the participant and as a failure for programs.
 
 Tracebacks have only the submission's own frames, under its file's name, and the error last.
 """

@@ -94,8 +94,8 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
     if which == _DYNAMIC_SHARED:
         with kernels.examined(kernel, runtime.examine):
             kernels.allow_dynamic_shared(kernel, runtime.device, ctypes.c_int64(value).value)
-    elif which == _CARVEOUT and not -1 <= ctypes.c_int32(value).value <= 100:
-        raise CudaError(Code.INVALID_VALUE, f"{kernel.name}: a carveout of this size")
+    elif which == _CARVEOUT and not -1 <= (percent := ctypes.c_int32(value).value) <= 100:
+        raise CudaError(Code.INVALID_VALUE, f"{kernel.name}: a carveout of {percent} %")
     elif which == kernels.LARGE_CLUSTERS:
         kernel.large_clusters = bool(value)
     elif which in _CLUSTER_SIZES:

@@ -24,7 +24,7 @@ from nvfp4.emulator.ptx.syntax import Instruction, Program, Register, Sink
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch, Execution, special_register
 from nvfp4.emulator.state.group import register_numbers, select
-from nvfp4.emulator.work import is_load
+from nvfp4.emulator.work import waits_for_memory
 
 _HEARS = re.compile(r"(?!.*shared)(atom|ld\.(.*\.)?(volatile|relaxed|acquire))\b")
 """Opcodes of statements that may tell a CTA what others have done."""
@@ -70,8 +70,9 @@ class CompiledKernel:
 
     @cached_property
     def loads(self) -> Array:
-        """How many loads each block has that may wait for memory, int64[blocks]."""
-        return np.array([sum(is_load(each.opcode) for each in b.code) for b in self.blocks])
+        """How many statements of each block may wait for memory, int64[blocks]."""
+        opcodes = ([each.opcode for each in block.code] for block in self.blocks)
+        return np.array([sum(map(waits_for_memory, each)) for each in opcodes])
 
     @cached_property
     def cancels(self) -> bool:
