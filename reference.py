@@ -34,17 +34,18 @@ def default_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _permute_scales(scales: torch.Tensor, permuted_storage: torch.Tensor) -> torch.Tensor:
-    """Write scales [rows, k//16, l] to their permuted storage [l, rest_m, rest_k, 32, 4, 4].
+def _permute_scales(codes: torch.Tensor, permuted_storage: torch.Tensor) -> torch.Tensor:
+    """Write codes [l, rows, k//16] to their permuted storage [l, rest_m, rest_k, 32, 4, 4].
 
     Returns the storage's view as in ``task.input_t``. Rows past the last keep what it held.
     """
-    rows, k_blocks, _ = scales.shape
-    i = torch.arange(rows, device=scales.device)[:, None]
-    j = torch.arange(k_blocks, device=scales.device)
-    permuted = permuted_storage.permute(3, 4, 1, 5, 2, 0)
-    permuted[i % 32, i % 128 // 32, i // 128, j % 4, j // 4] = scales
-    return permuted
+    fours = codes.view(torch.int32)  # neighbours in both: they move together
+    _, rows, columns = fours.shape
+    i = torch.arange(rows, device=codes.device)[:, None]
+    j = torch.arange(columns, device=codes.device)
+    by_tile = permuted_storage.view(torch.int32)[..., 0].permute(3, 4, 1, 2, 0)
+    by_tile[i % 32, i % 128 // 32, i // 128, j] = fours.permute(1, 2, 0)
+    return permuted_storage.permute(3, 4, 1, 5, 2, 0)
 
 
 def _scale_storage_shape(rows: int, k_blocks: int, l: int) -> tuple[int, ...]:
@@ -94,9 +95,9 @@ def _as_scales(
     codes: torch.Tensor, permuted_storage: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return E4M3 codes, uint8 [l, rows, k//16], as the plain and the permuted tensor."""
-    plain = codes.permute(1, 2, 0)
-    permuted = _permute_scales(plain, permuted_storage.view(torch.uint8))
-    return plain.view(torch.float8_e4m3fn), permuted.view(torch.float8_e4m3fn)
+    permuted = _permute_scales(codes, permuted_storage.view(torch.uint8))
+    plain = codes.view(torch.float8_e4m3fn).permute(1, 2, 0)
+    return plain, permuted.view(torch.float8_e4m3fn)
 
 
 def patches(
