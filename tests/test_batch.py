@@ -421,22 +421,25 @@ def test_a_terminal_has_the_figures_below_the_lines() -> None:
     assert rows[-2:] == ["failed: 2 output.mismatch, 1 mistake.syntax", "best: 25.250 us, b.py"]
 
 
-def test_without_a_gpu_the_summary_ranks_by_the_bound_and_shows_predicted_times() -> None:
+def test_without_a_gpu_the_summary_ranks_by_predicted_times_then_by_bounds() -> None:
     tally, lines = Tally(2), {}
-    bounds = (("a.py", 9.0, 25.0, "B200"), ("b.py", 16.0, 4.0, "H100"))
-    for name, memory_us, issue_us, gpu in bounds:
+    bounds = (("a.py", 9.0, 0.0, "B200"), ("b.py", 4.0, 16.0, "H100"), ("c.py", 4.0, 4.0, None))
+    for name, memory_us, tensor_us, gpu in bounds:
         verdict = verdict_of(b"passes")
-        verdict["score"]["predicted"] = {"gpu": gpu, "us": 28.91}
+        predicted = {"gpu": gpu, "us": 28.91 if name == "b.py" else 30.0}
+        verdict["score"]["predicted"] = predicted if gpu else None
         for each in verdict["benchmarks"]:
-            each["emulation"] = {"b200_memory_us": memory_us, "b200_issue_us": issue_us}
+            each["emulation"] = {"b200_memory_us": memory_us, "b200_tensor_us": tensor_us}
         verdict["tests"][-1]["unverified"] = "the same inputs each time" if name == "a.py" else None
         verdict["problem"] = "other_v2" if name == "a.py" else "nvfp4_gemv"
         lines[name] = line_for(name, verdict)
         tally.add(lines[name])
-    first = ["1", "b.py", "(nvfp4_gemv)", "16.000"]
-    second = ["2", "a.py", "(other_v2)", "(unverified)"]
-    ranked = [row[:4] for row in summary_of(tally)]
-    assert ranked.index(first) < ranked.index(second)
+    rows = [row[:4] for row in summary_of(tally) if row and row[0].isdigit()]
+    assert rows[:3] == [
+        ["1", "b.py", "(nvfp4_gemv)", "28.9"],
+        ["2", "a.py", "(other_v2)", "(unverified)"],
+        ["3", "c.py", "(nvfp4_gemv)", "4.000"],
+    ]
     assert "28.9 us predicted for a H100" in result_line(lines["b.py"]).plain
     assert "  by other_v2  unverified" in result_line(lines["a.py"]).plain
 

@@ -160,7 +160,7 @@ def test_tensor_cores_are_told_with_the_lines_that_use_them() -> None:
     product = line(7, tensor_products=512, tensor_cycles=17_408)
     heading = "\n".join(kernel_heading(kernel(product, line(6, tensor_bytes=2_097_152))))
     assert "512 products of tensor cores, 2,097,152 bytes to and from tensor memory" in heading
-    assert "busy for 17.4k cycles, 0.078 us if all of a B200 work: line 7 100%" in heading
+    assert "busy for 17.4k cycles, 0.060 us if all of a B200 work: line 7 100%" in heading
 
 
 def test_sentences_name_callers_and_kernels() -> None:

@@ -9,18 +9,15 @@ from nvfp4.records.channel import fits
 _memory_bytes_per_us = 8e6
 """8 TB/s, the memory bandwidth of a B200 by its datasheet."""
 
-_warp_instructions_per_us = 148 * 4 * 1.5e3
-"""Warp instructions a microsecond: the 4 schedulers of each of 148 multiprocessors issue one a
-cycle, at 1.5 GHz."""
-
-_tensor_cycles_per_us = 148 * 1.5e3
-"""Cycles of all tensor cores together, one for each of 148 multiprocessors, at 1.5 GHz."""
+_cycles_per_us = 148 * 1965
+"""Cycles of all multiprocessors together, at the clock under load (see ``nvfp4.model.b200``). By
+the 1.5 GHz of the contest's speed of light these would be no bounds."""
 
 
 def tensor_us(cycles: float) -> float:
     """Return the least time, in microseconds, that a B200 needs for ``cycles`` of all its tensor
     cores together."""
-    return cycles / _tensor_cycles_per_us
+    return cycles / _cycles_per_us
 
 
 sector_bytes = 32
@@ -48,7 +45,8 @@ def read_counts(counts: Any, minimum_bytes: int | None) -> dict[str, Any] | None
     Added to the counts are ``distinct_bytes`` (32 bytes for each distinct sector: what memory must
     deliver and take; None where only some thread blocks ran), ``minimum_bytes``, ``b200_memory_us``
     (the former at the B200's bandwidth, else the latter),
-    ``b200_issue_us`` (every warp instruction of the PTX issued at the B200's full rate) and
+    ``b200_issue_us`` (every warp instruction of the PTX issued by the four schedulers of each of
+    the B200's multiprocessors: no bound, as machine code may have half as many) and
     ``b200_tensor_us`` (its tensor cores all busy with what they multiply).
     """
     if not isinstance(counts, dict) or "warp_instructions_total" not in counts:
@@ -68,7 +66,7 @@ def read_counts(counts: Any, minimum_bytes: int | None) -> dict[str, Any] | None
         "distinct_bytes": distinct_bytes,
         "minimum_bytes": minimum_bytes,
         "b200_memory_us": (distinct_bytes or minimum_bytes or 0) / _memory_bytes_per_us,
-        "b200_issue_us": instructions / _warp_instructions_per_us,
+        "b200_issue_us": instructions / (4 * _cycles_per_us),
         "b200_tensor_us": tensor_us(counts.get("tensor_cycles", 0)),
     }
 
@@ -85,7 +83,7 @@ def predicted_text(us: float | None, gpu: str | None) -> str:
     return f"{us:.1f}" if gpu == "B200" else f"{us:.1f} ({gpu})"
 
 
-bound_note = "a bound, not a time: no B200 runs them in less"
+bound_note = "a bound, not a time: no B200 runs it in less"
 """The legend of a column with ``bound_us``."""
 
 
@@ -94,7 +92,7 @@ def bound_us(counts: Sequence[Mapping[str, Any] | None]) -> float | None:
     unless each has counts, see ``read_counts``.
     """
     known = [each for each in counts if each]
-    bounds = [max(each["b200_memory_us"], each["b200_issue_us"]) for each in known]
+    bounds = [max(each["b200_memory_us"], each["b200_tensor_us"]) for each in known]
     if not bounds or len(bounds) < len(counts) or min(bounds) <= 0:
         return None
     return statistics.geometric_mean(bounds)

@@ -1,5 +1,6 @@
 """How a batch is shown: a line for each file, figures below or between them, and a summary."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -172,15 +173,17 @@ def summarise(console: Console, tally: Tally, out: Path | None, stopped: bool) -
             Column("GPU", names if len(set(names)) > 1 else [""] * len(best), 3, right=False),
         ]
         _show(console, f"The fastest{how}", columns)
-    least = _least(tally.bounded)
+    least = sorted(tally.bounded, key=_by_prediction)[:_best]
     if least:
         predicted = [predicted_text(*_predicted(line)) for _, line in least]
         columns = [
             *_ranked(least),
-            Column("B200 >= us", [microseconds(us) for us, _ in least], note=bound_note),
-            Column("B200 pred. us", predicted, 1, note=predicted_note),
+            Column("B200 pred. us", predicted, note=predicted_note),
+            Column("B200 >= us", [microseconds(us) for us, _ in least], 1, note=bound_note),
         ]
-        _show(console, f"The least bounds{_by_what(*(line for _, line in least))}", columns)
+        _show(
+            console, f"The least predicted times{_by_what(*(line for _, line in least))}", columns
+        )
     if tally.causes:
         causes = tally.causes.most_common()
         columns = [
@@ -204,6 +207,12 @@ def summarise(console: Console, tally: Tally, out: Path | None, stopped: bool) -
 
 def _least(lines: list[tuple[float, Line]]) -> list[tuple[float, Line]]:
     return sorted(lines, key=lambda each: (each[0], _path(each[1])))[:_best]
+
+
+def _by_prediction(bounded: tuple[float, Line]) -> tuple[float, float, str]:
+    """Order by predicted times, then by bounds, which most right files share."""
+    least_us, line = bounded
+    return _predicted(line)[0] or math.inf, least_us, _path(line)
 
 
 def _ranked(lines: list[tuple[float, Line]]) -> list[Column]:

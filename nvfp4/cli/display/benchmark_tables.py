@@ -172,6 +172,7 @@ def _tensor_megabytes(row: dict[str, Any]) -> str:
 
 
 _a_bound = "a bound, not a time: no B200 moves these bytes in less"
+_issued = "if a B200 issued these instructions; its machine code may have fewer"
 _tensor_bound = "a bound, too: these products at the published rates, on all of a B200"
 _least_moved = "distinct bytes over the least a kernel must move"
 _instructions = "millions of warp instructions of the PTX"
@@ -186,7 +187,7 @@ _count_columns: tuple[tuple[str, int, Cell, str], ...] = (
     ("div.", 6, _number("divergent_branches"), "branches at which a warp diverges"),
     ("launches", 8, _number("launches"), "of kernels in a call"),
     ("memory\n>= us", 1, _us("b200_memory_us"), _a_bound),
-    ("issue\n>= us", 1, _us("b200_issue_us"), "the same for issuing these instructions"),
+    ("issue\nus", 5, _us("b200_issue_us"), _issued),
 )
 """Heading, rank, cell and note."""
 
