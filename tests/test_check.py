@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -150,11 +151,13 @@ def test_what_every_test_fails_with_is_told_once(judge: Judge) -> None:
     assert "full-range inputs\n─" not in done.output
 
 
-def test_a_home_that_is_no_text_and_files_without_rights_change_nothing(tmp_path: Path) -> None:
+def test_an_odd_home_files_without_rights_and_a_deaf_parent_change_nothing(tmp_path: Path) -> None:
     home = tmp_path / "h\udcff"
     home.mkdir()
     command = "-m", "nvfp4", "check", str(write(tmp_path, torch_source))
-    done = run_python(*command, env={**with_the_judge, "HOME": str(home)}, umask=0o777)
+    deaf = partial(signal.signal, signal.SIGCHLD, signal.SIG_IGN)
+    env = {**with_the_judge, "HOME": str(home)}
+    done = run_python(*command, env=env, umask=0o777, preexec_fn=deaf)
     said = "passed at 512 x 512 x 2 with the contest's inputs\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 

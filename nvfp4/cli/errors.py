@@ -77,6 +77,7 @@ _received: signal.Signals | None = None
 def listen() -> None:
     """Make signals raise KeyboardInterrupt in the main thread from now on."""
     if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, exit codes of children are lost
         _handle_with(_stop)
 
 

@@ -44,6 +44,7 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have let this process ignore it
     isolation.allow_many_files()
     # The judge works on one stream, and a context with one queue is made in half the time.
     # This process alone reads it: workers get `os.environ`.
