@@ -233,7 +233,7 @@ class FolderReferee:
             if again.number not in self._there:  # drawing other inputs has ended the process
                 self._ask(again, messages.CaseDrawn)
             found = self._ask(request, messages.OutputChecked, buffers.fd)
-        return Checked(**{**vars(found), "causes": []})
+        return Checked(**vars(found))
 
     def is_right(self, drawn: Drawn, output: Output) -> bool:
         return self.check(drawn, output).passed

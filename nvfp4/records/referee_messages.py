@@ -65,7 +65,4 @@ class OutputChecked(Record):
 
     passed: bool
     message: str
-    wrong: int
-    elements: int
-    error_share: float | None
     unclear: bool

@@ -134,7 +134,7 @@ class Service:
         why = "" if passed else self._problem.rounding_explains(inputs, output)
         if why:
             message = f"{message}\nthe order of a sum may be why: the output is {why}"
-        return asked.OutputChecked(passed, message, 0, 0, None, bool(why))
+        return asked.OutputChecked(passed, message, bool(why))
 
 
 def main() -> None:

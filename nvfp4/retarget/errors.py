@@ -15,12 +15,10 @@ class NotRetargetable(RetargetError):
     def __init__(
         self, opcode: str, target: str, why: str, line: int, source: SourceLine | None
     ) -> None:
-        self.opcode = opcode
-        self.line = line
-        self.source = source.users() if source else None
         place = f"PTX line {line}"
-        if self.source:
-            place = f"{self.source}: {self.source.text}\n  {place}"
+        own = source.users() if source else None
+        if own:
+            place = f"{own}: {own.text}\n  {place}"
         super().__init__(f"{opcode} cannot run on {target}: {why}\n  {place}")
 
 

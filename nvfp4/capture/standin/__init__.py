@@ -23,8 +23,6 @@ from nvfp4.capture.standin.functions import replace_functions
 from nvfp4.capture.standin.kernels import Kernels
 from nvfp4.capture.standin.memory import DeviceGuard, as_cpu, as_cuda
 
-__all__ = ["StandIn", "adopt", "host_view", "install", "is_installed"]
-
 _installed: "StandIn | None" = None
 
 

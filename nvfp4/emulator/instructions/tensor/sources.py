@@ -131,7 +131,6 @@ def _defined(
         offsets, starts, clusters, agents, threads, known, fenced, stamps, numbers, reads, widths,
         plan.descriptor.tile_swizzle, data_bytes, worst, unset
     )  # fmt: skip
-    some = bool(unset.any())
     for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (worst[:, 3] >= 0)).tolist():
         byte, fault, stamp, mismatch = worst[i].tolist()
         if mismatch >= 0:
@@ -149,8 +148,7 @@ def _defined(
         places = (starts[:, None] + offsets) >> 3
         data = np.uint64((1 << 8 * (data_bytes - 8)) - 1)
         unset = (words[places] | (words[places + 1] & data)) != 0
-        some = bool(unset.any())
-    if not some:
+    if not unset.any():
         return None
     by_row = unset.reshape(-1, *plan.offsets.shape).any(axis=1 if plan.transposed else 2)
     if plan.transposed:
