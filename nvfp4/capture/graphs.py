@@ -16,11 +16,6 @@ _replaying_in: int | None = None
 """The stream of the replay under way."""
 
 
-def begin(stream: int) -> None:
-    """Begin a capture in a stream. Raises NotWhileCapturing in a capture."""
-    stream_order.begin_capture(stream)
-
-
 def end() -> list[Step]:
     """End the capture and return its steps. Raises NotWhileCapturing without a capture, and where
     streams that take part are not joined."""

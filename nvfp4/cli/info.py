@@ -67,17 +67,15 @@ def show_info(console: Console, information: Information) -> None:
     say(console, _ability(device))
     say(console)
     title = f"Floors: no kernel is faster here, in us{flushed(device)}"
-    show_table(console, title, _floor_columns(information.benchmarks))
-
-
-def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:
+    benchmarks = information.benchmarks
     shapes = [shape_of(each.spec) for each in benchmarks]
-    return [
+    columns = [
         Column(shapes[0].names, list(map(str, shapes))),
         Column("MB", [f"{(each.bytes or 0) / 1e6:.1f}" for each in benchmarks], 3),
         Column("floor here", [microseconds(each.floor_us) for each in benchmarks]),
         *b200_columns(benchmarks, ("B200 SOL", 1), ("B200 floor", 2)),
     ]
+    show_table(console, title, columns)
 
 
 def _ability(device: Device) -> str:

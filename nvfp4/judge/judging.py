@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nvfp4.judge.cases import read_cases
 from nvfp4.judge.choose_referee import files_beside, referee_of
 from nvfp4.judge.executor import Executor
-from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
+from nvfp4.judge.protocol import Exit, Request, SetupError
 from nvfp4.judge.submission_process import CaseFailed, Source, SubmissionFailed, SubmissionProcess
 from nvfp4.records.cases import Case
 from nvfp4.records.options import Options
@@ -39,6 +39,7 @@ def judge_cases(request: Request) -> Exit:
         closing(referee_of(options)) as referee,
     ):
         from nvfp4.judge.clock.calibration import Calibration, calibrate
+        from nvfp4.judge.facts import device_facts
         from nvfp4.judge.fresh_process import Repetition
         from nvfp4.judge.modes import Judge
         from nvfp4.judge.observing import Hooks
@@ -59,7 +60,9 @@ def judge_cases(request: Request) -> Exit:
         except CaseFailed as failed:
             if failed.failure.code != "machine.limit":  # as each case says
                 raise SetupError(str(failed), Exit.USAGE) from None
-        _report_facts(pipe, device, options)
+        for name, value in device_facts(device, options).items():
+            pipe.write(f"device.{name}", "" if value is None else value)
+        pipe.complete("device")
         for mechanism, how in _greeted(process).items():
             pipe.write(f"confined.{mechanism}", how)
         hooks = Hooks(process, device, request.deadline, options, pipe, referee.withholds)
@@ -77,12 +80,11 @@ def judge_cases(request: Request) -> Exit:
             return judge.profile(cases)
         if request.mode == "info":
             process.stop()  # nothing runs beside the measurement
-        anew = request.mode == "info"
         sizes = [referee.published(each).least_bytes for each in cases]
 
         @cache
         def calibrated() -> Calibration:
-            found = calibrate(device, options.flush, sizes, anew)
+            found = calibrate(device, options.flush, sizes, request.mode == "info")
             for name, value in vars(found.limits).items():
                 pipe.write(f"device.{name}", value)
             return found
@@ -101,14 +103,6 @@ def _device(options: Options) -> "torch.device":
         message = f"torch sees {device.type} here, no {wanted}: use --device auto"
         raise SetupError(message, Exit.USAGE)
     return device
-
-
-def _report_facts(pipe: ResultPipe, device: "torch.device", options: Options) -> None:
-    from nvfp4.judge.facts import device_facts
-
-    for name, value in device_facts(device, options).items():
-        pipe.write(f"device.{name}", "" if value is None else value)
-    pipe.complete("device")
 
 
 def _get_ready(

@@ -189,11 +189,11 @@ def simulate(  # type: ignore[no-untyped-def]
         if slot < 0 or best_time[s] > _LONGEST:
             break
         t = best_time[s]
+        cta = slot // warps
         stale |= 1 << s
         i = trace[at[slot]]
         k = kind[i]
         if k == machine.BULK_WAIT:
-            cta = slot // warps
             wanted = _wanted(waited[slot] + 1, bulks_a_wait[kind_of[cta]])
             # A trace has turns without a copy among those with one, where a loop has them last.
             issuer = issues[kind_of[cta], slot % warps] and bulks[cta] > 0
@@ -245,7 +245,6 @@ def simulate(  # type: ignore[no-untyped-def]
             reason = WAITS_SHARED if k == machine.SHARED else WAITS_L1
             # Of requests that share sectors only some have to fetch them, and then all of them;
             # others wait with them.
-            cta = slot // warps
             first = owed[i, cta] < 1
             if first:
                 owed[i, cta] += sharers[i]
@@ -310,7 +309,6 @@ def simulate(  # type: ignore[no-untyped-def]
             groups[slot, committed[slot] % _GROUPS] = open_copies[slot]
             committed[slot] += 1
         elif k == machine.BULK:
-            cta = slot // warps
             bulk_done[cta, bulks[cta] % _BULKS] = max(done, open_copies[slot])
             bulks[cta] += 1
         if sets[i] >= 0:
@@ -339,14 +337,12 @@ def simulate(  # type: ignore[no-untyped-def]
                 why[slot] = WAITS_MEMORY
         elif k == machine.BULK_WAIT:
             waited[slot] += 1
-            cta = slot // warps
             g = min(_wanted(waited[slot], bulks_a_wait[kind_of[cta]]), bulks[cta]) - 1
             if g >= 0 and bulk_done[cta, g % _BULKS] > later:
                 later = bulk_done[cta, g % _BULKS]
                 why[slot] = WAITS_MEMORY
         if at[slot] >= end[slot]:
             alive[slot] = False
-            cta = slot // warps
             finish = max(finish, later)
             unfinished[cta] -= 1
             if unfinished[cta] == 0 and started < ctas:
@@ -371,8 +367,7 @@ def simulate(  # type: ignore[no-untyped-def]
                     waited[other] = 0
                     committed[other] = 0
                     open_copies[other] = 0.0
-                    for b in range(6):
-                        board[other, b] = 0.0
+                    board[other] = 0.0
         else:
             following = trace[at[slot]]
             if following != i + 1:
@@ -390,14 +385,11 @@ def simulate(  # type: ignore[no-untyped-def]
             ready[slot] = later
         arrives = k == machine.BARRIER or k == machine.ARRIVAL
         if arrives or not alive[slot]:
-            cta = slot // warps
             if arrives:
                 b = np.int64(shared[i])
                 arrived[cta, b] += 1
                 wanted_at[cta, b] = np.int64(own[i])
-            living = 0
-            for other in range(cta * warps, (cta + 1) * warps):
-                living += alive[other]
+            living = alive[cta * warps : (cta + 1) * warps].sum()
             for b in range(machine.BARRIERS):
                 wanted = wanted_at[cta, b] if wanted_at[cta, b] else living
                 if living == 0 or arrived[cta, b] == 0 or arrived[cta, b] < wanted:

@@ -19,8 +19,9 @@ from cuda.bindings import driver
 from cutlass.cute.runtime import from_dlpack, make_ptr
 from cutlass.utils import SmemAllocator
 
+from nvfp4.capture.codes import Code
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
-from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
+from nvfp4.capture.cutedsl.host import HostRuntime
 from nvfp4.capture.device import device_for
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import EmulatorError, OutOfBounds
@@ -224,7 +225,7 @@ def test_the_first_failure_is_raised_not_the_assertion_that_follows_it() -> None
     callbacks = make_callbacks(runtime, ("",), ["cuda_dialect_assert_success", "_cudaMalloc"])
     assert callbacks["cuda_dialect_assert_success"](0) == 0
     runtime.raise_pending()
-    assert callbacks["cuda_dialect_assert_success"](2) == LAUNCH_FAILURE
+    assert callbacks["cuda_dialect_assert_success"](2) == Code.LAUNCH_FAILURE
     with pytest.raises(LaunchRefused, match="error 2"):
         runtime.raise_pending()
     callbacks["cuda_dialect_assert_success"](callbacks["_cudaMalloc"]())

@@ -16,8 +16,9 @@ from conftest import intercept
 from cutlass.cute.nvgpu import cpasync
 from cutlass.cute.runtime import make_ptr
 
+from nvfp4.capture.codes import Code
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
-from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
+from nvfp4.capture.cutedsl.host import HostRuntime
 from nvfp4.records.launch import Launch
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
@@ -145,7 +146,7 @@ def test_the_driver_s_encode_call_writes_the_hardware_s_form() -> None:
     assert (tensor_map.address, tensor_map.shape, tensor_map.box) == (4096, (64, 16), (32, 8))
     assert tensor_map.swizzle is Swizzle.BYTES_32
     # The driver would refuse this address; so does the callback, and the reason waits.
-    assert encode(*arguments[:3], 4097, *arguments[4:]) == LAUNCH_FAILURE
+    assert encode(*arguments[:3], 4097, *arguments[4:]) == Code.LAUNCH_FAILURE
     with pytest.raises(InvalidTensorMap, match="multiple of 16"):
         runtime.raise_pending()
 
@@ -160,7 +161,7 @@ def test_a_cuda_function_that_is_not_captured_says_so() -> None:
     runtime = HostRuntime()
     callbacks = make_callbacks(runtime, (), ["_cudaMallocManaged", "printf"])
     assert "printf" not in callbacks
-    assert callbacks["_cudaMallocManaged"]() == LAUNCH_FAILURE
+    assert callbacks["_cudaMallocManaged"]() == Code.LAUNCH_FAILURE
     with pytest.raises(UnsupportedCall, match="cudaMallocManaged"):
         runtime.raise_pending()
     runtime.raise_pending()

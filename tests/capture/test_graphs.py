@@ -238,7 +238,7 @@ def test_a_fill_waits_for_the_replay_and_takes_time_as_a_copy_to_a_symbol_does(
     address = RUNTIME.allocate(4)
     value = ctypes.c_uint32.from_address(address)
     value.value = 1
-    graphs.begin(0)
+    stream_order.begin_capture(0)
     cudaMemset(RUNTIME, address, 7, 4, 0)
     steps = graphs.end()
     assert value.value == 1
@@ -256,7 +256,7 @@ def test_a_kernel_runs_in_the_stream_of_the_replay_not_in_that_of_the_capture() 
         def _run(self, launch: Launch) -> None:
             ran.append(launch.stream)
 
-    graphs.begin(7)
+    stream_order.begin_capture(7)
     Noted("sm_100a")._take(Launch("", "k", (1, 1, 1), (1, 1, 1), [], stream=7))
     graph = graphs.end()
     for stream in (0, 7, 8):

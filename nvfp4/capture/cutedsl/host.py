@@ -18,7 +18,6 @@ from nvfp4.capture.kernel import NO_CLUSTER, Kernel, refuse_clusters, refuse_too
 from nvfp4.records.launch import Dim3
 from nvfp4.records.launch_errors import UnsupportedCall
 
-LAUNCH_FAILURE = Code.LAUNCH_FAILURE
 _LAUNCH_ATTRIBUTE_BYTES = 72
 _CLUSTER_DIMENSION = 4  # cudaLaunchAttributeClusterDimension
 _COOPERATIVE = 2  # cudaLaunchAttributeCooperative
@@ -46,7 +45,7 @@ class HostRuntime(CudaRuntime):
         """
         if getattr(self._pending, "error", None) is None:
             self._pending.error = error
-        return LAUNCH_FAILURE
+        return Code.LAUNCH_FAILURE
 
     def raise_pending(self, failure: BaseException | None = None) -> None:
         """Raise the exception that a callback of this thread left behind, if any."""

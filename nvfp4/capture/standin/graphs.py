@@ -50,7 +50,7 @@ class CUDAGraph:
         stream = current_stream()
         if not stream.cuda_stream:
             raise RuntimeError("CUDA graphs must be captured on a non-default stream.")
-        graphs.begin(stream.cuda_stream)
+        stream_order.begin_capture(stream.cuda_stream)
         _made.clear()
 
     def capture_end(self) -> None:

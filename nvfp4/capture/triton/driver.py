@@ -1,7 +1,6 @@
 """A driver for Triton that has a device to compile for and hands launches over."""
 
 import re
-import sys
 import threading
 from operator import index
 from typing import Any
@@ -79,9 +78,10 @@ class Driver:
 
     def get_current_stream(self, device: int = 0) -> int:
         """Return the handle of torch's current stream; streams are always idle."""
-        torch = sys.modules.get("torch")
-        if torch is None or kernel_memory() == "cpu":
+        if kernel_memory() == "cpu":
             return 0
+        import torch
+
         return int(torch.cuda.current_stream().cuda_stream)
 
     def get_active_torch_device(self) -> Any:

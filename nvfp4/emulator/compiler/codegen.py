@@ -141,9 +141,7 @@ class _Writer:
     # --- the kernel -----------------------------------------------------------------------
 
     def load(self) -> CompiledKernel:
-        lines: list[str] = []
-        for block in self.lowered.blocks:
-            lines += self.block(block)
+        lines = [line for block in self.lowered.blocks for line in self.block(block)]
         exec(compile("\n".join(lines), f"<{self.program.kernel}>", "exec"), self.values.names)
         blocks = [self.compiled(block) for block in self.lowered.blocks]
         return CompiledKernel(self.program, blocks, self.lowered, self.memory)

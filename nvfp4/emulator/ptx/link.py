@@ -20,9 +20,8 @@ def _place_shared(
 
     A function's variable exists once, however often the function is called.
     """
-    declared = [v for v in module.variables if v.space == "shared"]
-    for function in _reached(module, entry):
-        declared += (s for s in statements(function.body) if isinstance(s, syntax.Variable))
+    inside = (each for function in _reached(module, entry) for each in statements(function.body))
+    declared = *module.variables, *(each for each in inside if isinstance(each, syntax.Variable))
     shared = [v for v in declared if v.space == "shared"]
     starts = {}
     for variable in shared:
