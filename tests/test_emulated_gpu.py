@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,19 +82,15 @@ def judge(tmp_path: Path) -> Judge:
             for m, k, l in shapes:
                 case = make_case(m, k, l, True)
                 setup = CaseSetup(process, torch.device("cpu"), time.monotonic() + 150, referee)
-                opened = OpenedCase(setup, case)
-                opened.is_benchmark = True
-                try:
+                with closing(OpenedCase(setup, case)) as opened:
+                    opened.is_benchmark = True
                     called, _ = opened.judged_call(opened.draw(case.seed))
                     opened.check_again()
-                finally:
-                    opened.close()
                 judged.marks.append(opened.mark())
                 judged.called.append(called)
                 judged.findings.append(findings_of(opened, called))
                 judged.predicted.append(opened.predicted)
-                assert process.gpu is not None
-                assert process.gpu._process is not None
+                assert process.gpu and process.gpu._process
                 judged.executors.add(process.gpu._process.pid)
                 between(process)
             for each in process.scratch.glob("*.txt"):
@@ -231,8 +228,7 @@ def test_an_executor_that_dies_is_no_verdict(
         monkeypatch.setattr(workers, "_executors", [workers.ForkServer(socket.socket())])
 
     def kill(process: SubmissionProcess) -> None:
-        assert process.gpu is not None
-        assert process.gpu._process is not None
+        assert process.gpu and process.gpu._process
         os.kill(isolation.descendants(process.gpu._process.pid)[-1], number)
 
     with pytest.raises(SubmissionFailed, match="the emulated GPU is gone") as raised:
@@ -482,12 +478,9 @@ def test_the_judge_is_heard_before_what_a_worker_has_asked_at_once() -> None:
     ("path", "code"), [("/dev/full", "machine.limit"), ("/", "kernel.emulator_failed")]
 )
 def test_a_limit_on_files_is_no_fault_of_ours(path: str, code: str) -> None:
-    def end(request: object) -> None:
-        Path(path).write_text("no room")
-
     ours, theirs = map(Channel, socket.socketpair())
     executor = Executor(theirs)
-    executor._gpu = cast(Any, SimpleNamespace(end=end))
+    executor._gpu = cast(Any, SimpleNamespace(end=lambda _: Path(path).write_text("no room")))
     ours.send({**pack(End()), "id": 1})
     executor._serve_judge()
     assert ours.receive(1)[0]["failure"] == {"code": code}

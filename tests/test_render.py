@@ -57,10 +57,8 @@ timed = benchmark_near_the_floor(case(7168, 16384))
 def verdict(
     tests: list[TestResult] | None = None, benchmarks: list[BenchmarkResult] | None = None
 ) -> Verdict:
-    made = Verdict(Submission("submission.py", "0" * 64), gpu)
-    made.tests = tests or []
-    made.benchmarks = benchmarks or []
-    return made
+    made = Submission("submission.py", "0" * 64)
+    return Verdict(made, gpu, tests=tests or [], benchmarks=benchmarks or [])
 
 
 def both(contest: str, full: str, message: str | None = None) -> list[TestResult]:
@@ -71,10 +69,8 @@ def both(contest: str, full: str, message: str | None = None) -> list[TestResult
 
 
 def shown(made: Verdict) -> str:
-    console = Console(file=io.StringIO(), width=140, color_system=None, highlight=False)
-    show(console, made)
-    output = console.file
-    assert isinstance(output, io.StringIO)
+    output = io.StringIO()
+    show(Console(file=output, width=140, color_system=None, highlight=False), made)
     return output.getvalue()
 
 
@@ -377,10 +373,8 @@ def test_benchmarks_that_run_side_by_side_end_in_any_order() -> None:
     for number, line in ((1, "1 of 3"), (0, "2 of 3")):
         told.finished(number, replace(emulated_benchmark(lines[number]), elapsed_s=2.0 - number))
         assert told.line.plain.startswith(line)
-    assert [each.rpartition("in ")[2] for each in file.getvalue().splitlines()[1:]] == [
-        "1.0 s",
-        "2.0 s",
-    ]
+    ended = file.getvalue().splitlines()[1:]
+    assert [each.rpartition("in ")[2] for each in ended] == ["1.0 s", "2.0 s"]
 
 
 def test_a_check_shows_nothing_but_the_line() -> None:

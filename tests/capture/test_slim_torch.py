@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -191,18 +192,14 @@ def test_references_are_not_leaked(built: Any, x: torch.Tensor) -> None:
 
 
 def test_threads_share_a_tensor(built: Any, x: torch.Tensor) -> None:
-    results: list[int] = []
-    threads = [
-        threading.Thread(
-            target=lambda: results.extend(built.product_of_sizes(x) for _ in range(50))
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [12] * 200
+    together = threading.Barrier(4)
+
+    def sizes(_: int) -> list[int]:
+        together.wait(10)
+        return [built.product_of_sizes(x) for _ in range(50)]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(sizes, range(4))) == [[12] * 50] * 4
     assert sys.getrefcount(x) < 10
 
 

@@ -22,10 +22,6 @@ def installed() -> Iterator[None]:
         yield
 
 
-def e2m1(code: int) -> float:
-    return -E2M1[code & 7] if code & 8 else E2M1[code]
-
-
 def random_fp4(rows: int, k: int) -> torch.Tensor:
     codes = torch.randint(0, 256, (rows, k // 2), dtype=torch.uint8)
     return codes.cuda().view(torch.float4_e2m1fn_x2)
@@ -52,7 +48,7 @@ def to_blocked(scales: torch.Tensor) -> torch.Tensor:
 def values_of(packed: torch.Tensor) -> np.ndarray:
     """Element 2i in the low nibble of byte i."""
     codes = packed.cpu().view(torch.uint8).numpy()
-    table = np.array([e2m1(code) for code in range(16)])
+    table = np.array([*E2M1, *(-each for each in E2M1)])
     return np.stack([table[codes & 15], table[codes >> 4]], axis=-1).reshape(len(codes), -1)
 
 
@@ -137,13 +133,15 @@ def test_mx_scales_cover_32_elements() -> None:
     assert torch.equal(result.cpu(), (scaled[0] @ scaled[1].t()).float())
 
 
-def test_a_bias_is_added_before_rounding() -> None:
+def test_a_bias_is_added_before_rounding_also_into_an_output_of_the_caller() -> None:
     a, b = random_fp4(128, 64), random_fp4(128, 64)
     ones = torch.full((512,), 0x38, dtype=torch.uint8, device="cuda").view(E4M3)
-    bias = torch.randn(128, dtype=torch.float16)
-    result = torch._scaled_mm(a, b.t(), ones, ones, bias=bias.cuda(), out_dtype=torch.float16)
+    bias, given = torch.randn(128, dtype=torch.float16), (a, b.t(), ones, ones)
     exact = values_of(a) @ values_of(b).T + bias.double().numpy()
-    assert np.array_equal(result.cpu().numpy(), exact.astype(np.float16))
+    for out in (None, torch.empty(128, 128, dtype=torch.float16, device="cuda")):
+        made = torch._scaled_mm(*given, bias=bias.cuda(), out_dtype=torch.float16, out=out)
+        assert out is None or made is out
+        assert np.array_equal(made.cpu().numpy(), exact.astype(np.float16))
 
 
 @pytest.mark.parametrize("by_row", [False, True])
@@ -155,14 +153,6 @@ def test_fp8_with_a_scale_a_tensor_or_a_row(by_row: bool) -> None:
     result = torch._scaled_mm(a.cuda(), b.cuda().t(), *on_gpu, out_dtype=torch.float32)
     exact = (a.double() @ b.double().t()) * scales[0].double() * scales[1].double()
     assert torch.equal(result.cpu(), exact.float())
-
-
-def test_an_output_of_the_caller_is_written() -> None:
-    a, b = random_fp4(128, 64), random_fp4(128, 64)
-    ones = torch.full((512,), 0x38, dtype=torch.uint8, device="cuda").view(E4M3)
-    out = torch.empty(128, 128, dtype=torch.float16, device="cuda")
-    assert torch._scaled_mm(a, b.t(), ones, ones, out_dtype=torch.float16, out=out) is out
-    assert torch.equal(out, torch._scaled_mm(a, b.t(), ones, ones, out_dtype=torch.float16))
 
 
 @pytest.mark.skipif(not hasattr(torch.nn.functional, "scaled_mm"), reason="newer than this torch")

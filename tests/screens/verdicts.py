@@ -81,9 +81,8 @@ def timed(line: str) -> BenchmarkResult:
 def verdict(
     device: Device, tests: list[TestResult], benchmarks: list[BenchmarkResult], elapsed_s: float
 ) -> Verdict:
-    made = Verdict(Submission("submission.py", "0" * 64), device)
-    made.tests, made.benchmarks, made.elapsed_s = tests, benchmarks, elapsed_s
-    return made
+    made = Submission("submission.py", "0" * 64)
+    return Verdict(made, device, tests=tests, benchmarks=benchmarks, elapsed_s=elapsed_s)
 
 
 def skipped(message: str) -> list[BenchmarkResult]:
