@@ -167,11 +167,7 @@ def one_server_of_judges() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | bytes], Bot]:
     """Stages a submission for the bot: a path or the source."""
-
-    def make(submission: Path | bytes) -> Bot:
-        return Bot.stage(tmp_path_factory.mktemp("bot") / "flat", submission)
-
-    return make
+    return lambda submission: Bot.stage(tmp_path_factory.mktemp("bot") / "flat", submission)
 
 
 @pytest.fixture(scope="session")

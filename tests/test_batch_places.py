@@ -46,10 +46,7 @@ def test_a_place_judges_one_at_a_time() -> None:
             running[place.name] -= 1
         return f"{job} on {place.device}"
 
-    def tell(job: int, said: str) -> None:
-        told.append((job, said))
-
-    this_machine.judge_on(on, range(60), judge, lambda: None, tell)
+    this_machine.judge_on(on, range(60), judge, lambda: None, lambda *each: told.append(each))
     assert sorted(told) == [(job, f"{job} on cuda") for job in range(60)]
     assert max(together) == 3
 
@@ -203,10 +200,7 @@ def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        (
-            "echo 'Segmentation \033[31mfault' >&2; kill -SEGV $$",
-            r"code -11: Segmentation \x1b[31mfault",
-        ),
+        ("echo 'Segment \033[31mfault' >&2; kill -SEGV $$", r"code -11: Segment \x1b[31mfault"),
         ("echo '{}'", "code 0"),
         ("echo '[2]'", "code 0"),
         ("""echo '{"schema": 4}'; exit 143""", "code 143"),

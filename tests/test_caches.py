@@ -149,16 +149,6 @@ def test_old_caches_and_those_that_are_too_much_are_deleted(tmp_path: Path) -> N
     assert 1_000_000 <= size_bytes(tmp_path) < 1_200_000
 
 
-def nested(folder: Path, depth: int) -> None:
-    """Folders in folders, deeper than any path may be long, with a file in the last."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for _ in range(depth):
-            os.mkdir("d" * 20)
-            os.chdir("d" * 20)
-        Path("file").write_text("deep")
-
-
 def test_a_cache_that_has_grown_too_large_is_not_kept(
     caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +167,12 @@ def test_folders_that_are_nested_too_deep_are_deleted_and_stop_nobody(
     caches: Path, tmp_path: Path, depth: int
 ) -> None:
     deep = Path(variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"])
-    nested(deep, depth)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(deep)
+        for _ in range(depth):
+            os.mkdir("d" * 20)
+            os.chdir("d" * 20)
+        Path("file").write_text("deep")
     assert size_bytes(deep) > 1 << 60
     variables("a = 2\n", tmp_path)
     trim(deep)

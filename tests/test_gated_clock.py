@@ -61,13 +61,8 @@ class OneGate:
 
     def __init__(self, device: torch.device) -> None:
         self.opened = threading.Event()
+        self.open, self.shut = self.opened.set, self.opened.clear
         gates.append(self)
-
-    def shut(self) -> None:
-        self.opened.clear()
-
-    def open(self) -> None:
-        self.opened.set()
 
 
 gates: list[OneGate] = []

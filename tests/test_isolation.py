@@ -4,9 +4,9 @@ import ctypes
 import errno
 import json
 import os
+import resource
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,20 +19,16 @@ from conftest import alone, run_python, with_the_judge
 import nvfp4.cli.judging.bot
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
-from nvfp4.sandbox import system_calls
+from nvfp4.sandbox import isolation, system_calls
 from nvfp4.sandbox.mounts import hidden_program_folders
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines processes")
 
 
-def run_alone(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    (folder / "submission.py").write_text(source)
-    return run_python(*alone, cwd=folder, env={**with_the_judge, **environment})
-
-
 def inside(source: str, folder: Path, **environment: str) -> dict:
     """What a script prints as JSON, confined."""
-    ended = run_alone(f"import json, os\n{source}\n", folder, **environment)
+    (folder / "submission.py").write_text(f"import json, os\n{source}\n")
+    ended = run_python(*alone, cwd=folder, env={**with_the_judge, **environment})
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 
@@ -274,10 +270,6 @@ def test_no_seed_stands_where_a_submission_can_read(seen: dict) -> None:
 
 
 def test_a_judge_may_open_more_files_than_a_submission_can_leave_on_the_way(tmp_path: Path) -> None:
-    import resource
-
-    from nvfp4.sandbox import isolation
-
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard <= isolation.open_files:
         pytest.skip("no process may open more files here")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import declared, users_line
+from torch.utils import cpp_extension
 
 from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.emulation import Emulation
@@ -154,10 +155,8 @@ LINE_OF_THE_FAULT = 1 + next(i for i, line in enumerate(SOURCE) if "// past the 
 
 @pytest.fixture(scope="module")
 def module(emulated: Emulation) -> Any:
-    from torch.utils.cpp_extension import load_inline
-
-    own = ["-gencode=arch=compute_100a,code=sm_100a"]
-    return load_inline("probe", declared(CUDA, NAMES), CUDA, functions=NAMES, extra_cuda_cflags=own)
+    own = {"extra_cuda_cflags": ["-gencode=arch=compute_100a,code=sm_100a"]}
+    return cpp_extension.load_inline("probe", declared(CUDA, NAMES), CUDA, functions=NAMES, **own)
 
 
 def test_a_launch_runs_its_kernel(module: Any, tensor: torch.Tensor, emulated: Emulation) -> None:
@@ -257,9 +256,7 @@ def test_a_function_of_another_library_is_named(module: Any) -> None:
 
 
 def test_a_compilers_error_shows_the_line_of_the_python_file(emulated: Emulation) -> None:
-    from torch.utils.cpp_extension import load_inline
-
     with pytest.raises(CompileError) as caught:
-        load_inline("wrong", "", WRONG, functions=[])
+        cpp_extension.load_inline("wrong", "", WRONG, functions=[])
     line = 1 + SOURCE.index("  p[0] = 1.f }")
     assert f"test_cuda_extension.py({line}): error: expected a" in str(caught.value)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import declared
+from torch.utils import cpp_extension
 
 from nvfp4.capture import stream_order
 from nvfp4.capture.cuda.compilers import CompileError
@@ -212,9 +213,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def module(emulated: Emulation) -> Any:
-    from torch.utils.cpp_extension import load_inline
-
-    return load_inline("runtime_calls", declared(CUDA, NAMES), CUDA, functions=NAMES)
+    return cpp_extension.load_inline("runtime_calls", declared(CUDA, NAMES), CUDA, functions=NAMES)
 
 
 def test_calls_without_an_effect_here_are_taken(module: Any) -> None:
@@ -272,10 +271,8 @@ int launch(torch::Tensor t, bool looks) {
 def test_code_for_other_devices_is_no_image_for_this_one(
     emulated: Emulation, monkeypatch: pytest.MonkeyPatch, flags: list[str], arch_list: str
 ) -> None:
-    from torch.utils.cpp_extension import load_inline
-
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", arch_list)
-    module = load_inline(
+    module = cpp_extension.load_inline(
         "one_kernel", "int launch(torch::Tensor, bool);", ONE_KERNEL, None, "launch", None, flags
     )
     tensor = torch.zeros(1, device="cuda")
@@ -435,9 +432,7 @@ def test_what_only_another_gpu_has_is_an_error_of_ptxas(
     emulated: Emulation, form: str, scales: str
 ) -> None:
     """As on a B200, where this is not built either."""
-    from torch.utils.cpp_extension import load_inline
-
     text = OF_SM_120.replace("%FORM%", form).replace("%SCALES%", scales)
     with pytest.raises(CompileError, match=r"not supported on \.target 'sm_100'") as refused:
-        load_inline("scaled", "", text, functions=[])
+        cpp_extension.load_inline("scaled", "", text, functions=[])
     assert "sm_100a" not in str(refused.value.hint), "it has neither"

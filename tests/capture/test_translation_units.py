@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import cpp_extension
 
 from nvfp4.emulation import Emulation
 from nvfp4.records.launch_errors import UnsupportedCall
@@ -31,8 +32,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 @pytest.fixture(scope="module")
 def extension(emulated: Emulation, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from torch.utils import cpp_extension
-
     texts = (UNIT.format(value=1, name="first"), UNIT.format(value=2, name="second") + FLAGGED)
     paths = []
     for text in texts:
@@ -56,8 +55,6 @@ def test_a_kernel_is_that_of_the_source_that_launches_it(
 def test_a_compiler_of_the_submission_s_own_is_refused(
     emulated: Emulation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from torch.utils import cpp_extension
-
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvcc").touch()
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))

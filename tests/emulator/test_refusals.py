@@ -18,7 +18,7 @@ from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.emulator import errors
 from nvfp4.executor.faults import fault_of
 from nvfp4.records.failures import Failure
-from nvfp4.records.launch_errors import CaptureError
+from nvfp4.records.launch_errors import CaptureError, UnsupportedCall
 from nvfp4.records.options import Options
 from nvfp4.records.refusals import signs
 from nvfp4.retarget.errors import RetargetError
@@ -183,11 +183,9 @@ def test_a_fault_of_a_kernel_is_none() -> None:
 def test_a_refusal_counts_behind_another_exception() -> None:
     def tuned(cause: bool) -> None:
         try:
-            raise CaptureErrorOfOurs("no time can be measured")
-        except CaptureErrorOfOurs as refused:
+            raise UnsupportedCall("no time can be measured")
+        except UnsupportedCall as refused:
             raise ValueError("tuning failed") from (refused if cause else None)
-
-    from nvfp4.records.launch_errors import UnsupportedCall as CaptureErrorOfOurs
 
     with pytest.raises(ValueError, match="tuning") as told:
         tuned(cause=True)
