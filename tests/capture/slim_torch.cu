@@ -123,7 +123,7 @@ __global__ void scale(
   if (i < n) y[i] = static_cast<scalar_t>(static_cast<float>(x[i]) * factor);
 }
 torch::Tensor scaled(torch::Tensor x, double factor) {
-  const at::cuda::CUDAGuard guard(x.device());
+  const at::cuda::OptionalCUDAGuard guard(device_of(x));
   auto y = torch::empty_like(x);
   const int64_t n = x.numel();
   auto stream = at::cuda::getCurrentCUDAStream();
@@ -183,6 +183,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("current", &current);
   m.def("another", &another);
   m.def("multiprocessors", &multiprocessors);
+  m.def("less", [](int a, int b) { return a - b; }, "a - b", py::arg("a"), py::arg("b"));
 }
 
 // Operators.

@@ -127,6 +127,19 @@ def test_wrong_arguments(built: Any, arguments: tuple[Any, ...], keywords: dict[
     assert (f"kwargs: {keywords!r}" in text) is bool(keywords)
 
 
+def test_arguments_by_their_names(built: Any) -> None:
+    assert built.less(7, 4) == built.less(7, b=4) == built.less(b=4, a=7) == 3
+    assert built.less.__doc__.startswith("less(a: int, b: int) -> int")
+    for arguments, keywords in (
+        ((7,), {"a": 4}),
+        ((7,), {"c": 4}),
+        ((), {"b": 4}),
+        ((7, 4), {"b": 4}),
+    ):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            built.less(*arguments, **keywords)
+
+
 FAILURES = {
     "runtime_error": (RuntimeError, "^runtime_error$"),
     "invalid_argument": (RuntimeError, "^invalid_argument$"),

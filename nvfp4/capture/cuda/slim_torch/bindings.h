@@ -185,6 +185,7 @@ class Function {
   std::string signature() const;  // "f(arg0: int, arg1: float) -> bool"
 
   std::string name, doc;
+  std::vector<std::string> argument_names;  // empty without py::arg
   std::vector<std::string> argument_types;
   std::string return_type;
 };
@@ -253,21 +254,32 @@ void add_function(PyObject* module, std::unique_ptr<Function> function);
 
 namespace pybind11 {
 
+// An argument's name. One with a default value has another type, which torch's own headers know.
+struct arg {
+  explicit arg(const char* given) : name(given) {}
+  const char* name;
+};
+
 class module_ {
  public:
   explicit module_(PyObject* borrowed) : object_(borrowed) {}
-  template <typename F>
-  module_& def(const char* name, F&& function, const char* doc = "") {
+  template <typename F, typename... Extra>
+  module_& def(const char* name, F&& function, const Extra&... extra) {
 #ifndef __CUDA_ARCH__  // no host code is made from the device pass
     std::unique_ptr<slim::Function> bound = slim::make_function(std::forward<F>(function));
     bound->name = name;
-    bound->doc = doc;
+    (add(*bound, extra), ...);
     slim::add_function(object_, std::move(bound));
 #endif
     return *this;
   }
 
  private:
+  static void add(slim::Function& bound, const char* doc) { bound.doc = doc; }
+  static void add(slim::Function& bound, const arg& named) {
+    bound.argument_names.push_back(named.name);
+  }
+
   PyObject* object_;
 };
 using module = module_;

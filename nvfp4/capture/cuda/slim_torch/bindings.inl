@@ -16,7 +16,8 @@ static std::string repr(PyObject* object) {
 std::string Function::signature() const {
   std::string text = name + "(";
   for (size_t i = 0; i < argument_types.size(); ++i) {
-    text += (i ? ", arg" : "arg") + std::to_string(i) + ": " + argument_types[i];
+    const std::string named = argument_names.empty() ? "arg" + std::to_string(i) : argument_names[i];
+    text += (i ? ", " : "") + named + ": " + argument_types[i];
   }
   return text + ") -> " + return_type;
 }
@@ -36,9 +37,18 @@ static PyObject* call_function(PyObject* capsule, PyObject* positional, PyObject
   auto* function = static_cast<Function*>(PyCapsule_GetPointer(capsule, nullptr));
   PyObject* result = nullptr;
   try {
-    const auto given = static_cast<size_t>(PyTuple_GET_SIZE(positional));
-    if (given == function->argument_types.size() && (!named || PyDict_GET_SIZE(named) == 0)) {
-      result = function->call(PySequence_Fast_ITEMS(positional));
+    const Py_ssize_t given = PyTuple_GET_SIZE(positional);
+    PyObject** const first = PySequence_Fast_ITEMS(positional);
+    std::vector<PyObject*> arguments(first, first + given);
+    const auto& names = function->argument_names;
+    for (size_t i = arguments.size(); named && i < names.size(); ++i) {
+      if (PyObject* value = PyDict_GetItemString(named, names[i].c_str())) {
+        arguments.push_back(value);
+      }
+    }
+    const size_t wanted = given + (named ? PyDict_GET_SIZE(named) : 0);
+    if (arguments.size() == wanted && wanted == function->argument_types.size()) {
+      result = function->call(arguments.data());
     }
     if (!result && !PyErr_Occurred()) {
       set_mismatch(*function, positional, named);

@@ -65,7 +65,18 @@ class CUDAGuard {
   CUDAGuard(const CUDAGuard&) = delete;
   ~CUDAGuard() {}
 };
+
+class OptionalCUDAGuard {
+ public:
+  explicit OptionalCUDAGuard(std::optional<Device> device) {
+    if (device) CUDAGuard guard(*device);
+  }
+};
 }  // namespace c10::cuda
+
+namespace at {
+inline std::optional<c10::Device> device_of(const Tensor& tensor) { return tensor.device(); }
+}  // namespace at
 #endif
 
 namespace c10::cuda {}
