@@ -131,12 +131,12 @@ class Standstill:
         times = int(runs.max()) // max(1, group.warps)
         done = int(self.batch.numbers.min())
         x, y, z = self.batch.launch.asked.grid
+        rounds = f"{times:,} rounds of this loop, in " if times > 1 else ""
+        doubt = "does the loop's condition ever become false? If it does, " if times > 1 else ""
         return RunawayKernel(
-            f"the kernel is still running after {seconds:.0f} s: {times:,} rounds of this loop, in "
-            f"CTA {done} of {x * y * z}",
+            f"the kernel is still running after {seconds:.0f} s: {rounds}CTA {done} of {x * y * z}",
             where=site.lane(self.batch, int(group.lanes[0])).location(),
-            hint="does the loop's condition ever become false? If it does, the shape is too large "
-            "to be emulated in the time limit",
+            hint=f"{doubt}the shape is too large to be emulated in the time limit",
             arguments={"seconds": round(seconds), "cpu_s": round(cpu_s)},
         )
 
