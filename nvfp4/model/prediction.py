@@ -46,8 +46,8 @@ _MOST_MISSED = 0.03
 """The share of a launch's sectors that may be requested by statements which no sampled thread block
 executed, and of its bytes that the machine code may not fetch."""
 _UNEVEN = 2.0
-"""Largest allowed ratio of a thread block's fetches past L1, or of the cycles of its accesses, to
-the mean."""
+"""Largest allowed ratio of a thread block's fetches past L1, or of the cycles of the accesses of
+all statements, to the mean."""
 _FEW_TAKE_LONGER = "accesses of few thread blocks take longer than those of the others"
 _FEW_READ_MEMORY = "few thread blocks read from memory what the others find in L1"
 _NOTICEABLE = 0.5
@@ -337,7 +337,7 @@ def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles:
             if more * latency > _NOTICEABLE * cycles:
                 raise NoPrediction(_FEW_READ_MEMORY)
         cost = each.cost / len(work.of_cta)
-        if each.uneven > _UNEVEN and (each.uneven - 1) * cost > _NOTICEABLE * cycles:
+        if (each.uneven - 1) * cost > _NOTICEABLE * cycles:
             raise NoPrediction(_FEW_TAKE_LONGER)
 
 

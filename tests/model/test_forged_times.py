@@ -596,6 +596,14 @@ def test_there_is_no_time_where_one_block_s_accesses_take_longer(
         us(count(kernel(body, before=ROOM), 37, 64))
 
 
+def test_there_is_no_time_where_the_accesses_of_half_of_the_blocks_take_longer() -> None:
+    body = f"""and.b32 %r4, %r1, 1; setp.eq.u32 %p1, %r4, 1; selp.u32 %r6, 128, 4, %p1;
+    and.b32 %r5, %r0, 31; mul.lo.u32 %r7, %r5, %r6; mov.u32 %r8, room; add.u32 %r8, %r8, %r7;
+    mov.u32 %r100, 1; {loop(200, "st.shared.u32 [%r8], %r99;")}"""
+    with pytest.raises(NoPrediction, match="few thread blocks take longer"):
+        us(count(kernel(body, before=ROOM), 37, 64))
+
+
 SHORT = BEGIN + loop(40, TURN)
 DONE = f"""
 mov.u64 %d40, flag; mov.u32 %r100, 1; ld.volatile.global.u32 %r8, [%d40];
