@@ -200,7 +200,10 @@ def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("echo 'Segment \033[31mfault' >&2; kill -SEGV $$", r"code -11: Segment \x1b[31mfault"),
+        (
+            "echo 'Segmentation \033[31mfault' >&2; kill -SEGV $$",
+            r"code -11: Segmentation \x1b[31mfault",
+        ),
         ("echo '{}'", "code 0"),
         ("echo '[2]'", "code 0"),
         ("""echo '{"schema": 4}'; exit 143""", "code 143"),

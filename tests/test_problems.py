@@ -205,7 +205,10 @@ def test_a_leaderboard_that_a_file_names_decides(
         ({"yml": "a: &a [1, 1]\ntests: [*a, *a]"}, "has aliases"),
         ({"yml": "tests: 3"}, "does not hold files and tests"),
         ({"yml": re.sub("(?s)tests:.*bench", "tests: []\nbench", TASK)}, "has no tests"),
-        ({"yml": f"{TASK}multi_gpu: true"}, "for several GPUs (multi_gpu), and nvfp4 judges"),
+        (
+            {"yml": f"{TASK}multi_gpu: true"},
+            "for several GPUs (multi_gpu), and nvfp4 judges on one",
+        ),
         ({"yml": f"{TASK}ranking_by: median"}, "ranking_by 'median', not last, mean or geom"),
         ({"yml": TASK.replace("../utils.py", "../none.py")}, "names ../none.py"),
         ({"yml": TASK.replace('"name": "reference.py"', '"name": "other.py"')}, "no reference.py"),

@@ -75,9 +75,10 @@ _received: signal.Signals | None = None
 
 
 def listen() -> None:
-    """Make signals raise KeyboardInterrupt in the main thread from now on."""
+    """Make signals raise KeyboardInterrupt in the main thread from now on, and keep the exit codes
+    of children, which are lost where a parent has let this process ignore SIGCHLD."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, exit codes of children are lost
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _handle_with(_stop)
 
 

@@ -30,7 +30,6 @@ def build_inside(script: Path, capability: tuple[int, int]) -> None:
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
     import torch
 
-    from nvfp4.problems.nvfp4_gemv.layout import small_inputs
     from nvfp4.retarget import extensions
 
     options = options_of_environment()
@@ -46,7 +45,7 @@ def build_inside(script: Path, capability: tuple[int, int]) -> None:
         builder = sys.modules.get("torch.utils.cpp_extension")
         if not (builder and builder.JIT_EXTENSION_VERSIONER.entries):
             with _on_host():
-                names["custom_kernel"](() if options.problem else small_inputs())
+                names["custom_kernel"](_inputs(options.problem))
 
 
 def _on_host() -> contextlib.AbstractContextManager[object]:
@@ -74,6 +73,15 @@ def _on_host() -> contextlib.AbstractContextManager[object]:
             return func(*map(here, args), **named)
 
     return OnHost()
+
+
+def _inputs(problem: str) -> tuple[object, ...]:
+    """Return inputs for a call that only builds; empty if no small case is known."""
+    if problem:
+        return ()
+    from nvfp4.problems.nvfp4_gemv.layout import small_inputs
+
+    return small_inputs()
 
 
 if __name__ == "__main__":

@@ -181,9 +181,8 @@ def summarise(console: Console, tally: Tally, out: Path | None, stopped: bool) -
             Column("B200 pred. us", predicted, note=predicted_note),
             Column("B200 >= us", [microseconds(us) for us, _ in least], 1, note=bound_note),
         ]
-        _show(
-            console, f"The least predicted times{_by_what(*(line for _, line in least))}", columns
-        )
+        how = _by_what(*(line for _, line in least))
+        _show(console, f"The least predicted times{how}", columns)
     if tally.causes:
         causes = tally.causes.most_common()
         columns = [

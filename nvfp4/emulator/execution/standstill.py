@@ -131,12 +131,15 @@ class Standstill:
         times = int(runs.max()) // max(1, group.warps)
         done = int(self.batch.numbers.min())
         x, y, z = self.batch.launch.asked.grid
-        rounds = f"{times:,} rounds of this loop, in " if times > 1 else ""
-        doubt = "does the loop's condition ever become false? If it does, " if times > 1 else ""
+        place = f"CTA {done} of {x * y * z}"
+        hint = "the shape is too large to be emulated in the time limit"
+        if times > 1:
+            place = f"{times:,} rounds of this loop, in {place}"
+            hint = f"does the loop's condition ever become false? If it does, {hint}"
         return RunawayKernel(
-            f"the kernel is still running after {seconds:.0f} s: {rounds}CTA {done} of {x * y * z}",
+            f"the kernel is still running after {seconds:.0f} s: {place}",
             where=site.lane(self.batch, int(group.lanes[0])).location(),
-            hint=f"{doubt}the shape is too large to be emulated in the time limit",
+            hint=hint,
             arguments={"seconds": round(seconds), "cpu_s": round(cpu_s)},
         )
 

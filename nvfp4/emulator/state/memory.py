@@ -116,8 +116,8 @@ class GlobalMemory:
             return f"byte {address} from a null pointer" if address else "a null pointer"
         found = self.nearest(address)
         if found is None or not _meant(*found):
-            nobody = "an address where no tensor of the GPU is alive"
-            return self._freed_at(address) or nobody + _as_negative(self.buffers, address)
+            unknown = "an address where no tensor of the GPU is alive"
+            return self._freed_at(address) or unknown + _as_negative(self.buffers, address)
         buffer, offset = found
         if not 0 <= offset < buffer.nbytes and (freed := self._freed_at(address)):
             return freed

@@ -75,7 +75,9 @@ class OptionalCUDAGuard {
 }  // namespace c10::cuda
 
 namespace at {
-inline std::optional<c10::Device> device_of(const Tensor& tensor) { return tensor.device(); }
+inline std::optional<c10::Device> device_of(const Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor.device()) : std::nullopt;
+}
 }  // namespace at
 #endif
 
