@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,20 @@ def stop_tree(root: int) -> list[int]:
         for pid in new:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
+        end = time.monotonic() + 1
+        while any(map(_moves, new)) and time.monotonic() < end:
+            time.sleep(0.0005)
         stopped += new
     return stopped
+
+
+def _moves(pid: int) -> bool:
+    """Return whether a thread of a process is not stopped yet, and may be within `fork`, whose
+    child its parent's signal no longer reaches."""
+    with contextlib.suppress(OSError):
+        states = [Path(task, "stat").read_text() for task in os.scandir(f"/proc/{pid}/task")]
+        return any(state.rpartition(")")[2][1] not in "TtZX" for state in states)
+    return False
 
 
 def kill_tree(process: Any) -> None:
