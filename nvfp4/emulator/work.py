@@ -30,6 +30,10 @@ CHAINED, CHAINED_LOADS, CHAINED_COPIES, _EMPTIED = -1, -2, -3, -4
 whose L1 is emptied."""
 _COPIED_A_CYCLE = 80
 """Bytes that the copy engine of an SM moves at most, about."""
+FRESH = 1 << 40
+"""Added to a statement's position, for the sectors that nothing had touched before."""
+_USUAL = 0.8
+"""The least share of a thread block's fresh sectors that those drawn would fetch, too."""
 ANYWHERE = -5
 """The same, for what has parted lanes of a warp."""
 _LOADS = re.compile(
@@ -85,6 +89,9 @@ class Asked(Record, frozen=False):
     """Bytes that the copy engine moved, in whole sectors."""
     uneven: float = 1.0
     """Cycles, or sectors, of an execution: the most of any thread block, over the mean."""
+    alone: float = 0.0
+    """Executions by a warp that may wait for fresh sectors where it is not so in thread blocks that
+    were drawn: the most in any thread block."""
     sampled: Sampled | None = None
     """None if no thread block that was drawn has executed the statement."""
 
@@ -249,12 +256,21 @@ class WorkCounter(Record, frozen=False):
         copied = max(self._most.pop(CHAINED_COPIES, {0: 0}).values())
         of_blocks = np.array([warps[list(kind)].sum(axis=0) for kind in ctas])
         of_kind = Counter(self._of_cta.values())
+        fresh = {key - FRESH: self._most.pop(key) for key in [*self._most] if key > FRESH}
         for start, most in self._most.items():
-            runs = of_blocks[:, [abs(start) in each for each in starts]].sum(axis=1).tolist()
+            blocks = [abs(start) in each for each in starts]
+            runs = of_blocks[:, blocks].sum(axis=1).tolist()
             whole = sum(runs[kind] * times for kind, times in of_kind.items())
             rate = max(cycles / max(runs[kind], 1) for kind, cycles in most.items())
             each = self.asked[abs(start)]
             each.uneven = max(each.uneven, rate * whole / max(self._total[start], 1))
+            if each.sampled:
+                usual = each.sampled.first * each.sectors / max(whole, 1)
+                times = warps[:, blocks].sum(axis=1).max()
+                for kind, sectors in fresh.get(start, {}).items():
+                    known = usual * runs[kind]
+                    if known < _USUAL * sectors:
+                        each.alone = max(each.alone, min(sectors, times) * (1 - known / sectors))
         return Work(
             warps, ctas, self._of_cta, starts, asked, self.waits, self.timed,
             self.updates.found(), self.updates.requests, tensor_cycles, chained, loaded, copied,

@@ -37,7 +37,7 @@ _MOST_S = 20.0
 
 USUAL = """
 state.native.visit_global uint64[1] int64[1] int64 int64 uint64[1] uint64[1] int64[1] uint8[1] \
-int64 int64 int64[1]
+int64 int64 int64[2]
 state.native.gather uint64[1] uint32[2]
 state.native.scatter uint64[1] uint16[2]
 state.native.shuffle int64 uint32[2] uint32[2] uint32[2] uint32[2] bool[2]

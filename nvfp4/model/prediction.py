@@ -324,21 +324,18 @@ def _check_sampled(gpu: Gpu, work: Work, executed: list[dict[int, int]], cycles:
 
     executed: of each kind of warp, how often each statement.
     """
-    dram_latency = gpu.dram_latency_ns * gpu.cycles_per_ns
+    dram_latency, waited = gpu.dram_latency_ns * gpu.cycles_per_ns, 0.0
     for start, each in work.asked.items():
         most, drawn = max(row.get(start, 0) for row in executed), each.sampled
         if drawn:
             share = drawn.first_requests
             more = most * (min(1.0, drawn.uneven * share) - share) * (drawn.uneven > _UNEVEN)
-            missed = each.fresh - drawn.first * each.sectors
-            if missed > _MOST_MISSED * each.fresh:
-                more = max(more, min(most, missed))
-            latency = dram_latency if each.fresh else gpu.l2_latency
-            if more * latency > _NOTICEABLE * cycles:
-                raise NoPrediction(_FEW_READ_MEMORY)
+            waited += max(more, each.alone) * (dram_latency if each.fresh else gpu.l2_latency)
         cost = each.cost / len(work.of_cta)
         if (each.uneven - 1) * cost > _NOTICEABLE * cycles:
             raise NoPrediction(_FEW_TAKE_LONGER)
+    if waited > _NOTICEABLE * cycles:
+        raise NoPrediction(_FEW_READ_MEMORY)
 
 
 def _copy_latency(gpu: Gpu, work: Work) -> float:
@@ -479,15 +476,9 @@ def _all_ctas(
 
 
 def simulated(
-    gpu: Gpu,
-    table: list[Use],
-    traces: list[Trace],
-    kinds: list[tuple[int, ...]],
-    of_cta: Array,
-    resident: int,
-    ctas: int,
-    clean: bool,
-) -> Simulated:
+    gpu: Gpu, table: list[Use], traces: list[Trace], kinds: list[tuple[int, ...]], of_cta: Array,
+    resident: int, ctas: int, clean: bool,
+) -> Simulated:  # fmt: skip
     """Return the cycles of an SM that runs the CTAs `of_cta` of a grid of `ctas`, and what they are
     spent on; see `multiprocessor.simulate`.
 
@@ -496,21 +487,13 @@ def simulated(
     active = min(ctas, gpu.sms)
     curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
     port_bytes = float(min(gpu.l2_port_bytes, gpu.l2_gbps / gpu.cycles_per_ns / active))
+    starting = active * gpu.cta_dispatch_ns * gpu.cycles_per_ns
+    ends = np.cumsum([0, *(each.steps.size for each in traces)]).astype(np.int64)
     finish, by_code, by_reason, _ = simulate(
-        *columns(table),
-        np.concatenate([each.steps for each in traces]),
-        np.cumsum([0, *(each.steps.size for each in traces)]).astype(np.int64),
-        np.array(kinds, np.int64),
-        of_cta,
-        resident,
-        active * gpu.cta_dispatch_ns * gpu.cycles_per_ns,
-        float(gpu.cta_start),
-        ctas / gpu.sms / of_cta.size,
-        *curve,
-        gpu.l2_latency,
-        port_bytes,
-        gpu.branch,
-    )
+        *columns(table), np.concatenate([each.steps for each in traces]), ends,
+        np.array(kinds, np.int64), of_cta, resident, starting, float(gpu.cta_start),
+        ctas / gpu.sms / of_cta.size, *curve, gpu.l2_latency, port_bytes, gpu.branch,
+    )  # fmt: skip
     if finish < 0:
         raise NoPrediction("the model does not follow how the warps of a thread block wait")
     return float(finish), by_code, by_reason

@@ -729,6 +729,14 @@ def test_there_is_no_time_for_what_cannot_be_foreseen(why: str, text: str) -> No
         us(count(text, 8, {"async": 1, "between shared": 1, FEW: 32}.get(why, 256)))
 
 
+def test_there_is_no_time_where_loads_of_one_block_wait_in_many_statements() -> None:
+    """Each statement has a line of its own, which the other thread blocks fetch once."""
+    chain = "".join(CHAIN.format("%r99").replace("%d3]", f"%d3+{128 * n}]") for n in range(16))
+    begin = "setp.eq.u32 %p1, %r1, 77; selp.u32 %r7, 4190208, 0, %p1; mov.u32 %r11, 0;"
+    with pytest.raises(NoPrediction, match=FEW):
+        us(count(kernel(f"{begin} {loop(25, chain)} mov.u32 %r100, %r11;"), 148, 32))
+
+
 @pytest.mark.parametrize(
     ("waited", "host", "more_us"),
     [(3, Host(), 32.4), (0, Host(last_waits=1), 8.1), (0, Host(operators=4), 10)],

@@ -16,7 +16,7 @@ from nvfp4.emulator.state.global_races import FENCES, Found, Who, who_left
 from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, READ_LATE, WINDOW_SHIFT, WRITTEN
 from nvfp4.emulator.state.tally import Requests
-from nvfp4.emulator.work import DrawnCtas
+from nvfp4.emulator.work import FRESH, DrawnCtas
 from nvfp4.records.launch import Buffer, View
 from nvfp4.records.texts import short_name
 
@@ -192,8 +192,8 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
 def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: int) -> None:
     memory, nbytes, address = batch.memory, access.nbytes, requests.address
     mark = flag | READ_LATE if flag == READ and batch.triggered else flag
-    spent = np.zeros(batch.grid.ctas, np.int64)
-    bad, sectors, fresh = native.visit_global(
+    spent = np.zeros((2, batch.grid.ctas), np.int64)
+    bad = native.visit_global(
         address, requests.request, nbytes, access.alignment, memory.starts, memory.ends,
         memory.sector0, memory.touched, mark if access.counted else 0, batch.grid.warps, spent
     )  # fmt: skip
@@ -214,6 +214,7 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         check_order_of_launches(batch, access.site, address, nbytes, requests.lane, flag)
     if access.counted:
         traffic, work, start = batch.traffic, batch.launch.work, access.site.instruction.start
+        sectors, fresh = spent.sum(axis=1).tolist()
         traffic.sectors_requested += sectors * requests.copies
         count = requests.copies * int(np.count_nonzero(begin_of_runs(requests.request)))
         traffic.global_requests += count
@@ -225,8 +226,9 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         asked.sectors += sectors * requests.copies
         asked.fresh += fresh
         if requests.copies > 1:  # all CTAs do the same
-            spent[:] = sectors * requests.copies // spent.size
-        work.spend(start, spent)
+            spent[:] = [[sectors * requests.copies // spent.shape[1]], [fresh]]
+        work.spend(start, spent[0])
+        work.spend(start + FRESH, spent[1])
         if work.samples:
             drawn, copies = batch.kept(DrawnCtas), requests.copies
             drawn.note(start, nbytes, address, requests.request, copies)

@@ -73,14 +73,12 @@ def visit_global(  # type: ignore[no-untyped-def]
 
     starts, ends: sorted buffers. sector0: a buffer's first place in `touched`, in which `flag` is
     set for each sector. request: lanes with equal neighbours form one request. spent: gets the
-    sectors of each CTA of `warps` requests. Returns (faulty lane or -1, sectors over all requests,
-    those of them that had no flag).
+    sectors of each CTA of `warps` requests, and those of them that had no flag, int64[2, CTAs].
+    Returns the faulty lane or -1.
     """
     seen = np.empty(32 * (2 + nbytes // 32), np.int64)
     count = 0
     highest = np.int64(-1)
-    sectors = 0
-    fresh = 0
     current = np.int64(-1)
     buffers = starts.shape[0]
     hint = 0
@@ -89,7 +87,7 @@ def visit_global(  # type: ignore[no-untyped-def]
     for i in range(address.shape[0]):
         a = address[i]
         if a & mask != 0:
-            return i, sectors, fresh
+            return i
         if hint >= buffers or a < starts[hint] or a + size > ends[hint] or a + size < a:
             low, high = 0, buffers
             while low < high:
@@ -100,10 +98,10 @@ def visit_global(  # type: ignore[no-untyped-def]
                     high = middle
             hint = low - 1
             if hint < 0 or a + size > ends[hint] or a + size < a:
-                return i, sectors, fresh
+                return i
         if request[i] != current:
             current = request[i]
-            cta = current // warps % spent.shape[0]
+            cta = current // warps % spent.shape[1]
             count = 0
             highest = np.int64(-1)
         first = sector0[hint] + np.int64((a >> np.uint64(5)) - (starts[hint] >> np.uint64(5)))
@@ -121,11 +119,10 @@ def visit_global(  # type: ignore[no-untyped-def]
                     continue
             seen[count] = sector
             count += 1
-            sectors += 1
-            spent[cta] += 1
-            fresh += touched[sector] == 0
+            spent[0, cta] += 1
+            spent[1, cta] += touched[sector] == 0
             touched[sector] |= flag
-    return -1, sectors, fresh
+    return -1
 
 
 @loop
