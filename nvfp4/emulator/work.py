@@ -221,6 +221,10 @@ class WorkCounter(Record, frozen=False):
                 most[each] = max(most[each], of_cta)
         self._spent.clear()
 
+    def runs_of_a_cta(self) -> Array:
+        """Return how often each warp of the first CTA ran each block, int64[warps, blocks]."""
+        return np.array([self._warps[kind] for kind in next(iter(self._ctas), ())])
+
     def look(self, start: int, first: int, address: Array) -> None:
         """Record that threads, one of which is `first`, read memory that others may write
         meanwhile. Reading the same addresses again counts as waiting. start: the statement's

@@ -132,7 +132,7 @@ def test_a_sum_that_is_the_same_in_every_order_but_for_rounding_is_right(
     assert cause_of(worlds, out) is None
 
 
-# Thread 0 draws a ticket before the other warps of its CTA have written; the last one adds up.
+# A thread draws a ticket before the other warps of its CTA have written; the last one adds up.
 TICKET_TOO_EARLY = """
 mov.u32 %r9, %ctaid.x; shl.b32 %r10, %r9, 6; add.u32 %r10, %r10, %r0; mul.wide.u32 %d1, %r10, 4;
 add.u64 %d1, %q1, %d1; add.u32 %r11, %r0, 1; st.volatile.global.u32 [%d1], %r11; membar.gl;
@@ -148,10 +148,12 @@ END:
 """
 
 
+@pytest.mark.parametrize("earlier", ["", "bar.sync 0;", "bar.sync 0; bar.sync 0;"])
+@pytest.mark.parametrize("drawer", [0, 32])
 @pytest.mark.parametrize("barrier", [True, False])
-def test_a_ticket_is_drawn_behind_a_barrier(barrier: bool) -> None:
+def test_a_ticket_is_drawn_behind_a_barrier(barrier: bool, drawer: int, earlier: str) -> None:
     worlds, out = Worlds(), words(64)
-    body = TICKET_TOO_EARLY
+    body = earlier + TICKET_TOO_EARLY.replace("%p1, %r0, 0;", f"%p1, %r0, {drawer};")
     if barrier:
         body = body.replace("mov.u32 %r12, s;", "bar.sync 0; mov.u32 %r12, s;")
     shared = ".shared .align 4 .b8 s[4];"

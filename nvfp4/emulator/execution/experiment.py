@@ -390,6 +390,16 @@ def late_blocks(kernel: CompiledKernel, order: Order) -> frozenset[int]:
     return frozenset(number for number, each in enumerate(late) if each)
 
 
+def drawing(kernel: CompiledKernel, runs: Array) -> tuple[int, int]:
+    """Return `Order.drawing`: of the blocks with a ticket, or something else upon which other CTAs
+    may act, the one that the fewest warps run, and the first of these. runs: see
+    `WorkCounter.runs_of_a_cta`."""
+    warps = np.count_nonzero(runs.reshape(-1, len(kernel.blocks)), axis=0)
+    telling = [n for n, each in enumerate(kernel.blocks) if any(map(_tells_the_grid, each.code))]
+    draws = min((n for n in telling if warps[n]), key=warps.__getitem__, default=None)
+    return (0, -1) if draws is None else (int((runs[:, draws] > 0).argmax()), draws)
+
+
 def _overwrites(instruction: Instruction) -> bool:
     """Return whether it is an exchange, or a store that others see at once."""
     discards = instruction.parts[0] == "st" or "exch" in instruction.parts

@@ -58,11 +58,13 @@ class Scheduler:
         self._weights = np.stack(weights, axis=1)[:, :, None]
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
-        grid = batch.grid
-        self._turns = batch.launch.order.turns(
+        grid, order = batch.grid, batch.launch.order
+        self._turns = order.turns(
             grid.cta, grid.warp - grid.cta * grid.warps, grid.ctas, grid.warps, batch.cluster_size
         )
         self._place_by_turn(np.flatnonzero(batch.alive), 0)
+        self._draws = order.drawing[1] if order.number == 3 else -1
+        self._drawn = np.zeros(grid.ctas, np.bool_)
         self._stirred = False
         self._progress = False
         self._steps = 0
@@ -72,9 +74,9 @@ class Scheduler:
         self._vain_polls = 0
         self._left = -1  # the place at which a group that has polled in vain goes on, after a sleep
         # Where warps have turns, one that reads what others wrote is not to wait for them.
-        self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
-        self._late = late_blocks(kernel, batch.launch.order)
-        self._random = random.Random(0) if batch.launch.order.late == "told" else None
+        self._patience = 0 if order.number == 0 else PATIENCE
+        self._late = late_blocks(kernel, order)
+        self._random = random.Random(0) if order.late == "told" else None
         self._waiting: set[int] = set()
         self._favoured = False
         # The turn that goes on while another one waits, and the step at which that began.
@@ -252,6 +254,8 @@ class Scheduler:
     def _count(self, number: int, group: Group) -> None:
         """Count that a group runs a block."""
         self.runs[number] += group.warps
+        if number == self._draws:
+            self._drawn[self.batch.grid.cta[group.lanes]] = True
         warps = slice(None) if group.full else group.each_warp
         self.runs_of_warps[number, warps] += 1
         if self.batch.launch.work.samples:
@@ -295,10 +299,21 @@ class Scheduler:
             self._stirred = bool(self.held)
             released, signals.released = signals.released, []
             for lanes, block in released:
+                if self._draws >= 0:
+                    self._fall_behind(lanes)
                 self._place_by_turn(lanes, block)
             self._changed_at = now
         elif self._standstill.changes[number]:
             self._changed_at = now
+
+    def _fall_behind(self, lanes: Array) -> None:
+        """Give lanes that have passed a barrier a turn after those of all CTAs that have not, where
+        their CTA has not drawn yet; CTAs that were the last then come first."""
+        assert self._turns is not None
+        turns, ctas = self._turns[lanes], self.batch.grid.ctas
+        moves = (turns > 0) & ~self._drawn[self.batch.grid.cta[lanes]]
+        behind = 2 * ctas * ((turns - 1) // ctas + 1) + 1 - turns
+        self._turns[lanes] = np.where(moves, behind, turns)
 
     def _refuse_starvation(self, place: int, group: Group) -> None:
         """Raise if threads poll, between barriers or stores to shared memory, what CTAs that have
