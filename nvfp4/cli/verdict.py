@@ -1,6 +1,7 @@
 """The verdict on a submission, and the JSON object it becomes."""
 
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, field, fields, replace
@@ -348,8 +349,8 @@ def ranked(values: Sequence[float | None], ranking_by: str = "geom") -> float | 
 
 
 def unescape(text: str) -> str:
-    """Return a value of the result pipe with its line breaks."""
-    return text.replace("\\n", "\n")
+    """Return a value of the result pipe with its line breaks and backslashes."""
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
 
 
 _times = ("mean", "median", "std", "err", "best", "worst")

@@ -218,7 +218,8 @@ class Gpu:
         kernels, clean = [], asked.flush == "clean"
         for cost in merged(call.costs)[:most_kernels]:
             plain = _plain_cost(cost, asked.texts)
-            counting.add_times(plain, cost, GPUS[asked.model], clean)
+            if call.also != _shares:
+                counting.add_times(plain, cost, GPUS[asked.model], clean)
             other = call.others[cost.entry, cost.ptx]
             if other is not None:
                 counting.advise([plain], plain["predicted"]["us"], [other], asked.model, clean)
@@ -516,6 +517,8 @@ def _listed(names: list[str]) -> str:
 def _predicted(call: _Call) -> dict[str, Any]:
     """Return the predicted time of a call on another GPU, or why there is no prediction."""
     request = call.request
+    if call.also == _shares:
+        return no_prediction(request.model, "kernels may use memory of the host")
     try:
         found = predict(GPUS[request.model], call.counts, request.flush == "clean", call.host)
     except NoPrediction as error:

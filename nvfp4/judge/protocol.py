@@ -25,6 +25,9 @@ class Exit(IntEnum):
     TIMED_OUT = 114
 
 
+_TEXTS = (".error", ".message", ".output", ".unverified")
+"""The ends of keys of texts; other values are JSON, words and numbers."""
+
 streamed_bytes = sys.maxsize
 """The capacity of a pipe that is read while the judge runs: unlimited."""
 
@@ -61,10 +64,11 @@ class ResultPipe:
     def write(
         self, key: str, value: object, longest_bytes: int | None = None, essential: bool = False
     ) -> bool:
-        """Write a line, in which line breaks become a literal backslash-n. Returns whether there
-        was room."""
+        """Write a line, in which line breaks become a literal backslash-n, and the backslashes of
+        texts two. Returns whether there was room."""
         limit = self.longest_value_bytes if longest_bytes is None else longest_bytes
-        encoded = escape(str(value)).encode("utf-8", "replace")
+        text = str(value).replace("\\", "\\\\") if key.endswith(_TEXTS) else str(value)
+        encoded = escape(text).encode("utf-8", "replace")
         if len(encoded) > limit:
             cut = encoded[: limit - 20].decode("utf-8", "ignore")
             encoded = f"{cut} ... (cut)".encode()

@@ -47,6 +47,7 @@ def counted(launch: Launch, report: LaunchReport) -> Counted:
 def sampled(cost: KernelCost) -> Counted:
     """Return a launch of which only some CTAs ran, for their costs."""
     assert cost.work is not None
+    read = (n.fresh for at, n in cost.work.asked.items() if cost.work.opcodes[at].startswith("ld"))
     return Counted(
         ptx=cost.ptx,
         kernel=cost.entry,
@@ -55,6 +56,7 @@ def sampled(cost: KernelCost) -> Counted:
         shared_bytes=cost.shared_bytes,
         work=cost.work,
         tensor_cycles=cost.report().tensor_cycles,
+        read_bytes=SECTOR_BYTES * sum(read),
     )
 
 

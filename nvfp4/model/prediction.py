@@ -35,6 +35,8 @@ _REGISTER_UNIT = 256
 _SHARED_UNIT = 128
 _SCHEDULERS = 4
 _TENSOR_MEMORY = ("UTC", "LDTM", "STTM")
+_FED = ("UBLKCP", "UTMALDG"), ("UTC",)
+"""The instructions that feed tensor cores, and those that run on them."""
 _MOST_KERNELS = 8
 _MOST_DIFFERENT = 64
 """Most different kernels of a call: each takes the assembler a tenth of a second."""
@@ -219,9 +221,9 @@ _BOUNDS = {
 
 
 def bound_of(gpu: Gpu, parts: dict[str, float], kernels: list[KernelTime]) -> str:
-    """Describe the part that takes most of a call's time, apart from the launch."""
-    largest = max((r for r in parts if r != "launch"), key=parts.__getitem__, default="launch")
-    text = _BOUNDS[largest]
+    """Describe the part that takes most of a call's time, apart from its first launch."""
+    over = {**parts, "launch": parts["launch"] - gpu.launch_us}
+    text = _BOUNDS[max(over, key=over.__getitem__)]
     busy = max((each.sms for each in kernels), default=0)
     if busy < 0.7 * gpu.sms:
         text += f", on {busy} of {gpu.sms} SMs"
@@ -244,9 +246,9 @@ def kernel_time(
     accesses = _accesses(asked)
     times = _executed(work, traces)
     executions = _memory_executions(code, times)
-    if without:
-        left_out = {n for n, i in enumerate(code.instructions) if lines.of(i.statement) in without}
-        traces = [each.without(left_out) for each in traces]
+    left_out = [n for n, i in enumerate(code.instructions) if lines.of(i.statement) in without]
+    if left_out:
+        traces = [each.without(set(left_out)) for each in traces]
     warps = len(work.ctas[0])
     ctas = math.prod(asked.grid)
     busiest = -(-ctas // gpu.sms)
@@ -270,9 +272,13 @@ def kernel_time(
     (cycles, by_code, by_reason), of_cta = max(found_times, key=lambda each: each[0][0])
     spent = {r: each for r, each in zip(REASONS, by_reason.tolist(), strict=True) if each}
     tensor = pipelined(gpu, asked, accesses, resident, clean)
-    for least in (tensor, {"atomics": atomics_ns(gpu, code, work, ctas) * gpu.cycles_per_ns}):
-        if sum(least.values()) > cycles:
-            spent, cycles, by_code = least, sum(least.values()), np.zeros_like(by_code)
+    atomics = {"atomics": atomics_ns(gpu, code, work, ctas) * gpu.cycles_per_ns}
+    for least, names in ((tensor, _FED[tensor.keys() >= {"tensor"}]), (atomics, ("ATOM", "RED"))):
+        theirs = times * [each.name.startswith(names) for each in code.instructions]
+        theirs = theirs / max(theirs.sum(), 1)
+        needed = sum(least.values()) * (1 - theirs[left_out].sum())
+        if needed > cycles:
+            spent, cycles, by_code = least, needed, needed * theirs
     _check_sampled(gpu, work, executed, cycles)
     if turns.loads() * gpu.l2_latency > _NOTICEABLE * cycles:
         raise NoPrediction("warps take turns to wait for memory")
@@ -302,7 +308,7 @@ def _check_followed(asked: Counted, meetings: Meetings, lines: Lines) -> None:
     if asked.undefined:
         raise NoPrediction(f"no manual says what a GPU does: {asked.undefined}")
     if work.waits:
-        raise NoPrediction("threads of a launch wait for each other by flags, or do others' work")
+        raise NoPrediction("threads may wait for each other by flags, or do others' work")
     # Barriers of libcu++ read %globaltimer while they wait.
     if work.timed and ("%clock" in asked.ptx or not work.runs("mbarrier.t")):
         raise NoPrediction("the kernel reads a clock, by which it can wait")

@@ -172,9 +172,11 @@ def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, 
 
 
 def _sentence(error: BaseException) -> str:
-    """Return the last line of a traceback: the error's type and message."""
+    """Return the last line of a traceback without notes: the error's type and message."""
     try:
-        return traceback.format_exception_only(error)[-1].strip()
+        told = traceback.TracebackException(type(error), error, None)
+        told.__notes__ = None
+        return list(told.format_exception_only())[-1].strip()
     except Exception:  # a class of the submission's own may fail at its own message
         return type(error).__name__
 

@@ -112,8 +112,8 @@ def kernel_notes(kernel: Kernel) -> Iterator[str]:
         )
     elif kernel.local_bytes:
         yield (
-            f"{kernel.local_bytes} bytes of each thread lie in local memory: an array whose index "
-            "the compiler does not know cannot be kept in registers; unroll the loop over it"
+            f"{kernel.local_bytes} bytes of each thread lie in local memory: what printf takes, or "
+            "an array whose index the compiler does not know; unroll the loop over such an array"
         )
 
 

@@ -59,7 +59,8 @@ def kernel_heading(kernel: Kernel) -> Iterator[str]:
             "all of them"
         )
     if kernel.predicted is not None:
-        yield f"{kernel.predicted.gpu}, predicted by a model: {kernel.predicted.text}"
+        alone = f"{kernel.predicted.gpu}, one launch alone, predicted by a model: "
+        yield alone + kernel.predicted.text
     if kernel.assembled_registers is None:
         yield "registers a thread are not known: no ptxas here takes this PTX"
     if kernel.total("tensor_cycles"):

@@ -191,7 +191,7 @@ def _log_columns(entries: Sequence[Entry], usual: str) -> list[Column]:
         Column("B200\n>= us", bounds, 2, note=bound_note),
         Column("counts", whose, 1, right=False, note=unverified_note),
         Column("best", marks, 1, right=False, note="* the fastest that passed on its device"),
-        Column("other shapes", others, 6, right=False, note="instead of the contest's benchmarks"),
+        Column("other shapes", others, 6, right=False, note="instead of nvfp4_gemv's benchmarks"),
         Column("device", [one_line(each.device or "") for each in entries], 4, right=False),
     ]
 

@@ -342,7 +342,7 @@ def judged(process: ProcessResult) -> ProcessResult:
     if no_case := re.match(r"line \d+ of \S*cases\.txt: (.*)", reason):
         raise SetupError(f"there is no such case: {no_case[1]}", "Name other sizes.", "usage")
     if reason.startswith("the problem's own code"):
-        hint = "docs/problems.md says what its folder must hold."
+        hint = "docs/problems.md says what its folder must hold; a case needs all of its sizes."
     raise SetupError(f"the judge could not start: {reason}", hint, "setup.judge")
 
 

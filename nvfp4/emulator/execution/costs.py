@@ -61,22 +61,14 @@ def cost_of(
         raise state.fault
     x, y, z = asked.grid
     builder = _Lines(compiled, runs, tally, x * y * z / ran)
+    lines = sorted(builder.lines.values(), key=lambda each: (each.file or "", each.line or 0))
     return KernelCost(
-        kernel=short_name(asked.kernel),
-        entry=asked.kernel,
-        grid=asked.grid,
-        block=asked.block,
-        shared_bytes=state.shared_bytes - SHARED_BASE,
-        local_bytes=compiled.program.local_bytes,
-        ctas_run=ran,
-        ctas_total=x * y * z,
-        launches=1,
-        instructions=sum(line.instructions for line in builder.lines.values()),
-        lines=sorted(builder.lines.values(), key=lambda each: (each.file or "", each.line or 0)),
-        ptx=asked.ptx,
-        ptx_lines=builder.ptx_lines,
+        kernel=short_name(asked.kernel), entry=asked.kernel, grid=asked.grid, block=asked.block,
+        shared_bytes=state.shared_bytes - SHARED_BASE, local_bytes=compiled.program.local_bytes,
+        ctas_run=ran, ctas_total=x * y * z, launches=1, lines=lines, ptx=asked.ptx,
+        instructions=sum(each.instructions for each in lines), ptx_lines=builder.ptx_lines,
         work=state.work.work(statements(compiled)),
-    )
+    )  # fmt: skip
 
 
 class _Lines:

@@ -366,24 +366,13 @@ def state_before(
         x, y, z = block
         clocks = clocks_of(math.prod(cluster), -(-x * y * z // 32))
         races = GlobalRaces(memory, math.prod(grid), clocks, list(watch))
+    shared_base = RESERVED_FOR_GROUPS if uses_reserved else SHARED_BASE
+    hazards = Hazards(list(met), memory, order.early)
     return LaunchState(
-        asked,
-        program,
-        cluster,
-        parameters=raw,
-        symbols=symbols,
-        shared_base=RESERVED_FOR_GROUPS if uses_reserved else SHARED_BASE,
-        shared_bytes=total_shared,
-        memory=memory,
-        check=check,
-        hazards=Hazards(list(met), memory, order.early),
-        races=races,
-        tracks_memory=compiled.tracks_memory,
-        apart=compiled.apart,
-        order=order,
-        tally=tally,
+        asked, program, cluster, raw, symbols, shared_base, total_shared, memory, check, hazards,
+        compiled.apart, races, tracks_memory=compiled.tracks_memory, order=order, tally=tally,
         work=WorkCounter(asked.samples),
-    )
+    )  # fmt: skip
 
 
 def _batch_size(state: LaunchState) -> int:
@@ -430,22 +419,15 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
     work = state.work.work(statements(compiled))
     # Only predictions need it.
     work.spread = state.memory.spread() if state.work.samples else 1.0
+    sectors = (touched, touched & READ, touched & WRITTEN)
+    distinct, read, written = (int(np.count_nonzero(each)) for each in sectors)
     return LaunchReport(
-        kernel=state.asked.kernel,
-        grid=state.asked.grid,
-        block=state.asked.block,
-        shared_bytes=state.shared_bytes - SHARED_BASE,
-        ctas_run=ctas,
-        ctas_total=ctas,
-        warp_instructions=dict(sorted(kinds.items())),
-        sectors_distinct=int(np.count_nonzero(touched)),
-        sectors_read=int(np.count_nonzero(touched & READ)),
-        sectors_written=int(np.count_nonzero(touched & WRITTEN)),
-        **vars(state.traffic),
-        output="".join(state.output),
-        findings=state.findings.records(state.asked.kernel),
-        work=work,
-    )
+        kernel=state.asked.kernel, grid=state.asked.grid, block=state.asked.block,
+        shared_bytes=state.shared_bytes - SHARED_BASE, ctas_run=ctas, ctas_total=ctas,
+        warp_instructions=dict(sorted(kinds.items())), sectors_distinct=distinct,
+        sectors_read=read, sectors_written=written, output="".join(state.output), work=work,
+        findings=state.findings.records(state.asked.kernel), **vars(state.traffic),
+    )  # fmt: skip
 
 
 def statements(compiled: CompiledKernel) -> list[dict[int, str]]:

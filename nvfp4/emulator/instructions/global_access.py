@@ -179,7 +179,7 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
     elif shape[0] == 1:
         requests = Requests(flat, grid.warp[:threads], grid.ctas, lambda i: i)
     else:
-        requests = Requests(flat, grid.lane[: grid.ctas], grid.warps, lambda i: i * threads)
+        requests = Requests(flat, grid.warp[::threads], grid.warps, lambda i: i * threads)
     _visit(batch, access, requests, READ, group.lanes.size)
     races = batch.launch.races
     if races is not None and races.concerns(flat):
@@ -226,7 +226,7 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         asked.sectors += sectors * requests.copies
         asked.fresh += fresh
         if requests.copies > 1:  # all CTAs do the same
-            spent[:] = [[sectors * requests.copies // spent.shape[1]], [fresh]]
+            spent[0] = sectors * requests.copies // spent.shape[1]
         work.spend(start, spent[0])
         work.spend(start + FRESH, spent[1])
         if work.samples:

@@ -177,19 +177,10 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
     memory, shared = at.batch.memory, at.batch.shared
     place = offset % shared.stride + shared.base
     sectors, fresh = _copy_rows(
-        first,
-        shared.host_address + offset - place,
-        place + skipped,
-        _four(counts, 1),
-        _four(steps, 0),
-        _four(pitches, 0),
-        inner,
-        *_SWIZZLES[tile.swizzle][1:],
-        flag == READ,
-        memory.touched,
-        memory.sector_base(index),
-        flag,
-    )
+        first, shared.host_address + offset - place, place + skipped, _four(counts, 1),
+        _four(steps, 0), _four(pitches, 0), inner, *_SWIZZLES[tile.swizzle][1:], flag == READ,
+        memory.touched, memory.sector_base(index), flag,
+    )  # fmt: skip
     at.batch.traffic.sectors_requested += sectors
     work, place, grid = at.batch.launch.work, at.site.instruction.start, at.batch.grid
     work.asked[place].fresh += fresh
