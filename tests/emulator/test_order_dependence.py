@@ -148,7 +148,14 @@ END:
 """
 
 
-@pytest.mark.parametrize("earlier", ["", "bar.sync 0;", "bar.sync 0; bar.sync 0;"])
+ALL_MEET = """
+mov.u32 %r14, met; setp.ne.u32 %p1, %r0, 0; @!%p1 mbarrier.init.shared.b64 [%r14], 64; bar.sync 0;
+mbarrier.arrive.shared.b64 _, [%r14];
+W: mbarrier.try_wait.parity.shared.b64 %p3, [%r14], 0; @!%p3 bra W;
+"""
+
+
+@pytest.mark.parametrize("earlier", ["", "bar.sync 0;", ALL_MEET])
 @pytest.mark.parametrize("drawer", [0, 32])
 @pytest.mark.parametrize("barrier", [True, False])
 def test_a_ticket_is_drawn_behind_a_barrier(barrier: bool, drawer: int, earlier: str) -> None:
@@ -156,7 +163,7 @@ def test_a_ticket_is_drawn_behind_a_barrier(barrier: bool, drawer: int, earlier:
     body = earlier + TICKET_TOO_EARLY.replace("%p1, %r0, 0;", f"%p1, %r0, {drawer};")
     if barrier:
         body = body.replace("mov.u32 %r12, s;", "bar.sync 0; mov.u32 %r12, s;")
-    shared = ".shared .align 4 .b8 s[4];"
+    shared = ".shared .align 4 .b8 s[4]; .shared .align 8 .b64 met;"
     run(worlds, body, words(1), words(20 * 64), out, grid=20, block=64, before=shared)
     assert (out == 20 * (1 + np.arange(64))).all()
     cause = cause_of(worlds, out)

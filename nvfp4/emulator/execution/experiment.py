@@ -328,6 +328,7 @@ def restore(kept: Kept) -> None:
 
 # --- instructions whose effect may depend on the order of threads ----------------------------
 
+_OTHER_SPACES = frozenset(("shared", "local", "param"))
 _CHANGES = frozenset(("and", "or", "xor", "add", "inc", "dec", "min", "max"))
 """Operations of atomics that compute the new value from the old one."""
 
@@ -385,25 +386,33 @@ def late_blocks(kernel: CompiledKernel, order: Order) -> frozenset[int]:
     elif order.late == "told":
         code = kernel.program.code
         late = [block.start > 0 and tells(code[block.start - 1]) for block in kernel.blocks]
+    elif order.number == 3 and order.lead >= 0:
+        late = [any(map(_stores, block.code)) for block in kernel.blocks]
     else:
         return frozenset()
     return frozenset(number for number, each in enumerate(late) if each)
 
 
-def drawing(kernel: CompiledKernel, runs: Array) -> tuple[int, int]:
-    """Return `Order.drawing`: of the blocks with a ticket, or something else upon which other CTAs
-    may act, the one that the fewest warps run, and the first of these. runs: see
-    `WorkCounter.runs_of_a_cta`."""
+def leading_warp(kernel: CompiledKernel, runs: Array) -> int:
+    """Return `Order.lead`: the first warp of those that run the block with a ticket, or something
+    else upon which other CTAs may act; of several such blocks, the last one that the fewest warps
+    run. runs: see `WorkCounter.runs_of_a_cta`."""
     warps = np.count_nonzero(runs.reshape(-1, len(kernel.blocks)), axis=0)
     telling = [n for n, each in enumerate(kernel.blocks) if any(map(_tells_the_grid, each.code))]
-    draws = min((n for n in telling if warps[n]), key=warps.__getitem__, default=None)
-    return (0, -1) if draws is None else (int((runs[:, draws] > 0).argmax()), draws)
+    draws = min((n for n in telling if warps[n]), key=lambda n: (warps[n], -n), default=None)
+    return -1 if draws is None else int((runs[:, draws] > 0).argmax())
 
 
 def _overwrites(instruction: Instruction) -> bool:
     """Return whether it is an exchange, or a store that others see at once."""
     discards = instruction.parts[0] == "st" or "exch" in instruction.parts
     return discards and tells(instruction)
+
+
+def _stores(instruction: Instruction) -> bool:
+    """Return whether it changes global memory, and is no bulk copy."""
+    parts = instruction.parts
+    return parts[0] in ("atom", "red", "st") and _OTHER_SPACES.isdisjoint(parts)
 
 
 def _tells_the_grid(instruction: Instruction) -> bool:

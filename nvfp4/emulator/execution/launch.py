@@ -128,7 +128,7 @@ class _Runs:
         self._limit_s = math.inf
         self._first_s = self._first_cpu_s = 0.0
         self._ran_out = False
-        self._drawing = 0, -1
+        self._lead = -1
 
     def first(self) -> tuple[LaunchState, Array]:
         """Run in the first order; return the state, and how many warps ran each block.
@@ -148,7 +148,7 @@ class _Runs:
                 self.compiled = self.module.kernel(self.asked.kernel, self.check, memory=True)
             experiment.restore(state.memory.kept)
             state, counts = self._run(Order())
-        self._drawing = experiment.drawing(self.compiled, state.work.runs_of_a_cta())
+        self._lead = experiment.leading_warp(self.compiled, state.work.runs_of_a_cta())
         self._first_s = time.perf_counter() - began
         self._first_cpu_s = time.thread_time() - began_cpu
         # Threads that wait for each other may take very long one after the other.
@@ -172,7 +172,7 @@ class _Runs:
 
     def again(self, order: Order) -> LaunchState:
         """Run in another order."""
-        state, _ = self._run(replace(order, drawing=self._drawing))
+        state, _ = self._run(replace(order, lead=self._lead))
         if isinstance(state.fault, errors.RunawayKernel):
             self.module.waiting[self.asked.kernel] += not self._ran_out
             self._ran_out = True

@@ -63,8 +63,7 @@ class Scheduler:
             grid.cta, grid.warp - grid.cta * grid.warps, grid.ctas, grid.warps, batch.cluster_size
         )
         self._place_by_turn(np.flatnonzero(batch.alive), 0)
-        self._draws = order.drawing[1] if order.number == 3 else -1
-        self._drawn = np.zeros(grid.ctas, np.bool_)
+        self._leads = order.number == 3
         self._stirred = False
         self._progress = False
         self._steps = 0
@@ -180,6 +179,7 @@ class Scheduler:
 
     def _rank(self, place: int) -> tuple[bool, int]:
         late = place % len(self.kernel.blocks) in self._late
+        late = late and not (self._leads and place < len(self.kernel.blocks))
         return late, -place if late else place
 
     def _polls_in_vain(self, place: int) -> bool:
@@ -254,8 +254,6 @@ class Scheduler:
     def _count(self, number: int, group: Group) -> None:
         """Count that a group runs a block."""
         self.runs[number] += group.warps
-        if number == self._draws:
-            self._drawn[self.batch.grid.cta[group.lanes]] = True
         warps = slice(None) if group.full else group.each_warp
         self.runs_of_warps[number, warps] += 1
         if self.batch.launch.work.samples:
@@ -299,21 +297,10 @@ class Scheduler:
             self._stirred = bool(self.held)
             released, signals.released = signals.released, []
             for lanes, block in released:
-                if self._draws >= 0:
-                    self._fall_behind(lanes)
                 self._place_by_turn(lanes, block)
             self._changed_at = now
         elif self._standstill.changes[number]:
             self._changed_at = now
-
-    def _fall_behind(self, lanes: Array) -> None:
-        """Give lanes that have passed a barrier a turn after those of all CTAs that have not, where
-        their CTA has not drawn yet; CTAs that were the last then come first."""
-        assert self._turns is not None
-        turns, ctas = self._turns[lanes], self.batch.grid.ctas
-        moves = (turns > 0) & ~self._drawn[self.batch.grid.cta[lanes]]
-        behind = 2 * ctas * ((turns - 1) // ctas + 1) + 1 - turns
-        self._turns[lanes] = np.where(moves, behind, turns)
 
     def _refuse_starvation(self, place: int, group: Group) -> None:
         """Raise if threads poll, between barriers or stores to shared memory, what CTAs that have

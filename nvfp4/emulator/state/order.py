@@ -35,7 +35,7 @@ class Order(Record):
     one after the other: 1 the CTAs from first to last, neighbouring ones but the last side by side
     unless there are clusters, and their warps mixed; 2 both the other way round, also the CTAs of a
     cluster, distant ones side by side; 3 one warp of each CTA before all other warps, in a random
-    order of CTAs."""
+    order of CTAs, and what the others store as late as may be if that warp draws a ticket."""
     values: int = 0
     """Contents of unset registers and unwritten shared memory: 0 is noise; 1 its complement, in
     which every bit differs; 2 zeros, which hardware often has there."""
@@ -45,10 +45,9 @@ class Order(Record):
     """Which threads wait for all others: those that store or exchange a word that others see at
     once, or those that have just done what others may wait for, where turns are drawn. Among
     several such threads, those that are further on in the program go first."""
-    drawing: tuple[int, int] = field(default=(0, -1), compare=False)
-    """The warp of each CTA that comes first in order 3, and the block with which it tells other
-    CTAs what its CTA has done, -1 if there is none: until then barriers are passed by all CTAs
-    before any goes on, the last ones first."""
+    lead: int = field(default=-1, compare=False)
+    """The warp of each CTA that draws a ticket, or tells other CTAs something else, and so comes
+    first in order 3; -1 if none does."""
     late_stores: bool = False
     """Whether bulk stores read shared memory as late as they may, and not when they are issued."""
 
@@ -70,7 +69,10 @@ class Order(Record):
         rows, turns = np.arange(ctas), min(ctas, max(CTA_TURNS, size))
         if self.number == 3 and warps > 1:
             later = 1 + self._random().permutation(ctas) % turns
-            return np.where(warp == self.drawing[0], 0, later[cta]).astype(np.int64)
+            # The last CTA draws last, and the last turn comes first of those that are late.
+            swapped = [int(later.argmax()), ctas - 1]
+            later[swapped] = later[swapped[::-1]]
+            return np.where(warp == max(self.lead, 0), 0, later[cta]).astype(np.int64)
         mixed = _mixed(warps)
         if self.number == 2:
             rows, mixed = rows.reshape(-1, size)[:, ::-1].reshape(-1), mixed[::-1]
