@@ -207,11 +207,13 @@ class Gpu:
             if any(a is not b for a, b in zip(call.with_suffix, call.counts, strict=True)):
                 clean, us = asked.flush == "clean", predicted["us"]
                 counting.advise(reports, us, call.with_suffix, asked.model, clean, call.host)
-        fault = call.fault or Fault("")
+        fault, compiled = call.fault or Fault(""), compiled_since(told)
+        # A call for which loops were compiled does not say how long the next one takes.
+        spent_s = 0.0 if compiled else time.process_time() - call.began_cpu_s
         return messages.Ended(
             reports, call.notes, call.why, fault.text, _short(fault.failure), predicted,
-            compiled_since(told), call.fatal, _short(call.sampled),
-            [_short(asdict(each)) for each in call.alone], time.process_time() - call.began_cpu_s
+            compiled, call.fatal, _short(call.sampled),
+            [_short(asdict(each)) for each in call.alone], spent_s
         )  # fmt: skip
 
     def _write_costs(self, call: _Call, asked: messages.Begin) -> None:

@@ -259,4 +259,4 @@ class Ended(Record):
     alone: list[Any] = field(default_factory=list)
     """Findings of a call without launches."""
     cpu_s: float = 0.0
-    """Processor seconds that the executor has used for the call."""
+    """Processor seconds that the executor has used for the call; 0 if it had to compile loops."""
