@@ -75,31 +75,16 @@ class Device:
 
 
 _B200 = Device(
-    arch="sm_100a",
-    name="NVIDIA B200",
-    capability=(10, 0),
-    multiprocessors=148,
-    shared_bytes_per_block=232448,
-    shared_bytes_per_multiprocessor=233472,
-    threads_per_multiprocessor=2048,
-    l2_bytes=126 * 2**20,
-    memory_bytes=178 * 2**30,
-    clock_khz=1_965_000,
-    memory_clock_khz=3_996_000,
-    memory_bus_bits=8192,
-)
+    arch="sm_100a", name="NVIDIA B200", capability=(10, 0), multiprocessors=148,
+    shared_bytes_per_block=232448, shared_bytes_per_multiprocessor=233472,
+    threads_per_multiprocessor=2048, l2_bytes=126 * 2**20, memory_bytes=178 * 2**30,
+    clock_khz=1_965_000, memory_clock_khz=3_996_000, memory_bus_bits=8192,
+)  # fmt: skip
 _H100 = replace(
-    _B200,
-    arch="sm_90a",
-    name="NVIDIA H100 80GB HBM3",
-    capability=(9, 0),
-    multiprocessors=132,
-    l2_bytes=50 * 2**20,
-    memory_bytes=79 * 2**30,
-    clock_khz=1_980_000,
-    memory_clock_khz=2_619_000,
-    memory_bus_bits=5120,
-)
+    _B200, arch="sm_90a", name="NVIDIA H100 80GB HBM3", capability=(9, 0), multiprocessors=132,
+    l2_bytes=50 * 2**20, memory_bytes=79 * 2**30, clock_khz=1_980_000,
+    memory_clock_khz=2_619_000, memory_bus_bits=5120,
+)  # fmt: skip
 
 
 def device_for(arch: str) -> Device:

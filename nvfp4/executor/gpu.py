@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import secrets
 import time
 from collections import Counter, deque
@@ -49,6 +50,12 @@ _most_told, _longest_told = 32, 500
 """Limits on the reports of a call and on their findings, and on each of their texts."""
 
 _shares = "host code and kernels share memory"
+
+_LEAST_SAID, _USUAL_PARAMETERS = 16, 1024
+"""Bytes that a transfer counts for at least, and of a launch's parameters that are not counted."""
+
+_TABLES = re.compile(r"=\s*\{([^{}]*)\}")
+"""The initial contents of a variable in PTX: two characters or more for each byte."""
 
 _most_text_bytes = 64 << 20
 """Limit for all PTX of a submission's process."""
@@ -255,8 +262,8 @@ class Gpu:
         line = SourceLine(str(self._submission), *place) if place else None
         fault = fault_of(error, self._submission, self._session.name, line)
         call, in_kernel = self._call, isinstance(error, EmulatorError) and error.where is not None
-        if not getattr(request, "trial", False):
-            fatal = in_kernel and not fault.refusal and not call.fatal
+        fatal = in_kernel and not fault.refusal and not call.fatal
+        if fatal or not getattr(request, "trial", False):
             call.fault = fault if fatal else call.fault or fault
             call.fatal |= fatal
             call.also = "host code goes on after an error of the GPU"
@@ -267,6 +274,9 @@ class Gpu:
         if sum(map(len, self._texts)) + len(text) > _most_text_bytes:
             raise Malformed("there is too much PTX")
         self._texts.append(text)
+        self._call.sent_bytes += sum(map(len, _TABLES.findall(text))) // 2
+        if not self._call.request.model:  # not the first call of its kind
+            self._call.sent_bytes += len(text) // 8
 
     def _set_regions(self, request: gpu_messages.SetRegions, fd: int | None) -> None:
         regions = [_buffer(*each) for each in request.regions]
@@ -302,8 +312,8 @@ class Gpu:
             self._holder(address, nbytes)
             sent = self._window[offset : offset + nbytes]
             host_bytes(address, nbytes)[:] = sent
-            if self._call.request.results_bytes and not _says_nothing(sent):
-                self._call.sent_bytes += nbytes
+            says = self._call.request.results_bytes and not _says_nothing(sent)
+            self._call.sent_bytes += nbytes if says else min(nbytes, _LEAST_SAID)
             offset += nbytes
 
     def _read(self, request: gpu_messages.Read, fd: int | None) -> None:
@@ -386,6 +396,7 @@ class Gpu:
             with_suffix="" if request.with_suffix is None else self._text(request.with_suffix),
             samples=predicts, progress=self._progress
         )  # fmt: skip
+        call.sent_bytes += max(0, sum(map(len, launch.parameters)) - _USUAL_PARAMETERS)
         arch = GPUS[asked.model].arch if predicts else ""
         call.also = self._admission.require(launch, arch) or call.also
         launch = replace(launch, registers=self._admission.registers(launch))

@@ -50,6 +50,7 @@ class Service:
             self._adopt = lambda tensor, device: (
                 standin.adopt(tensor) if device == "cuda" else tensor
             )
+        torch.seed()  # what a problem draws without a seed is not to be foreseen
         self._drawn: OrderedDict[int, Any] = OrderedDict()
         self._asked: dict[int, asked.Draw] = {}
 

@@ -66,7 +66,7 @@ def show_only(
             _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, _private_size)
     for path in filter(_is_hidden, private):  # or they could be made here
         path.mkdir(parents=True, exist_ok=True)
-    covered = [str(path) for path in private if path.is_dir()]
+    covered = [str(path) for path in private if os.path.isdir(path)]  # and it can be reached
     for name in covered:
         _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, _few)
     for path, fd in kept.items():

@@ -437,6 +437,8 @@ def _copy_(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fals
     if target.dtype == values.dtype == torch.float4_e2m1fn_x2:
         target, values = target.view(torch.uint8), values.view(torch.uint8)
     target.copy_(values)
+    if tensor.is_cuda and source.is_cuda:
+        stream_order.operated()
     if tensor.is_cuda:
         memory.tell_written(target)
     return tensor
@@ -486,6 +488,7 @@ def _scaled_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
     on_cpu.read((*args, *kwargs.values()))
     result = scaled_mm(*map(on_cpu, args), **{name: on_cpu(each) for name, each in kwargs.items()})
     memory.tell_written(result)
+    stream_order.operated()
     return memory.as_cuda(result)
 
 
