@@ -292,8 +292,7 @@ def test_compiling_and_emulating_are_not_the_submission_s_own_time(
     assert last_state(scratch).not_its_own_until_now_s == pytest.approx(50)
     failed = process_of(scratch)._timed_out(60)
     assert str(failed) == (
-        "custom_kernel did not finish within 60 s, "
-        "of which compiling, and what a GPU does, took 50 s"
+        "custom_kernel did not finish within 60 s, of which compiling and the GPU's work took 50 s"
     )
     assert failed.failure.code == "timeout.call"
     assert failed.failure.arguments == {"seconds": 60, "not_its_own_s": 50}

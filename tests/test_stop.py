@@ -366,9 +366,7 @@ while True:
 
 @pytest.mark.parametrize("generation", [1, 2, 3, 4, 5, 6, 8, 20])
 @needs_linux
-def test_nothing_is_left_of_a_tree_that_grows_while_it_is_killed(
-    generation: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_of_a_growing_tree_is_killed(generation: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kill = isolation._kill
     monkeypatch.setattr(isolation, "_kill", lambda pids: (time.sleep(0.02), kill(pids)))
     adopt_orphans()  # as the judge does: otherwise nobody could see them here

@@ -365,7 +365,7 @@ class SubmissionProcess:
         arguments = {"seconds": float(f"{timeout_s:.3g}")}
         ours_s = min(last_state(self.scratch).not_its_own_until_now_s, timeout_s)
         if ours_s >= _least_s:
-            message += f", of which compiling, and what a GPU does, took {ours_s:.3g} s"
+            message += f", of which compiling and the GPU's work took {ours_s:.3g} s"
             arguments["not_its_own_s"] = float(f"{ours_s:.3g}")
         stack = stack_of_hang(self.scratch, self.source.file, self.source.text, self._name)
         code = "timeout.import" if loads else "timeout.call"

@@ -1,5 +1,6 @@
 """Results that depend on who comes first, though no two accesses race."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from test_worlds import cause_of, run, words
 from nvfp4.emulator import Worlds, errors
 from nvfp4.emulator.execution import experiment, launch, schedule
 from nvfp4.emulator.state.order import Order
-from nvfp4.records.launch import View
+from nvfp4.records.launch import Buffer, View
 
 # The CTA that draws ticket 0 stores 5 to the first word of q1; the others add 1.
 FIRST_STORES = """
@@ -63,6 +64,13 @@ SUM: ld.volatile.global.u32 %r8, [%d3+4]; add.u32 %r7, %r7, %r8; add.u64 %d3, %d
 add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, 24; @%p3 bra SUM; st.global.u32 [%q1], %r7;
 END:
 """
+# A CTA adds 16 behind its ticket; the last one takes the sum behind a barrier.
+LATE_ADDITION = """
+setp.ne.u32 %p1, %r0, 0; @%p1 bra MEET; red.global.add.u32 [%q1], 1; membar.gl;
+atom.global.add.u32 %r5, [%q0], 1; red.global.add.u32 [%q1], 16; MEET: bar.sync 0; @%p1 bra END;
+setp.ne.u32 %p2, %r5, 7; @%p2 bra END; atom.global.exch.b32 %r6, [%q1], 0;
+st.global.u32 [%q1+4], %r6; END:
+"""
 # Of two CTAs, the one that counts second adds what it has got by exchange, maybe first.
 EXCHANGED = """
 setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u32 %r1, %ctaid.x; add.u32 %r1, %r1, 1;
@@ -100,6 +108,7 @@ END:
         (ONE_BARRIER, "bar.sync 1", {"block": 256}),
         (ONE_IS_MISSING, "st.volatile", {"grid": 24}),
         (EXCHANGED, "atom.global.exch", {"grid": 2}),
+        (LATE_ADDITION, "red.global.add", {"grid": 8, "block": 64}),
         (COUNTED.format(0, 20), "atom.shared.add", {"block": 160}),
         (COUNTED.format(4, 16), "atom.shared.add", {"block": 160}),
     ],
@@ -489,6 +498,9 @@ def test_polls_between_barriers_leave_other_orders_time(monkeypatch: pytest.Monk
     assert cause_of(worlds, out) is not None and faults and not any(faults)
 
 
+PROGRAM: Any = SimpleNamespace(code=[SimpleNamespace(opcode="cvt.rn.bf16x2.f32")])
+
+
 def test_other_numbers_are_the_same_but_for_rounding() -> None:
     """Without atomics on floats, and whether or not their type is known."""
     for one, other, dtypes in (
@@ -498,5 +510,6 @@ def test_other_numbers_are_the_same_but_for_rounding() -> None:
     ):
         left, right = (np.full(2, number).view(np.uint8) for number in (one, other))
         for dtype in ("int32", "float32", ""):
-            same = experiment._rounded(left, right, False, View((2,), (4,), dtype=dtype))
+            buffer = Buffer("", 0, 8, view=View((2,), (4,), dtype=dtype))
+            same = experiment._rounded(left, right, False, experiment._dtypes(PROGRAM, buffer))
             assert same == (dtype in dtypes)

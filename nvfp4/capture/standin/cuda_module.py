@@ -22,24 +22,16 @@ def properties_of(device: Device) -> SimpleNamespace:
     """Return the result of torch.cuda.get_device_properties; sizes in bytes, no uuid."""
     attributes = device.attributes
     return SimpleNamespace(
-        name=device.name,
-        gcnArchName=device.name,
-        uuid=None,
-        major=device.capability[0],
-        minor=device.capability[1],
-        total_memory=device.memory_bytes,
-        multi_processor_count=device.multiprocessors,
-        L2_cache_size=device.l2_bytes,
+        name=device.name, gcnArchName=device.name, uuid=None, major=device.capability[0],
+        minor=device.capability[1], total_memory=device.memory_bytes,
+        multi_processor_count=device.multiprocessors, L2_cache_size=device.l2_bytes,
         shared_memory_per_block=attributes[8],
         shared_memory_per_block_optin=device.shared_bytes_per_block,
         shared_memory_per_multiprocessor=device.shared_bytes_per_multiprocessor,
         max_threads_per_multi_processor=device.threads_per_multiprocessor,
-        max_threads_per_block=attributes[1],
-        regs_per_multiprocessor=attributes[82],
-        warp_size=attributes[10],
-        is_integrated=0,
-        is_multi_gpu_board=0,
-    )
+        max_threads_per_block=attributes[1], regs_per_multiprocessor=attributes[82],
+        warp_size=attributes[10], is_integrated=0, is_multi_gpu_board=0,
+    )  # fmt: skip
 
 
 def replace_cuda_module(patches: Patches, device: Device, generator: torch.Generator) -> None:

@@ -178,20 +178,14 @@ class Launcher:
             enter_hook(launch_metadata)
         # Triton launches nothing for an empty grid.
         if grid_x * grid_y * grid_z > 0:
-            self._session.hand_over(
-                Launch(
-                    ptx=function.ptx,
-                    kernel=function.name,
-                    grid=(grid_x * ctas, grid_y, grid_z),
-                    block=(32 * self._metadata.num_warps, 1, 1),
-                    parameters=parameters,
-                    shared_bytes=self._metadata.shared,
-                    cluster=(ctas, 1, 1),
-                    memory=self._session.memory,
-                    stream=int(stream or 0),
-                    programmatic=bool(getattr(self._metadata, "launch_pdl", False)),
-                )
-            )
+            programmatic = bool(getattr(self._metadata, "launch_pdl", False))
+            launch = Launch(
+                function.ptx, function.name, (grid_x * ctas, grid_y, grid_z),
+                (32 * self._metadata.num_warps, 1, 1), parameters, self._metadata.shared,
+                (ctas, 1, 1), memory=self._session.memory, stream=int(stream or 0),
+                programmatic=programmatic,
+            )  # fmt: skip
+            self._session.hand_over(launch)
         if exit_hook is not None:
             exit_hook(launch_metadata)
 

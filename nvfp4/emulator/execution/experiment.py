@@ -12,20 +12,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from nvfp4.emulator import errors
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.instructions.action import Site
-from nvfp4.emulator.ptx.syntax import Instruction, tells
+from nvfp4.emulator.ptx.syntax import Instruction, Program, tells
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import Origin, place_of
 from nvfp4.emulator.state.batch import LaunchState
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 from nvfp4.records.base import Record
-from nvfp4.records.launch import Buffer, View
+from nvfp4.records.launch import Buffer
 
 
 class Difference(Record):
@@ -134,6 +135,8 @@ FindOther = Callable[[errors.Seen, list[Buffer]], tuple[errors.Related | None, L
 """Runs the launch once more, given a race and the buffers that are written, to find the race's
 other place."""
 
+_MOST_TOLD = 4
+"""Most blocks behind each of which the first CTAs wait once."""
 _NOISES = 3
 """Number of contents of uninitialised memory with which a launch that reads some runs, the first
 included."""
@@ -150,6 +153,8 @@ class Comparison(Record):
     """The launch's state after its first run."""
     worlds: Worlds
     """The memory that earlier launches left, by order; this launch adds its own."""
+    told: int = 0
+    """The number of the blocks `Order.told`."""
 
     def compare_orders(
         self,
@@ -175,11 +180,14 @@ class Comparison(Record):
             raise self.state.fault
         what = "the result depends on whether that one has written by then"
         self._try([Order(early=True)], [each.leading_to(what) for each in early[:1]])
-        in_turns = [Order(1), Order(2), Order(3, late_stores=True)]
+        in_turns, behind = [Order(1), Order(2), Order(3, late_stores=True)], list[Order]()
         if any("bulk_group" in each.parts for each in self.state.program.code):
             in_turns += [Order(1, late_stores=True), Order(2, late_stores=True)]
         if any(map(tells if races else _tells_the_grid, self.state.program.code)):
             in_turns.append(Order(1, late="told"))
+            behind = [Order(1, behind=n) for n in range(self.told)]
+        # What this launch reads may differ in an order of an earlier one.
+        behind += (each.order for each in self.worlds.differences if each.order.number)
         late = [overwriting] if overwriting is not None and not races else []
         what = "the result depends on the order in which warps and CTAs run"
         causes = [each.leading_to(what) for each in races[:1]]
@@ -187,6 +195,7 @@ class Comparison(Record):
         try:
             self._try(in_turns, causes)
             self._try([Order(late="overwriting")], late)
+            self._try([each for each in dict.fromkeys(behind) if each not in in_turns], causes)
         except errors.EmulatorError:
             self._name_both_places(causes)
             raise
@@ -265,11 +274,12 @@ class Comparison(Record):
         # The order of threads may decide the order in which numbers are added.
         reordered = differs and order.number != 0
         rounds = isinstance(cause, errors.OrderDependence) or (state.rounds and reordered)
+        dtypes = partial(_dtypes, state.program)
         return [
             Difference(order, buffer, expected, left[address], cause)
             for address, (buffer, expected) in first.items()
             if not np.array_equal(expected, left[address])
-            and not (rounds and _rounded(expected, left[address], state.rounds, buffer.view))
+            and not (rounds and _rounded(expected, left[address], state.rounds, dtypes(buffer)))
         ]
 
 
@@ -277,25 +287,27 @@ def _place_of(fault: errors.EmulatorError | None) -> object:
     return fault and (fault.message, fault.where)
 
 
-def _rounded(a: Array, b: Array, atomics: bool, view: View | None) -> bool:
+def _rounded(a: Array, b: Array, atomics: bool, dtypes: list[str]) -> bool:
     """Return whether two uint8[nbytes] are equal except for rounding. atomics: whether floats were
-    added by atomics, maybe narrow ones. view: what is known of their elements."""
+    added by atomics. dtypes: those that their elements may have."""
     a, b = (np.pad(each, (0, -each.size % 8)) for each in (a, b))
     return any(
-        _close(_floats(a, dtype), _floats(b, dtype), atomics or "16" in dtype)
-        for dtype in _dtypes(view)
+        _close(_floats(a, dtype), _floats(b, dtype), 1e-2 if "16" in dtype else 5e-4 * atomics)
+        for dtype in dtypes
     )
 
 
-_FLOATS = ("float64", "float32", "float16", "bfloat16")
+_FLOATS = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
-def _dtypes(view: View | None) -> list[str]:
-    """Return the floating-point types that the elements of a buffer may have."""
-    dtype = view.dtype if view else ""
+def _dtypes(program: Program, buffer: Buffer) -> list[str]:
+    """Return the floating-point types that the elements of a buffer may have, of those that are
+    used."""
+    dtype = buffer.view.dtype if buffer.view else ""
     if dtype in _FLOATS:
         return [dtype]
-    return [] if re.match("u?int|bool", dtype) else [*_FLOATS]
+    used = " ".join(each.opcode for each in program.code)
+    return [n for n, of in _FLOATS.items() if of in used and not re.match("u?int|bool", dtype)]
 
 
 def _floats(raw: Array, dtype: str) -> Array:
@@ -304,10 +316,9 @@ def _floats(raw: Array, dtype: str) -> Array:
     return raw.view(dtype)
 
 
-def _close(a: Array, b: Array, narrow: bool) -> bool:
-    """Return whether numbers differ by no more than sums of different order may. narrow: whether
-    they may have been rounded to 16 bits. Numbers that change places differ by less than 1 %, too,
-    where all are alike."""
+def _close(a: Array, b: Array, share: float) -> bool:
+    """Return whether numbers differ by no more than sums of different order may. share: of a number
+    that rounds off each time that it grows, as by atomics or in 16 bits; 0 for others."""
     differ = np.flatnonzero(a != b)
     with np.errstate(invalid="ignore"):  # bits of integers may be those of a signalling NaN
         x, y = a[differ].astype(np.float64), b[differ].astype(np.float64)
@@ -316,7 +327,7 @@ def _close(a: Array, b: Array, narrow: bool) -> bool:
     if a.dtype.itemsize > 2 and ((x != 0) & (np.abs(x) < np.finfo(a.dtype).tiny)).any():
         return False  # denormal: these bits are those of integers
     largest = np.abs(a[np.isfinite(a)].astype(np.float64)).max(initial=0)
-    most = np.maximum(1e-2 * np.abs(x), 1e-4 * largest) if narrow else 2e-5 * largest
+    most = np.maximum(share * np.abs(x), 1e-4 * largest) if share else 2e-5 * largest
     return bool((np.abs(x - y) <= most).all())
 
 
@@ -383,6 +394,8 @@ def late_blocks(kernel: CompiledKernel, order: Order) -> frozenset[int]:
     value, as for `overwriting`, or those behind what others may wait for."""
     if order.late == "overwriting":
         late = [any(map(_overwrites, block.code)) for block in kernel.blocks]
+    elif order.behind >= 0:
+        return frozenset(number + 1 for number in order.told[order.behind :][:1])
     elif order.late == "told":
         code = kernel.program.code
         late = [block.start > 0 and tells(code[block.start - 1]) for block in kernel.blocks]
@@ -393,14 +406,15 @@ def late_blocks(kernel: CompiledKernel, order: Order) -> frozenset[int]:
     return frozenset(number for number, each in enumerate(late) if each)
 
 
-def leading_warp(kernel: CompiledKernel, runs: Array) -> int:
-    """Return `Order.lead`: the first warp of those that run the block with a ticket, or something
-    else upon which other CTAs may act; of several such blocks, the last one that the fewest warps
-    run. runs: see `WorkCounter.runs_of_a_cta`."""
+def telling(kernel: CompiledKernel, runs: Array) -> tuple[int, list[int]]:
+    """Return `Order.lead` and `Order.told`. The former is the first warp of those that run the
+    block with a ticket, or something else upon which other CTAs may act; of several such blocks,
+    the last one that the fewest warps run. runs: see `WorkCounter.runs_of_a_cta`."""
     warps = np.count_nonzero(runs.reshape(-1, len(kernel.blocks)), axis=0)
-    telling = [n for n, each in enumerate(kernel.blocks) if any(map(_tells_the_grid, each.code))]
-    draws = min((n for n in telling if warps[n]), key=lambda n: (warps[n], -n), default=None)
-    return -1 if draws is None else int((runs[:, draws] > 0).argmax())
+    all_telling = (n for n, b in enumerate(kernel.blocks) if any(map(_tells_the_grid, b.code)))
+    told = [n for n in all_telling if warps[n]]
+    draws = min(told, key=lambda n: (warps[n], -n), default=None)
+    return -1 if draws is None else int((runs[:, draws] > 0).argmax()), told[-_MOST_TOLD:]
 
 
 def _overwrites(instruction: Instruction) -> bool:

@@ -91,7 +91,8 @@ def launch(
     late = seen.late or not seen.triggered
     under_way.ended(asked.stream, asked.programmatic, left, late)
     suspected = runs.suspected(state, counts) if suspects else (None, None)
-    experiment.Comparison(runs.again, runs.other_place, state, worlds).compare_orders(*suspected)
+    compared = experiment.Comparison(runs.again, runs.other_place, state, worlds, len(runs.told))
+    compared.compare_orders(*suspected)
     report = _report(state, runs.compiled, counts)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
     if check and software_lines(asked.ptx):
@@ -129,6 +130,7 @@ class _Runs:
         self._first_s = self._first_cpu_s = 0.0
         self._ran_out = False
         self._lead = -1
+        self.told: list[int] = []
 
     def first(self) -> tuple[LaunchState, Array]:
         """Run in the first order; return the state, and how many warps ran each block.
@@ -148,7 +150,7 @@ class _Runs:
                 self.compiled = self.module.kernel(self.asked.kernel, self.check, memory=True)
             experiment.restore(state.memory.kept)
             state, counts = self._run(Order())
-        self._lead = experiment.leading_warp(self.compiled, state.work.runs_of_a_cta())
+        self._lead, self.told = experiment.telling(self.compiled, state.work.runs_of_a_cta())
         self._first_s = time.perf_counter() - began
         self._first_cpu_s = time.thread_time() - began_cpu
         # Threads that wait for each other may take very long one after the other.
@@ -172,7 +174,7 @@ class _Runs:
 
     def again(self, order: Order) -> LaunchState:
         """Run in another order."""
-        state, _ = self._run(replace(order, lead=self._lead))
+        state, _ = self._run(replace(order, lead=self._lead, told=self.told))
         if isinstance(state.fault, errors.RunawayKernel):
             self.module.waiting[self.asked.kernel] += not self._ran_out
             self._ran_out = True

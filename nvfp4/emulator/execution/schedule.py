@@ -63,7 +63,10 @@ class Scheduler:
             grid.cta, grid.warp - grid.cta * grid.warps, grid.ctas, grid.warps, batch.cluster_size
         )
         self._place_by_turn(np.flatnonzero(batch.alive), 0)
-        self._leads = order.number == 3
+        # Turns whose threads are not late: of the warps that lead, or of all but the first CTAs.
+        self._prompt = range(order.number == 3)
+        if order.behind >= 0:
+            self._prompt = range(grid.warps, 1 << 40)
         self._stirred = False
         self._progress = False
         self._steps = 0
@@ -179,7 +182,7 @@ class Scheduler:
 
     def _rank(self, place: int) -> tuple[bool, int]:
         late = place % len(self.kernel.blocks) in self._late
-        late = late and not (self._leads and place < len(self.kernel.blocks))
+        late = late and self._turn(place) not in self._prompt
         return late, -place if late else place
 
     def _polls_in_vain(self, place: int) -> bool:

@@ -1,5 +1,6 @@
 """The order in which CTAs and warps run, and the contents of uninitialised memory."""
 
+from collections.abc import Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Literal
@@ -45,6 +46,10 @@ class Order(Record):
     """Which threads wait for all others: those that store or exchange a word that others see at
     once, or those that have just done what others may wait for, where turns are drawn. Among
     several such threads, those that are further on in the program go first."""
+    behind: int = -1
+    """If not negative, the first CTAs wait for all others behind this one of the blocks `told`."""
+    told: Sequence[int] = field(default=(), compare=False)
+    """The last blocks in which the first CTA tells others something."""
     lead: int = field(default=-1, compare=False)
     """The warp of each CTA that draws a ticket, or tells other CTAs something else, and so comes
     first in order 3; -1 if none does."""
