@@ -138,6 +138,7 @@ READS = {
     384: ("data[0].view(torch.uint8).sum()", "reads a"),
     512: ("data[2].float(); data[6].tolist()", "reads sfa and c"),
     640: ("kept = torch.arange(20_000.0).cuda()", "sends 80,000 bytes to the device"),
+    768: ("r = [torch.ones(4).cuda() for _ in range(9000)]", "sends 144,000 bytes to the device"),
 }
 """By the number of rows: what host code reads or sends, and how that is said."""
 

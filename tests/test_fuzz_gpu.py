@@ -117,29 +117,19 @@ class Fuzzer:
         base = 0x2000_0000_0000 + self.random.randrange(1 << 20) * (1 << 20)
         scratch, c = base + (1 << 30) + 64, base + self._parts["c"]
         parameters = [base + self._parts["a"], scratch, c]
+        start = gpu_messages.Start(
+            text=0, kernel="work", grid=(1, 1, 1), block=(64, 1, 1), cluster=(1, 1, 1),
+            shared_bytes=0, stream=0, programmatic=False, waited=0, alongside=False, trial=False,
+            parameters=[each.to_bytes(8, "little").hex() for each in parameters], place=[3, 4],
+            notes=[("code", "message", None, "submission.py", 3)], with_suffix=None,
+        )  # fmt: skip
         requests = [
             gpu_messages.AddText(len(text.encode("utf-8", "replace"))),
             gpu_messages.SetRegions([("a tensor", scratch, 256, True, ([64], [4], 0, "int8"))], []),
             gpu_messages.Write([(scratch, 256), (c, 32)]),
             gpu_messages.FindVariable(0, "counter"),
             gpu_messages.Examine(0, "work"),
-            gpu_messages.Start(
-                text=0,
-                kernel="work",
-                grid=(1, 1, 1),
-                block=(64, 1, 1),
-                cluster=(1, 1, 1),
-                shared_bytes=0,
-                stream=0,
-                programmatic=False,
-                waited=0,
-                alongside=False,
-                trial=False,
-                parameters=[each.to_bytes(8, "little").hex() for each in parameters],
-                notes=[("code", "message", None, "submission.py", 3)],
-                place=[3, 4],
-                with_suffix=None,
-            ),
+            start,
             gpu_messages.AddNote("work", ("code", "message", None, None, None)),
             gpu_messages.Copy(scratch, c, 32),
             gpu_messages.Read(scratch, 256, []),

@@ -773,6 +773,13 @@ def test_what_is_noise(monkeypatch: pytest.MonkeyPatch, makes: str, noise: set[i
         assert (problem.check(drawn[1], output)[0], bool(output.any())) == (passes, True)
 
 
+def test_inputs_stay_where_the_next_draw_uses_their_memory(monkeypatch: Any) -> None:
+    makes = "kept = globals().setdefault('kept', torch.zeros(4)); c = kept.fill_(seed)"
+    problem = problem_of(monkeypatch, IN_PLACE.format(makes=makes, takes_c=True))
+    first, _ = (problem.draw({"beta": 0, "seed": n}, False) for n in (1, 2))
+    assert first.storages[1].view(torch.float32).tolist() == [1.0] * 4
+
+
 def test_nested_data_free_their_storages_without_a_search_for_garbage() -> None:
     gc.disable()
     try:

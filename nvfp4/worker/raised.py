@@ -175,7 +175,7 @@ def _sentence(error: BaseException) -> str:
     """Return the last line of a traceback without notes: the error's type and message."""
     try:
         told = traceback.TracebackException(type(error), error, None)
-        told.__notes__ = None
+        vars(told)["__notes__"] = None
         return list(told.format_exception_only())[-1].strip()
     except Exception:  # a class of the submission's own may fail at its own message
         return type(error).__name__

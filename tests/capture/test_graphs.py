@@ -43,6 +43,13 @@ def test_operators_are_done_again_on_what_is_there_then() -> None:
     assert doubled.tolist() == [22.0, 24.0, 26.0]
 
 
+def test_copies_within_the_device_are_operators() -> None:
+    x, other = torch.ones(4, device="cuda"), torch.zeros(4, device="cuda")
+    stream_order.begin()
+    other.copy_(x), x.clone(), x.half(), x[None].t().contiguous()
+    assert stream_order.operators() == 3, "the last one is contiguous already"
+
+
 @pytest.mark.parametrize(
     "look_up", [lambda t, i: t[i], lambda t, i: torch.nn.functional.embedding(i, t)]
 )

@@ -72,14 +72,12 @@ def test_every_factory_takes_every_name_of_the_device(
 @pytest.mark.parametrize(
     "make",
     [
-        lambda like: torch.zeros_like(like),
-        lambda like: torch.rand_like(like),
+        *(torch.zeros_like, torch.rand_like, torch.clone),
         lambda like: like.new_zeros(3),
         lambda like: like.new_empty(3),
         lambda like: like.new_full((3,), 2.0),
         lambda like: like.new_tensor([1.0]),
         lambda like: torch.ones(2).to(like),
-        lambda like: like.clone(),
         lambda like: like.view(2, 3).t().contiguous(),
         lambda like: like[1:3],
         lambda like: like[like > 1],
