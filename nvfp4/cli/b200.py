@@ -83,7 +83,7 @@ def predicted_text(us: float | None, gpu: str | None) -> str:
     return f"{us:.1f}" if gpu == "B200" else f"{us:.1f} ({gpu})"
 
 
-bound_note = "a bound, not a time: no B200 runs it in less"
+bound_note = "a bound, not a time: no B200 runs it in less if each launch reads from memory"
 """The legend of a column with ``bound_us``."""
 
 

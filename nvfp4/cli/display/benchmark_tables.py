@@ -171,7 +171,7 @@ def _tensor_megabytes(row: dict[str, Any]) -> str:
     return f"{moved / 1e6:.2f}" if moved else ""
 
 
-_a_bound = "a bound, not a time: no B200 moves these bytes in less"
+_a_bound = "a bound, not a time: no B200 reads these bytes from memory in less"
 _issued = "if a B200 issued these instructions; its machine code may have fewer"
 _tensor_bound = "a bound, too: these products at the published rates, on all of a B200"
 _least_moved = "distinct bytes over the least a kernel must move"

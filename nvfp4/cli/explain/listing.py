@@ -47,7 +47,7 @@ def kernel_heading(kernel: Kernel) -> Iterator[str]:
     """Yield the lines on a kernel as a whole."""
     parts = [f"grid {_extents(kernel.grid)}", f"block {_extents(kernel.block)}"]
     if kernel.launches > 1:
-        parts.insert(0, f"{kernel.launches} launches, the first")
+        parts.insert(0, f"{kernel.launches} launches, their counts added up, the first")
     if kernel.assembled_registers is not None:
         parts.append(f"{kernel.assembled_registers} registers a thread")
     if kernel.shared_bytes:
