@@ -136,26 +136,26 @@ class FolderProblem:
                 if any(tensor is each for each in unset)
                 and bool((storages[leaf.storage] == _unset_byte).all())
             }
-        # From here on in memory of our own: the next draw may use the same.
-        expected, written, copies = self._compute(tree, storages)
-        found = Inputs(tree, copies, written | never_set, expected)
+        storages = [each.clone() for each in storages]  # the next draw may use the same memory
+        del data
+        expected, written, left = self._compute(tree, storages)
+        found = Inputs(tree, storages, written | never_set, expected)
         case = str(({**arguments, "seed": full_range}, tree.skeleton))
         doubtful = written - never_set
-        found.noise = never_set | {n for n in doubtful if self._is_noise(found, storages, n, case)}
+        found.noise = never_set | {n for n in doubtful if self._is_noise(found, left, n, case)}
         return found
 
     def _compute(
         self, tree: Tree, storages: list[torch.Tensor]
     ) -> tuple[Any, set[int], list[torch.Tensor]]:
-        """Return the reference's result, the storages that it wrote to, and copies of what all held
-        before."""
+        """Return the reference's result, the storages that it wrote to, and what all hold then."""
         copies = [storage.clone() for storage in storages]
         with _blaming("ref_kernel"):
-            result = self._kernel(build(tree, storages, self._adopt))
+            result = self._kernel(build(tree, copies, self._adopt))
             result_tree, result_storages = flatten(result, "output", self._on_host)
         pairs = enumerate(zip(storages, copies, strict=True))
         written = {number for number, pair in pairs if not same_bytes(*pair)}
-        own = {each.data_ptr(): number for number, each in enumerate(storages) if each.numel()}
+        own = {each.data_ptr(): number for number, each in enumerate(copies) if each.numel()}
         written |= {own[e.data_ptr()] for e in result_storages if e.data_ptr() in own}
         kept = [each.clone() for each in result_storages]
         return build(result_tree, kept, self._adopt), written, copies
@@ -166,12 +166,12 @@ class FolderProblem:
         values."""
         key = inputs.tree.names[number], case
         if key not in self._matters:
-            spoilt = [each.clone() for each in inputs.storages]
+            spoilt = list(inputs.storages)
             other = torch.full_like(spoilt[number], 0xFF)
             spoilt[number] = other.masked_fill_(spoilt[number] == 0xFF, 0)
             try:
-                result = self._compute(inputs.tree, spoilt)[0]
-                both = [*self._flat(result), *spoilt], [*self._flat(inputs.expected), *left]
+                result, _, others = self._compute(inputs.tree, spoilt)
+                both = [*self._flat(result), *others], [*self._flat(inputs.expected), *left]
                 if all(same_bytes(*pair) for pair in zip(*both, strict=True)):
                     return True
             except (ProblemFailed, ValueError):
