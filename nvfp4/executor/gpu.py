@@ -224,11 +224,10 @@ class Gpu:
         )  # fmt: skip
 
     def _write_costs(self, call: _Call, asked: messages.Begin) -> None:
-        kernels, clean = [], asked.flush == "clean"
+        kernels, clean, host = [], asked.flush == "clean", Host(shares=call.host.shares)
         for cost in merged(call.costs)[:most_kernels]:
             plain = _plain_cost(cost, asked.texts)
-            if call.also != _shares:
-                counting.add_times(plain, cost, GPUS[asked.model], clean)
+            counting.add_times(plain, cost, GPUS[asked.model], clean, host)
             other = call.others[cost.entry, cost.ptx]
             if other is not None:
                 counting.advise([plain], plain["predicted"]["us"], [other], asked.model, clean)
@@ -339,7 +338,7 @@ class Gpu:
         host_bytes(to, nbytes)[:] = host_bytes(source, nbytes).copy()
         self._call.host.copied.append(nbytes)
         if self._memory.is_shared(to, nbytes):
-            self._call.also = _shares
+            self._call.also, self._call.host.shares = _shares, True
 
     def _find_variable(self, request: gpu_messages.FindVariable, fd: int | None) -> Found:
         found = emulator.variable(self._text(request.text), request.name)
@@ -403,7 +402,7 @@ class Gpu:
         if arch:
             start_assembling(launch.ptx, launch.kernel, arch)
         if any(self._memory.is_shared(each.address, each.nbytes) for each in self._regions):
-            call.also = _shares
+            call.also, call.host.shares = _shares, True
         if request.trial and asked.model:  # it is neither counted nor timed
             call.also = "host code tries configurations"
             emulator.run(launch, check=False)
@@ -530,8 +529,6 @@ def _listed(names: list[str]) -> str:
 def _predicted(call: _Call) -> dict[str, Any]:
     """Return the predicted time of a call on another GPU, or why there is no prediction."""
     request = call.request
-    if call.also == _shares:
-        return no_prediction(request.model, "kernels may use memory of the host")
     try:
         found = predict(GPUS[request.model], call.counts, request.flush == "clean", call.host)
     except NoPrediction as error:

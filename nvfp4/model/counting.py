@@ -2,6 +2,7 @@
 predicted times of lines of source."""
 
 import math
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ _MOST_INSTRUCTIONS = 200_000
 _LONGEST_S = 10.0
 _MOST_LEFT_OUT = 8
 _NOTICEABLE = 0.01
+_READS = re.compile(r"ld|cp\..*\.shared\S*\.global")
+"""The opcodes of loads, and of copies into shared memory."""
 
 Place = tuple[str | None, int | None]
 
@@ -47,7 +50,7 @@ def counted(launch: Launch, report: LaunchReport) -> Counted:
 def sampled(cost: KernelCost) -> Counted:
     """Return a launch of which only some CTAs ran, for their costs."""
     assert cost.work is not None
-    read = (n.fresh for at, n in cost.work.asked.items() if cost.work.opcodes[at].startswith("ld"))
+    read = (n.fresh for at, n in cost.work.asked.items() if _READS.match(cost.work.opcodes[at]))
     return Counted(
         ptx=cost.ptx,
         kernel=cost.entry,
@@ -106,15 +109,15 @@ def advise(
                 finding["hint"] += times
 
 
-def add_times(plain: dict[str, Any], cost: KernelCost, gpu: Gpu, clean: bool) -> None:
+def add_times(plain: dict[str, Any], cost: KernelCost, gpu: Gpu, clean: bool, host: Host) -> None:
     """Add `predicted` (see `records.prediction`) to a kernel's cost as plain values, and `us`, the
-    time due to a line, to its lines.
+    time due to a line, to its lines. host: what the call adds to each launch.
 
     The costliest lines also get `without_us`: the time of the call if the line cost nothing.
     """
     asked = sampled(cost)
     try:
-        whole = predict(gpu, [asked], clean)
+        whole = predict(gpu, [asked], clean, host)
     except NoPrediction as error:
         plain["predicted"] = no_prediction(gpu.name, str(error))
         return

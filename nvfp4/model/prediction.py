@@ -99,6 +99,8 @@ class Host(Record, frozen=False):
     sleeps, for a time that is not foreseen."""
     last_waits: int = 0
     """How often the host waits for the device behind the last launch."""
+    shares: bool = False
+    """Whether kernels may use memory of the host."""
 
 
 class KernelTime(Record):
@@ -172,6 +174,8 @@ def predict(
     host = host or Host()
     if host.operators is None:
         raise NoPrediction("torch.cuda._sleep is called")
+    if host.shares:
+        raise NoPrediction("kernels may use memory of the host")
     different = len({(each.ptx, each.kernel) for each in launches})
     if different > _MOST_DIFFERENT:
         raise NoPrediction(f"a call launches {different} different kernels, too many to simulate")
@@ -246,7 +250,8 @@ def kernel_time(
     accesses = _accesses(asked)
     times = _executed(work, traces)
     executions = _memory_executions(code, times)
-    left_out = [n for n, i in enumerate(code.instructions) if lines.of(i.statement) in without]
+    line_of = [lines.of(each.statement) for each in code.instructions]
+    left_out = [n for n, line in enumerate(line_of) if line in without]
     if left_out:
         traces = [each.without(set(left_out)) for each in traces]
     warps = len(work.ctas[0])
@@ -273,7 +278,7 @@ def kernel_time(
     spent = {r: each for r, each in zip(REASONS, by_reason.tolist(), strict=True) if each}
     tensor = pipelined(gpu, asked, accesses, resident, clean)
     atomics = {"atomics": atomics_ns(gpu, code, work, ctas) * gpu.cycles_per_ns}
-    for least, names in ((tensor, _FED[tensor.keys() >= {"tensor"}]), (atomics, ("ATOM", "RED"))):
+    for least, names in ((tensor, _FED["tensor" in tensor]), (atomics, ("ATOM", "RED"))):
         theirs = times * [each.name.startswith(names) for each in code.instructions]
         theirs = theirs / max(theirs.sum(), 1)
         needed = sum(least.values()) * (1 - theirs[left_out].sum())
@@ -286,8 +291,8 @@ def kernel_time(
         raise NoPrediction("copies wait for each other more often than the model has them wait")
     to_us = 1e-3 / gpu.cycles_per_ns
     by_line: dict[int, float] = defaultdict(float)
-    for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):
-        by_line[lines.of(instruction.statement)] += each * to_us
+    for line, each in zip(line_of, by_code.tolist(), strict=True):
+        by_line[line] += each * to_us
     return KernelTime(
         kernel=asked.kernel,
         us=cycles * to_us,

@@ -498,7 +498,8 @@ def test_polls_between_barriers_leave_other_orders_time(monkeypatch: pytest.Monk
     assert cause_of(worlds, out) is not None and faults and not any(faults)
 
 
-PROGRAM: Any = SimpleNamespace(code=[SimpleNamespace(opcode="cvt.rn.bf16x2.f32")])
+PROGRAM = SimpleNamespace(code=[SimpleNamespace(opcode="cvt.rn.bf16x2.f32")])
+STATE: Any = SimpleNamespace(rounds=False, program=PROGRAM)
 
 
 def test_other_numbers_are_the_same_but_for_rounding() -> None:
@@ -511,5 +512,4 @@ def test_other_numbers_are_the_same_but_for_rounding() -> None:
         left, right = (np.full(2, number).view(np.uint8) for number in (one, other))
         for dtype in ("int32", "float32", ""):
             buffer = Buffer("", 0, 8, view=View((2,), (4,), dtype=dtype))
-            same = experiment._rounded(left, right, False, experiment._dtypes(PROGRAM, buffer))
-            assert same == (dtype in dtypes)
+            assert experiment._rounded(left, right, STATE, buffer) == (dtype in dtypes)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -274,12 +273,11 @@ class Comparison(Record):
         # The order of threads may decide the order in which numbers are added.
         reordered = differs and order.number != 0
         rounds = isinstance(cause, errors.OrderDependence) or (state.rounds and reordered)
-        dtypes = partial(_dtypes, state.program)
         return [
             Difference(order, buffer, expected, left[address], cause)
             for address, (buffer, expected) in first.items()
             if not np.array_equal(expected, left[address])
-            and not (rounds and _rounded(expected, left[address], state.rounds, dtypes(buffer)))
+            and not (rounds and _rounded(expected, left[address], state, buffer))
         ]
 
 
@@ -287,13 +285,12 @@ def _place_of(fault: errors.EmulatorError | None) -> object:
     return fault and (fault.message, fault.where)
 
 
-def _rounded(a: Array, b: Array, atomics: bool, dtypes: list[str]) -> bool:
-    """Return whether two uint8[nbytes] are equal except for rounding. atomics: whether floats were
-    added by atomics. dtypes: those that their elements may have."""
+def _rounded(a: Array, b: Array, state: LaunchState, buffer: Buffer) -> bool:
+    """Return whether two contents of a buffer, uint8[nbytes], are equal except for rounding."""
     a, b = (np.pad(each, (0, -each.size % 8)) for each in (a, b))
     return any(
-        _close(_floats(a, dtype), _floats(b, dtype), 1e-2 if "16" in dtype else 5e-4 * atomics)
-        for dtype in dtypes
+        _close(_floats(a, dtype), _floats(b, dtype), 1e-2 if "16" in dtype else 5e-4 * state.rounds)
+        for dtype in _dtypes(state.program, buffer)
     )
 
 
@@ -431,8 +428,7 @@ def _stores(instruction: Instruction) -> bool:
 
 def _tells_the_grid(instruction: Instruction) -> bool:
     """Return whether others in the grid may act upon what it does: an atomic or a flag."""
-    parts = instruction.parts
-    return parts[0] in ("atom", "red", "st") and "shared" not in parts and tells(instruction)
+    return _stores(instruction) and tells(instruction)
 
 
 def _orders_arrivals(instruction: Instruction) -> bool:
